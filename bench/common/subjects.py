@@ -1,0 +1,220 @@
+"""The collectives under test, all driven in the same way: open, then per call prepare, call (timed), check; close."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+import pycollectives as pc
+
+from .contributions import Contributions
+from .launch import RunError
+from .ledger import Entry, Page, audit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pycollectives.typing import Late
+
+    from .policies import PolicyName
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What is reduced, and how it is checked."""
+
+    dtype: np.dtype[Any]
+    bytes: int
+    seed: int
+    verify: bool
+
+    @property
+    def count(self) -> int:
+        return self.bytes // self.dtype.itemsize
+
+
+class Subject(Protocol):
+    def open(self, block: int, calls: int) -> None:
+        """Collective. Prepares for `calls` calls."""
+
+    def prepare(self, call: int) -> None:
+        """Writes the contribution of this call."""
+
+    def call(self) -> None:
+        """The timed region."""
+
+    def check(self, call: int) -> None:
+        """Looks at the result of the last call."""
+
+    def close(self) -> None:
+        """Collective. Raises RunError on every rank if a result of the block was wrong."""
+
+
+class Source:
+    """One rank's contributions."""
+
+    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
+        self._rank = comm.rank
+        self._operand = operand
+        self.buffer = np.ones(operand.count, operand.dtype)
+        self._contributions: Contributions | None = None
+        if operand.verify:
+            try:
+                self._contributions = Contributions(operand.dtype, operand.count, comm.size)
+            except ValueError as error:
+                raise RunError(str(error)) from error
+        self.values: list[int] = []
+
+    def open(self, block: int, calls: int) -> None:
+        if self._contributions is not None:
+            seed = [self._operand.seed, self._operand.bytes, self._rank, block]
+            self.values = self._contributions.values(calls, seed)
+
+    def write(self, call: int) -> None:
+        if self._contributions is not None:
+            self._contributions.fill(self.buffer, self.values[call])
+
+    def total(self, result: NDArray[Any]) -> float | int | None:
+        assert self._contributions is not None
+        return self._contributions.total(result)
+
+
+class MpiAllreduce:
+    """MPI_Allreduce in its cheapest Python form: buffers and datatype prepared once."""
+
+    name = "MPI_Allreduce"
+
+    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
+        self._comm = comm
+        self._verify = operand.verify
+        self._source = Source(comm, operand)
+        self._out = np.empty_like(self._source.buffer)
+        datatype = MPI.Datatype.fromcode(operand.dtype.char)
+        self._send = [self._source.buffer, operand.count, datatype]
+        self._receive = [self._out, operand.count, datatype]
+        self._totals: list[float | int | None] = []
+
+    def open(self, block: int, calls: int) -> None:
+        self._source.open(block, calls)
+        self._totals = []
+
+    def prepare(self, call: int) -> None:
+        self._source.write(call)
+
+    def call(self) -> None:
+        self._comm.Allreduce(self._send, self._receive)
+
+    def check(self, call: int) -> None:
+        if self._verify:
+            self._totals.append(self._source.total(self._out))
+
+    def close(self) -> None:
+        if not self._verify:
+            return
+        pages = self._comm.allgather((self._source.values[: len(self._totals)], self._totals))
+        for call, given in enumerate(zip(*(values for values, _ in pages), strict=True)):
+            if any(totals[call] != sum(given) for _, totals in pages):
+                raise RunError(f"{self.name}: call {call}: expected a total of {sum(given)}")
+
+
+class MpiIallreduce(MpiAllreduce):
+    """MPI_Iallreduce, waited for at once."""
+
+    name = "MPI_Iallreduce"
+
+    def call(self) -> None:
+        self._comm.Iallreduce(self._send, self._receive).Wait()
+
+
+class PartialAllreduce:
+    """Ours. The communicator lives for one block, so that nothing of the library runs while the others are timed."""
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        operand: Operand,
+        policy: PolicyName,
+        *,
+        late: Late,
+        algorithm: str,
+        ranks_per_node: int | None,
+    ) -> None:
+        self._comm = comm
+        self._operand = operand
+        self._policy = policy
+        self._late = late
+        self._algorithm = algorithm
+        self._ranks_per_node = ranks_per_node
+        self._source = Source(comm, operand)
+        self._page = Page()
+        self._open = contextlib.ExitStack()
+        self.algorithm = algorithm  # once open, what "auto" stands for
+        self.active: list[list[int]] = []  # of each call of each block, warm-up included
+        self.initiators: list[list[int]] = []
+
+    def open(self, block: int, calls: int) -> None:
+        self._source.open(block, calls)
+        self._page = Page()
+        self.active.append([])
+        self.initiators.append([])
+        communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
+        try:
+            collective = communicator.partial_allreduce(
+                like=self._source.buffer,
+                op=MPI.SUM,
+                policy=self._policy.build(self._operand.seed + block),
+                late=self._late,
+                algorithm=self._algorithm,
+            )
+        except ValueError as error:  # of the arguments, which are the same on every rank
+            self._open.close()
+            raise RunError(str(error)) from error
+        self._collective = self._open.enter_context(collective)
+        self.algorithm = collective.algorithm
+
+    def prepare(self, call: int) -> None:
+        self._source.write(call)
+
+    def call(self) -> None:
+        self._info = self._collective.contribute(self._source.buffer).wait()
+        self._result = self._collective.result
+
+    def check(self, call: int) -> None:
+        self.active[-1].append(self._info.active)
+        self.initiators[-1].append(self._info.initiator)
+        if self._operand.verify:
+            self._page.calls.append(self._entry(self._source.values[call], self._info))
+
+    def close(self) -> None:
+        info = self._collective.flush()
+        if self._operand.verify:
+            self._result = self._collective.result
+            self._page.flush = self._entry(0, info)
+        self._open.close()
+        if self._operand.verify:
+            self._audit()
+
+    def _entry(self, value: int, info: Any) -> Entry:
+        return Entry(
+            value=value,
+            round=info.round,
+            initiator=info.initiator,
+            contributors=tuple(info.contributors),
+            active=info.active,
+            included=info.included,
+            total=self._source.total(self._result),
+        )
+
+    def _audit(self) -> None:
+        pages = self._comm.gather(self._page)
+        findings: list[str] = []
+        if pages is not None:
+            findings = audit(pages, late=self._late, quorum=self._policy.least_contributors(self._comm.size))
+        findings = self._comm.bcast(findings)
+        if findings:
+            shown = "\n  ".join(findings[:5])
+            raise RunError(f"{self._policy} at {self._operand.bytes} bytes: {len(findings)} findings\n  {shown}")

@@ -1,0 +1,48 @@
+"""Draws the JSON lines of the benchmarks, and reads nothing else: a panel for each benchmark and setting.
+
+    python bench/plot.py skew.jsonl --output skew.png
+
+Several files make one figure.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot as plt
+
+from common.figures import panels
+from common.records import read_records
+
+
+def draw(files: list[Path], output: Path) -> None:
+    """ValueError if `files` hold nothing to draw or `output`'s suffix is no known format."""
+    shown = panels(read_records(files))
+    figure, grid = plt.subplots(1, len(shown), figsize=(6.4 * len(shown), 4.8), squeeze=False, layout="constrained")
+    for axes, panel in zip(grid[0], shown, strict=True):
+        panel.draw(axes, panel.records)
+        axes.set_title(panel.title, fontsize=10)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, dpi=150)
+    plt.close(figure)
+
+
+@click.command(help=__doc__)
+@click.argument(
+    "files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True, metavar="FILE..."
+)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="PATH")
+def plot(files: tuple[Path, ...], output: Path) -> None:
+    try:
+        draw(list(files), output)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    plot()

@@ -1,0 +1,46 @@
+// Allreduce on a ring: a reduce-scatter, then an allgather.
+//
+// The vector is cut into P pieces. In step k of the first half rank r passes piece r-k to its right and adds what
+// comes from its left to its own piece r-k-1: after P-1 steps the last piece it touched, r+1, holds all contributions.
+// In the second half the finished pieces travel once round the ring.
+//
+// Reference: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms" (2009).
+// Steps: 2(P-1). Bytes sent per rank: 2 S (P-1)/P, the least possible. With fewer elements than ranks some pieces would
+// be empty, and recursive doubling serves better anyway.
+#include "algorithms/recursive_doubling.h"
+#include "algorithms/registry.h"
+#include "core/patterns.h"
+
+namespace pyc {
+
+static void allreduce_ring(ScheduleBuilder& s, Operands io) {
+  const Rank size = s.size();
+  const auto pieces = static_cast<std::size_t>(size);
+  if (size == 1 || io.out.count < pieces) return allreduce_recursive_doubling(s, io);
+
+  const auto piece = [&](Rank distance) {
+    const auto index = static_cast<std::size_t>(ring_neighbour(s.rank(), distance, size));
+    const Interval part = balanced_part(io.out.count, pieces, index);
+    return io.out.part(part.first, part.count);
+  };
+  const Rank right = ring_neighbour(s.rank(), 1, size);
+  const Rank left = ring_neighbour(s.rank(), -1, size);
+  const Slice incoming = s.buffer(balanced_part(io.out.count, pieces, 0).count, "incoming");
+
+  s.copy(io.in, io.out);
+  for (Rank step = 0; step < size - 1; ++step) {
+    s.send(piece(-step), right);
+    const Slice mine = piece(-step - 1);  // one further left each step: what the left neighbour has just finished with
+    const Slice landing = incoming.part(0, mine.count);
+    s.recv(landing, left);
+    s.reduce(landing, mine);
+  }
+  for (Rank step = 0; step < size - 1; ++step) {
+    s.send(piece(1 - step), right);  // the first is r+1, which this rank completed above
+    s.recv(piece(-step), left);
+  }
+}
+
+PYC_ALLREDUCE("ring", allreduce_ring, .steps = "2(P-1)", .bytes = "2 S (P-1)/P", .reference = "Patarasuk, Yuan 2009");
+
+}  // namespace pyc

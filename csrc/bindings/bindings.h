@@ -1,0 +1,53 @@
+// What the files of the bindings share. No logic here: each file binds one layer.
+#pragma once
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/operators.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+
+#include "core/types.h"
+#include "services/partial_allreduce.h"
+
+namespace pyc {
+
+namespace py = pybind11;
+
+void bind_schedule(py::module_& m);
+void bind_engine(py::module_& m);
+void bind_partial_allreduce(py::module_& m);
+void bind_simulation(py::module_& m);
+void bind_testing(py::module_& m);
+
+/// The options that the collective and its simulation have in common, from their Python names.
+struct PolicyArguments {
+  std::string policy;
+  int policy_size;
+  std::uint64_t seed;
+  double grace;
+  std::string late;
+  std::string missed;
+  std::optional<std::uint64_t> max_staleness;
+  std::string activation;
+  std::string algorithm;
+  std::size_t history;
+  std::string op;
+};
+PartialAllreduceOptions options_from(const PolicyArguments& arguments);
+
+DataType data_type(const std::string& name);
+ReduceOp reduce_op(const std::string& name);
+
+/// -1 for None; TypeError unless a number, ValueError unless >= 0. Needs the GIL.
+Seconds timeout_from(const py::object& timeout);
+
+/// Lets Ctrl-C end a wait: takes the GIL, runs signal handlers, throws what they raise.
+void run_signal_handlers();
+
+py::object round_info(const RoundInfo& info);
+
+}  // namespace pyc

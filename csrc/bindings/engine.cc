@@ -1,0 +1,178 @@
+// Engines: on MPI communicators, and on loopback threads.
+#include <mpi.h>
+
+#include <mpi4py/mpi4py.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "core/error.h"
+#include "engine/engine.h"
+#include "engine/progress_thread.h"
+#include "transport/loopback.h"
+#include "transport/mpi_transport.h"
+
+namespace pyc {
+namespace {
+
+Progress progress_from(const std::string& name) {
+  if (name == "thread") return Progress::kThread;
+  if (name == "caller") return Progress::kCaller;
+  throw std::invalid_argument("progress: expected 'thread' or 'caller', got '" + name + "'");
+}
+
+/// `communicator` counts those of this process.
+std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int communicator) {
+  const char* path = std::getenv("PYC_TRACE");
+  if (path == nullptr || *path == '\0') return nullptr;
+  return std::make_unique<Trace>(path, transport.rank(), transport.size(), communicator);
+}
+
+int next_communicator() {
+  static std::atomic<int> count{0};
+  return count++;
+}
+
+/// Engines on MPI that are not closed: MPI_Finalize must find none that still uses MPI.
+class OpenEngines {
+ public:
+  static OpenEngines& instance() {
+    static auto* const engines = new OpenEngines;
+    return *engines;
+  }
+
+  void add(const std::shared_ptr<Engine>& engine) {
+    const std::lock_guard lock(mutex_);
+    if (engines_.empty() && !hooked_) {
+      at_mpi_finalize([this] { close_all(); });
+      hooked_ = true;
+    }
+    std::erase_if(engines_, [](const auto& e) { return e->closed(); });
+    engines_.push_back(engine);
+  }
+
+ private:
+  /// Serves the other ranks until all have closed what is open here too; gives up after PYC_EXIT_TIMEOUT seconds.
+  void close_all() {
+    if (getpid() != process_) return;  // a fork: they belong to the parent
+    const char* limit = std::getenv("PYC_EXIT_TIMEOUT");
+    const Seconds timeout = limit != nullptr ? std::atof(limit) : 60;
+    for (const std::shared_ptr<Engine>& engine : engines_) {
+      if (engine->closed()) continue;
+      engine->abandon();
+      try {
+        engine->close(timeout, {});
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s; ending the job\n", engine->rank(),
+                     error.what());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  bool hooked_ = false;
+  const pid_t process_ = getpid();
+  std::vector<std::shared_ptr<Engine>> engines_;  // strong: others' rounds are served though Python has let go
+};
+
+/// Until the process ends, though Python lets go of it.
+void keep_serving(std::shared_ptr<Engine> engine) {
+  static std::mutex mutex;
+  static auto* const engines = new std::vector<std::shared_ptr<Engine>>;
+  const std::lock_guard lock(mutex);
+  engines->push_back(std::move(engine));
+}
+
+std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progress) {
+  MPI_Comm* const handle = PyMPIComm_Get(comm.ptr());
+  if (handle == nullptr) throw py::error_already_set();
+  const Progress how = progress_from(progress);
+  std::unique_ptr<Transport> transport;
+  {
+    const py::gil_scoped_release released;  // duplicating is collective
+    transport = std::make_unique<MpiTransport>(*handle);
+  }
+  auto trace = trace_from_environment(*transport, next_communicator());
+  auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace));
+  OpenEngines::instance().add(engine);
+  return engine;
+}
+
+std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& progress, double delay,
+                                                 std::uint64_t seed) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  const int communicator = next_communicator();
+  for (auto& transport : make_loopback(size, delay, seed)) {
+    auto trace = trace_from_environment(*transport, communicator);
+    engines.push_back(
+        std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback", std::move(trace)));
+  }
+  return engines;
+}
+
+}  // namespace
+
+void bind_engine(py::module_& m) {
+  if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
+  py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
+      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("progress") = "thread")
+      .def_static("loopback", &on_loopback, py::arg("size"), py::kw_only(), py::arg("progress") = "thread",
+                  py::arg("delay") = 0.0, py::arg("seed") = 0)
+      .def_property_readonly("rank", &Engine::rank)
+      .def_property_readonly("size", &Engine::size)
+      .def_property_readonly("transport", &Engine::transport_name)
+      .def_property_readonly("progress",
+                             [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })
+      .def_property_readonly("progress_cpu_seconds",
+                             [](const Engine&) { return ProgressThread::instance().cpu_seconds(); })
+      .def(
+          "exchange",
+          [](Engine& e, const std::string& mine, const std::string& what, const py::object& timeout) {
+            const Seconds limit = timeout_from(timeout);
+            std::vector<std::string> all;
+            {
+              const py::gil_scoped_release released;
+              all = e.exchange(mine, what, limit, run_signal_handlers);
+            }
+            py::list texts;
+            for (const std::string& text : all) texts.append(py::bytes(text));
+            return texts;
+          },
+          py::arg("mine"), py::kw_only(), py::arg("what"), py::arg("timeout") = py::none())
+      .def(
+          "advance",
+          [](Engine& e) {
+            const bool moved = e.advance();
+            e.check();
+            return moved;
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "close",
+          [](Engine& e, const py::object& timeout) {
+            const Seconds limit = timeout_from(timeout);
+            const py::gil_scoped_release released;
+            e.close(limit, run_signal_handlers);
+          },
+          py::kw_only(), py::arg("timeout") = py::none())
+      .def(
+          "abandon",
+          [](const std::shared_ptr<Engine>& e) {
+            e->abandon();
+            keep_serving(e);
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("open_collectives", [](Engine& e) {
+        const py::gil_scoped_release released;
+        return e.open_collectives();
+      });
+}
+
+}  // namespace pyc

@@ -1,0 +1,34 @@
+// Errors that cross a layer. The bindings turn each into the Python exception of the same name.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace pyc {
+
+/// A plan that cannot be right; the text names the op.
+struct ScheduleError : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+/// The transport failed: the communicator is unusable afterwards.
+struct TransportError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A wait ran into its time limit; the text names the collective, the round and the missing ranks.
+struct StallError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The object was closed, or MPI was finalized under it.
+struct ClosedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// An invariant of this library is broken: never the caller's fault.
+struct InternalError : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+}  // namespace pyc

@@ -1,0 +1,36 @@
+// A set of ranks as a bitmap: who has arrived, who has left, who contributed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/types.h"
+
+namespace pyc {
+
+class RankSet {
+ public:
+  bool contains(Rank rank) const { return word(rank) < words_.size() && ((words_[word(rank)] >> bit(rank)) & 1U) != 0; }
+
+  /// Returns whether the rank was new.
+  bool insert(Rank rank) {
+    if (contains(rank)) return false;
+    if (word(rank) >= words_.size()) words_.resize(word(rank) + 1);
+    words_[word(rank)] |= std::uint64_t{1} << bit(rank);
+    ++count_;
+    return true;
+  }
+
+  Rank count() const { return count_; }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  static std::size_t word(Rank rank) { return static_cast<std::size_t>(rank) / 64; }
+  static unsigned bit(Rank rank) { return static_cast<unsigned>(rank) % 64; }
+
+  std::vector<std::uint64_t> words_;  // as many as the highest member needs: an empty set costs nothing
+  Rank count_ = 0;
+};
+
+}  // namespace pyc

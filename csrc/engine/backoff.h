@@ -1,0 +1,58 @@
+// How a thread waits without burning a core: look again at once a few times, then give way, then sleep ever longer.
+// With more ranks than cores giving way early is what lets the rank that is waited for run at all.
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/types.h"
+
+namespace pyc {
+
+class Backoff {
+ public:
+  /// For one of `ranks` ranks that share this machine. To wake from a nap costs some 5 us of CPU, so where many ranks
+  /// share a core they must look less often, or looking alone fills the cores.
+  explicit Backoff(Rank ranks) : longest_nap_(longest_nap(ranks, std::thread::hardware_concurrency())) {}
+
+  void reset() { idle_ = 0; }
+
+  /// `near`: a round is under way and its next message should not be long in coming.
+  void pause(bool near) {
+    ++idle_;
+    if (idle_ <= kLooks) return;
+    if (idle_ <= kLooks + kYields) {
+      sched_yield();
+      return;
+    }
+    if (idle_ == kLooks + kYields + 1) nap_ = kFirstNap;
+    nap(near ? std::min(nap_, kNapWhileNear) : nap_);
+    nap_ = std::min(2 * nap_, longest_nap_);
+  }
+
+  /// Shorter than a second.
+  static void nap(Seconds duration) {
+    const timespec time{0, static_cast<long>(duration * 1e9)};
+    nanosleep(&time, nullptr);
+  }
+
+ private:
+  static constexpr int kLooks = 2;
+  static constexpr int kYields = 20;
+  static constexpr Seconds kFirstNap = 10e-6;
+  static constexpr Seconds kNapWhileNear = 20e-6;
+
+  static Seconds longest_nap(Rank ranks, unsigned cores) {
+    constexpr Seconds kPerRankOnACore = 50e-6;  // looking then takes about a tenth of each core
+    return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
+  }
+
+  Seconds longest_nap_;
+  int idle_ = 0;
+  Seconds nap_ = 0;
+};
+
+}  // namespace pyc

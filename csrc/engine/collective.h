@@ -1,0 +1,48 @@
+// What the engine knows of a collective: something that wants to be advanced, gets notices, and ends one day.
+// All calls come from the holder of the engine's progress lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "transport/transport.h"
+
+namespace pyc {
+
+/// Every notice begins with this. Collective 0 is the engine itself.
+struct NoticeHeader {
+  std::uint32_t collective;
+  std::uint32_t kind;
+};
+
+class Collective {
+ public:
+  virtual ~Collective() = default;
+
+  /// Takes in what the application and the clock have done since. Returns whether anything moved.
+  virtual bool advance() = 0;
+
+  virtual void on_notice(Rank from, ConstBytes notice) = 0;
+
+  /// A round is under way here, so that the next event is near.
+  virtual bool busy() const = 0;
+
+  /// When `advance` must be called at the latest; kNever if only an event can move it.
+  static constexpr Seconds kNever = 1e300;
+  virtual Seconds deadline() const = 0;
+
+  /// Every rank has closed it and nothing of it is in flight: it can be forgotten.
+  virtual bool finished() const = 0;
+
+  virtual const std::string& name() const = 0;
+
+  /// The application is gone: leave for good and throw away what waits.
+  virtual void abandon() = 0;
+
+  /// Ranks that have not closed it, as far as known here.
+  virtual std::vector<Rank> not_closed() const = 0;
+};
+
+}  // namespace pyc

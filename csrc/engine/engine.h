@@ -1,0 +1,136 @@
+// One rank's engine on one communicator: it owns the transport, drives the collectives and routes what arrives.
+//
+// Locks, in the order in which they are taken:
+//   progress   the right to drive: held during a pass by the progress thread or by a thread that waits. Everything a
+//              run or a collective's protocol does happens under it, hence the protocol is single-threaded.
+//   a collective's own mutex between the application and the protocol; held for a few instructions, never over a copy.
+//   a buffer pool's mutex.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/collective.h"
+#include "engine/run.h"
+#include "engine/trace.h"
+#include "transport/transport.h"
+
+namespace pyc {
+
+enum class Progress { kThread, kCaller };
+
+class Engine final : private Listener {
+ public:
+  /// Called now and then by a waiting thread without any lock held; throws to end the wait (Ctrl-C).
+  using Interrupt = std::function<void()>;
+
+  Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name = {},
+         std::unique_ptr<Trace> trace = nullptr);
+  ~Engine() override;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Rank rank() const { return transport_->rank(); }
+  Rank size() const { return transport_->size(); }
+  Progress progress() const { return progress_; }
+  Transport& transport() { return *transport_; }
+  const std::string& transport_name() const { return transport_name_; }
+  Trace* trace() { return trace_.get(); }
+
+  // ---- collectives
+
+  /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
+  std::uint32_t claim_place();
+  void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
+  std::vector<std::string> open_collectives();
+
+  /// Runs are known by serial number, the upper half of their cookies.
+  std::uint32_t reserve_run();
+  void set_run(Run& run) { runs_[run.serial()] = &run; }
+
+  // ---- progress
+
+  /// One pass, unless another thread is at it. Returns whether anything moved.
+  bool advance();
+  bool busy() const { return busy_.load(std::memory_order_relaxed); }
+  bool has_waiter() const { return waiters_.load(std::memory_order_relaxed) > 0; }
+  Seconds deadline() const;
+
+  /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first
+  /// error.
+  bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt);
+
+  /// Rethrows the first error that a pass ran into, if any.
+  void check();
+
+  /// Calls `action` under the progress lock.
+  template <class Action>
+  auto exclusively(Action action) {
+    const std::lock_guard lock(progress_mutex_);
+    return action();
+  }
+
+  // ---- the whole communicator
+
+  /// Gathers a short text of every rank, in rank order. StallError names the ranks that did not call in time.
+  std::vector<std::string> exchange(const std::string& mine, const std::string& what, Seconds timeout,
+                                    const Interrupt& interrupt);
+  static constexpr std::size_t kMaxExchange = 4096;
+
+  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not.
+  void close(Seconds timeout, const Interrupt& interrupt);
+  bool closed() const { return closed_; }
+
+  /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
+  void abandon();
+
+ private:
+  struct Gathering;
+
+  bool pass();
+  void start_gathering(const std::string& mine);
+  void say_goodbye();
+  void answer_gathering(Rank from);
+
+  void on_sent(Cookie cookie) override;
+  void on_received(Cookie cookie, ConstBytes header, bool has_payload) override;
+  void on_notice(Rank from, ConstBytes notice) override;
+
+  std::unique_ptr<Transport> transport_;
+  Progress progress_;
+  std::string transport_name_;
+  std::unique_ptr<Trace> trace_;
+
+  std::mutex progress_mutex_;
+  std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation
+  std::unordered_map<std::uint32_t, Collective*> by_id_;
+  std::uint32_t next_collective_ = 1;
+  std::vector<Run*> runs_;                                      // by serial
+  std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // notices for collectives not created here yet
+  std::unique_ptr<Gathering> gathering_;
+  std::uint32_t gatherings_ = 0;                 // started here
+  std::vector<bool> goodbyes_;                   // per rank: will send nothing more
+  std::vector<std::uint32_t> their_gatherings_;  // per rank that has said goodbye
+  bool said_goodbye_ = false;
+  bool abandoned_ = false;
+  std::atomic<bool> closed_{false};
+
+  std::exception_ptr error_;  // written once, before failed_
+  std::atomic<bool> failed_{false};
+  std::atomic<bool> busy_{false};
+  std::atomic<int> waiters_{0};
+};
+
+/// Text such as "0.5 s".
+std::string in_seconds(Seconds duration);
+
+/// Text such as "ranks 1, 4-6".
+std::string list_ranks(const std::vector<Rank>& ranks);
+
+}  // namespace pyc

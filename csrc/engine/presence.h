@@ -1,0 +1,131 @@
+// What is known about a block of data besides its values: who contributed to it, and what the contributing ranks' parts
+// of the round were like. It travels as the header of every message, is merged where data is reduced and replaced
+// where data is replaced; so at the end it says the same on every rank. A block without contributors is *absent*: it
+// has no values, is sent as a header alone and reduces as nothing at all.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "core/error.h"
+#include "core/types.h"
+#include "schedule/schedule.h"
+#include "transport/transport.h"
+
+namespace pyc {
+
+/// The fixed part. On the wire `members` words of the contributors' bitmap follow.
+struct Presence {
+  RoundNumber round = 0;         ///< wire only: of the run that sent it
+  std::uint32_t collective = 0;  ///< wire only
+  std::uint32_t contributors = 0;
+  std::uint32_t active = 0;    ///< contributors whose data was handed over for this very round
+  std::uint32_t left = 0;      ///< ranks that had left (flush or close) when they took part
+  std::uint32_t closed = 0;    ///< ... of these, by close
+  Rank initiator = kNoRank;    ///< lowest rank that started the round
+  std::uint32_t members = 0;   ///< wire only: words of bitmap that follow
+  std::uint32_t reserved = 0;  ///< keeps the bitmap that follows aligned
+
+  bool present() const { return contributors > 0; }
+};
+static_assert(sizeof(Presence) == 40 && std::is_trivially_copyable_v<Presence>);
+
+/// The presence of every block of a run.
+class PresenceTable {
+ public:
+  /// Without `track_members` only the number of contributors is kept, not who they are (very large simulations).
+  PresenceTable(std::uint32_t blocks, Rank size, bool track_members)
+      : words_(track_members ? (static_cast<std::size_t>(size) + 63) / 64 : 0),
+        presence_(blocks),
+        members_(blocks * words_),
+        header_(sizeof(Presence) + words_ * sizeof(std::uint64_t)) {}
+
+  static std::size_t max_header(Rank size) {
+    return sizeof(Presence) + (static_cast<std::size_t>(size) + 63) / 64 * sizeof(std::uint64_t);
+  }
+
+  void clear() {
+    std::fill(presence_.begin(), presence_.end(), Presence{});
+    std::fill(members_.begin(), members_.end(), 0);
+  }
+
+  const Presence& at(std::uint32_t block) const { return presence_[block]; }
+  std::span<const std::uint64_t> members(std::uint32_t block) const {
+    return {members_.data() + block * words_, words_};
+  }
+
+  /// This rank's own part; `contributor` is kNoRank if it contributes nothing.
+  void assign(BlockRange range, const Presence& presence, Rank contributor) {
+    for (std::uint32_t b = range.first; b < range.first + range.count; ++b) {
+      presence_[b] = presence;
+      std::fill_n(words(b), words_, 0);
+      if (contributor != kNoRank && words_ > 0) {
+        words(b)[contributor / 64] = std::uint64_t{1} << (static_cast<unsigned>(contributor) % 64);
+      }
+    }
+  }
+
+  /// into = from. All blocks of `from` are alike (the checker sees to it): its first stands for them.
+  void copy(BlockRange into, BlockRange from) {
+    for (std::uint32_t b = into.first; b < into.first + into.count; ++b) {
+      presence_[b] = presence_[from.first];
+      std::copy_n(words(from.first), words_, words(b));
+    }
+  }
+
+  /// into = into and from together: no rank may be in both.
+  void merge(BlockRange into, BlockRange from) {
+    for (std::uint32_t b = into.first; b < into.first + into.count; ++b) {
+      Presence& to = presence_[b];
+      const Presence& other = presence_[from.first];
+      to.contributors += other.contributors;
+      to.active += other.active;
+      to.left += other.left;
+      to.closed += other.closed;
+      to.initiator = std::min(to.initiator, other.initiator);
+      for (std::size_t w = 0; w < words_; ++w) words(b)[w] |= words(from.first)[w];
+    }
+  }
+
+  /// The header under which a block travels; valid until the next call.
+  ConstBytes header(std::uint32_t block, RoundNumber round, std::uint32_t collective) {
+    Presence wire = presence_[block];
+    wire.round = round;
+    wire.collective = collective;
+    wire.members = wire.present() ? static_cast<std::uint32_t>(words_) : 0;
+    std::memcpy(header_.data(), &wire, sizeof wire);
+    if (wire.members > 0) std::memcpy(header_.data() + sizeof wire, words(block), words_ * sizeof(std::uint64_t));
+    return {header_.data(), sizeof wire + wire.members * sizeof(std::uint64_t)};
+  }
+
+  /// into = what a message's header says. Returns the fixed part.
+  Presence receive(BlockRange into, ConstBytes header) {
+    Presence wire;
+    if (header.size() < sizeof wire) throw InternalError("a message has a truncated header");
+    std::memcpy(&wire, header.data(), sizeof wire);
+    if (header.size() != sizeof wire + wire.members * sizeof(std::uint64_t) ||
+        wire.members != (wire.present() ? words_ : 0)) {
+      throw InternalError("a message's header has the wrong length");
+    }
+    for (std::uint32_t b = into.first; b < into.first + into.count; ++b) {
+      presence_[b] = wire;
+      std::fill_n(words(b), words_, 0);
+      if (wire.members > 0) std::memcpy(words(b), header.data() + sizeof wire, words_ * sizeof(std::uint64_t));
+    }
+    return wire;
+  }
+
+ private:
+  std::uint64_t* words(std::uint32_t block) { return members_.data() + block * words_; }
+
+  std::size_t words_;  // per block
+  std::vector<Presence> presence_;
+  std::vector<std::uint64_t> members_;
+  std::vector<std::byte> header_;
+};
+
+}  // namespace pyc

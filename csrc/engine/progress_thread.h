@@ -1,0 +1,37 @@
+// The one background thread of a process: it drives every engine that asks for it.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace pyc {
+
+class ProgressThread {
+ public:
+  static ProgressThread& instance();
+
+  void add(Engine* engine);
+  /// Returns when the thread no longer touches the engine. The thread ends with its last engine.
+  void remove(Engine* engine);
+
+  /// CPU time that the thread has used.
+  Seconds cpu_seconds();
+
+ private:
+  ProgressThread() = default;
+  void loop(unsigned generation);
+
+  std::mutex mutex_;  // guards engines_; held during a pass over them, so taken before an engine's progress lock
+  std::vector<Engine*> engines_;
+  Rank ranks_ = 1;           // that share this machine
+  unsigned generation_ = 0;  // of the thread
+  std::atomic<int> pending_changes_{0};
+  std::thread thread_;
+  std::atomic<Seconds> cpu_seconds_{0};
+};
+
+}  // namespace pyc

@@ -1,0 +1,96 @@
+// One execution of a plan: all that changes while it runs. Runs are pooled; arming one again allocates nothing.
+//
+// A run is driven by one thread at a time, the holder of the engine's progress lock. It hands sends and receives to the
+// transport and computes on memory; the transport's completions come back through `on_sent` and `on_received`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/presence.h"
+#include "engine/trace.h"
+#include "memory/memory.h"
+#include "schedule/schedule.h"
+#include "transport/transport.h"
+
+namespace pyc {
+
+/// What all runs of a collective share.
+struct RunContext {
+  const Schedule& schedule;
+  Memory& memory;
+  Transport& transport;
+  DataType type;
+  ReduceOp op;
+  std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
+  std::uint32_t collective;   ///< id, the same on all ranks
+  bool track_members;
+  Trace* trace;  ///< null if off
+};
+
+class Run {
+ public:
+  /// Told of each `Signal` op as it fires; may fire triggers of the run.
+  using OnSignal = std::function<void(Run&, OpId)>;
+
+  /// `serial` names the run among all runs of the engine; it is the upper half of its cookies.
+  /// `external` buffers are bound by the owner in each round (`bind`); the others belong to the run.
+  Run(const RunContext& context, std::uint32_t serial, std::vector<BufferId> external, OnSignal on_signal);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  /// Starts round `round`: ops without predecessors fire, so receives that wait for nothing are posted.
+  void arm(RoundNumber round);
+
+  void bind(BufferId buffer, std::byte* data) { buffers_[index(buffer)] = data; }
+  PresenceTable& presence() { return presence_; }
+  const Schedule& schedule() const { return context_.schedule; }
+  RoundNumber round() const { return round_; }
+  std::uint32_t serial() const { return serial_; }
+
+  void fire(OpId trigger);
+
+  /// Executes whatever is ready.
+  void pump();
+
+  void on_sent(OpId op) { complete(op); }
+  void on_received(OpId op, ConstBytes header, bool has_payload);
+
+  /// Every op has completed: nothing of this run is in flight any more.
+  bool retired() const { return remaining_ == 0; }
+
+  static Cookie cookie(std::uint32_t serial, OpId op) {
+    return (static_cast<Cookie>(serial) << 32) | static_cast<std::uint32_t>(op);
+  }
+
+ private:
+  struct Operand {
+    std::byte* data;
+    std::size_t count;
+    BlockRange blocks;
+  };
+
+  void execute(OpId id);
+  void complete(OpId id);
+  Operand operand(OpId id, std::size_t which) const;
+  std::byte* address(const Slice& slice) const;
+  Tag tag(std::uint32_t channel) const {
+    return static_cast<Tag>(channel) * kTagStride + first_tag(context_.collective);
+  }
+
+  RunContext context_;
+  std::uint32_t serial_;
+  OnSignal on_signal_;
+  RoundNumber round_ = 0;
+  std::vector<std::byte*> buffers_;
+  std::vector<BufferPtr> owned_;
+  PresenceTable presence_;
+  std::vector<BlockRange> blocks_;   // two per op: of the slices that it touches
+  std::vector<std::uint32_t> seen_;  // per op: predecessors completed
+  std::vector<OpId> ready_;          // a queue from next_ready_ on; an op enters once, so it never grows
+  std::size_t next_ready_ = 0;
+  std::size_t remaining_ = 0;
+};
+
+}  // namespace pyc

@@ -1,0 +1,35 @@
+// The inner loops of the host memory, built once per instruction set; which build runs is chosen at run time.
+#pragma once
+
+#include <cstddef>
+
+#include "core/types.h"
+
+namespace pyc {
+
+/// The loops for one element type. No pointer need be aligned; two ranges are equal or disjoint.
+struct TypeKernels {
+  using Loop = void (*)(std::byte* into, const std::byte* from, std::size_t count);
+  using DividingLoop = void (*)(std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor);
+
+  Loop reduce[5];       ///< By ReduceOp: into = into op from. Accumulator type, as in `add` and `divide`.
+  DividingLoop add;     ///< into = into + from / divisor, 1 <= divisor < 2^31.
+  DividingLoop divide;  ///< into = from / divisor, 1 <= divisor < 2^31.
+  Loop widen;           ///< Element type to accumulator type; null where they are the same.
+  Loop narrow;          ///< Accumulator type to element type; null where they are the same.
+};
+
+/// The loops of one instruction set. Every instruction set gives the same bits.
+struct Kernels {
+  TypeKernels of[9];  ///< By DataType.
+
+  const TypeKernels& operator[](DataType type) const { return of[static_cast<std::size_t>(type)]; }
+};
+
+extern const Kernels kBaselineKernels;
+#if defined(__x86_64__)
+extern const Kernels kAvx2Kernels;    // needs avx2 and f16c
+extern const Kernels kAvx512Kernels;  // needs avx512f, avx512bw, avx512dq and avx512vl
+#endif
+
+}  // namespace pyc

@@ -1,0 +1,150 @@
+// The plan of one rank: an immutable DAG of operations. A plan is never executed itself; each execution is a separate
+// run, which holds all mutable state (engine/run.h).
+//
+// An op fires when `need` of its predecessors have completed: the count *equals* `need` once, so an op fires exactly
+// once per run however many predecessors complete afterwards. That is what eager-SGD (section 4.1.1) calls consumable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/types.h"
+
+namespace pyc {
+
+enum class OpId : std::uint32_t {};
+enum class BufferId : std::uint32_t {};
+constexpr std::size_t index(OpId id) { return static_cast<std::size_t>(id); }
+constexpr std::size_t index(BufferId id) { return static_cast<std::size_t>(id); }
+
+/// A run of elements inside one buffer of a plan. Never empty in a valid plan.
+struct Slice {
+  BufferId buffer{};
+  std::size_t first = 0;
+  std::size_t count = 0;
+
+  std::size_t end() const { return first + count; }
+  /// Elements [offset, offset + n) of this slice; ScheduleError past its end.
+  Slice part(std::size_t offset, std::size_t n) const;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+bool overlap(const Slice& a, const Slice& b);
+
+/// The slices that an allreduce reads and writes. They may be the same slice: then it works in place.
+struct Operands {
+  Slice in;
+  Slice out;
+};
+
+// The actions. A channel is the ordinal of a message among those that one rank sends to one other in a plan: the n-th
+// send to a peer meets that peer's n-th receive from here.
+
+struct Send {
+  Slice from;
+  Rank to;
+  std::uint32_t channel;
+};
+struct Recv {
+  Slice into;
+  Rank from;
+  std::uint32_t channel;
+};
+struct Reduce {
+  Slice from;
+  Slice into;
+};
+struct Copy {
+  Slice from;
+  Slice into;
+};
+/// Does nothing: joins control flow.
+struct Join {};
+/// Fires when the owner of the run says so.
+struct Trigger {};
+/// Tells the owner of the run that it fired.
+struct Signal {};
+using Action = std::variant<Send, Recv, Reduce, Copy, Join, Trigger, Signal>;
+
+/// Reads or writes of a slice by an action.
+struct Access {
+  Slice slice;
+  bool writes;
+};
+struct AccessList {
+  Access list[2];
+  std::size_t count = 0;
+  const Access* begin() const { return list; }
+  const Access* end() const { return list + count; }
+};
+AccessList accesses(const Action& action);
+
+struct Op {
+  Action action;
+  std::string name;
+  std::uint32_t need = 0;          ///< Predecessors that must complete before the op fires.
+  std::uint32_t predecessors = 0;  ///< Predecessors that it has; need < predecessors is an or-join.
+  std::vector<OpId> next;          ///< Ops that count this one as a predecessor.
+};
+
+/// Consecutive blocks of a plan.
+struct BlockRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+class Schedule {
+ public:
+  struct Buffer {
+    std::size_t count;
+    std::string name;
+  };
+
+  /// Validates; ScheduleError names the op that cannot be right.
+  Schedule(Rank rank, Rank size, std::vector<Buffer> buffers, std::vector<Op> ops);
+
+  Rank rank() const { return rank_; }
+  Rank size() const { return size_; }
+  std::span<const Buffer> buffers() const { return buffers_; }
+  std::span<const Op> ops() const { return ops_; }
+  const Op& op(OpId id) const { return ops_[index(id)]; }
+  std::size_t edges() const;
+
+  /// Number of distinct channels to or from any one peer.
+  std::uint32_t channels() const { return channels_; }
+
+  // Blocks: every buffer is cut at every place where some op's slice begins or ends. What a run knows about data
+  // (who contributed to it) it knows per block.
+  std::uint32_t blocks() const { return block_count_; }
+  BlockRange blocks_of(const Slice& slice) const;
+
+  std::string describe(OpId id) const;
+  std::string text() const;
+  /// Graphviz, in the colours of eager-SGD Fig. 6; a dashed border is an or-join.
+  std::string dot() const;
+
+  // Copies with a flaw, for tests of the checker.
+  Schedule without_edge(OpId before, OpId after) const;
+  Schedule with_need(OpId id, std::uint32_t need) const;
+
+ private:
+  std::string describe(const Slice& slice) const;
+  void validate() const;
+  void validate(const Op& op, OpId id) const;
+  void cut_blocks();
+
+  Rank rank_;
+  Rank size_;
+  std::vector<Buffer> buffers_;
+  std::vector<Op> ops_;
+  std::uint32_t channels_ = 0;
+  std::uint32_t block_count_ = 0;
+  std::vector<std::vector<std::size_t>> cuts_;  // per buffer: where its blocks begin
+  std::vector<std::uint32_t> first_block_;      // per buffer
+};
+
+}  // namespace pyc

@@ -1,0 +1,58 @@
+#include "services/policy.h"
+
+#include <numeric>
+
+namespace pyc {
+namespace {
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes every bit into every other.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Designation::Designation(std::uint64_t seed, RoundNumber round, Rank size) : size_(static_cast<std::uint64_t>(size)) {
+  const std::uint64_t hash = mix(mix(seed) ^ round);
+  first_ = hash % size_;
+  stride_ = 1 + mix(hash) % size_;
+  while (std::gcd(stride_, size_) != 1) ++stride_;
+}
+
+Rank referee_of(const Policy& policy, RoundNumber round, Rank size) {
+  return Designation(policy.seed, round, size).at(0);
+}
+
+bool may_start(const Policy& policy, RoundNumber round, Rank rank, const RankSet& left, Rank size) {
+  if (policy.kind != Policy::Kind::kAnyOf) return !counts_arrivals(policy);  // solo and full: whoever arrives
+  const Designation designation(policy.seed, round, size);
+  Rank designated = 0;
+  for (Rank i = 0; i < size && designated < policy.count; ++i) {
+    const Rank candidate = designation.at(i);
+    if (candidate == rank) return true;
+    if (!left.contains(candidate)) ++designated;
+  }
+  return false;
+}
+
+bool enough_arrived(const Policy& policy, RoundNumber round, const RankSet& arrived, const RankSet& left, Rank size) {
+  if (arrived.empty()) return false;
+  if (policy.kind == Policy::Kind::kQuorum) {
+    Rank present = arrived.count();
+    for (Rank r = 0; r < size && present < policy.count; ++r) {
+      if (left.contains(r) && !arrived.contains(r)) ++present;
+    }
+    return present >= policy.count;
+  }
+  const Designation designation(policy.seed, round, size);
+  for (Rank i = 0; i < policy.count; ++i) {
+    const Rank designated = designation.at(i);
+    if (!arrived.contains(designated) && !left.contains(designated)) return false;
+  }
+  return true;
+}
+
+}  // namespace pyc

@@ -1,0 +1,268 @@
+#include "transport/mpi_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace pyc {
+namespace {
+
+constexpr int kNoticeTag = 0;
+constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
+
+}  // namespace
+
+MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_t part_bytes)
+    : inline_bytes_(inline_bytes), part_bytes_(part_bytes) {
+  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) {
+    check(MPI_Comm_dup(parent, comm), "MPI_Comm_dup", kNoRank);
+    check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", kNoRank);
+  }
+  check(MPI_Comm_rank(heads_, &rank_), "MPI_Comm_rank", kNoRank);
+  check(MPI_Comm_size(heads_, &size_), "MPI_Comm_size", kNoRank);
+  MPI_Comm machine = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(heads_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine), "MPI_Comm_split_type",
+        kNoRank);
+  check(MPI_Comm_size(machine, &local_ranks_), "MPI_Comm_size", kNoRank);
+  check(MPI_Comm_free(&machine), "MPI_Comm_free", kNoRank);
+  void* value = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
+  max_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
+  head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
+  for (std::size_t slot = 0; slot < kNoticeSlots; ++slot) post_notice(slot);
+}
+
+void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
+  const std::uint32_t id = claim(Transfer::kSend, to, tag, cookie);
+  Transfer& t = transfers_[id];
+  const bool inlined = payload.size() <= inline_bytes_;
+  const Frame frame{static_cast<std::uint32_t>(header.size()), inlined ? 1U : 0U, payload.size()};
+  std::size_t bytes = sizeof frame + header.size();
+  if (bytes + (inlined ? payload.size() : 0) > head_bytes_) throw InternalError("a message's header is too long");
+  std::memcpy(t.head.get(), &frame, sizeof frame);
+  if (!header.empty()) std::memcpy(t.head.get() + sizeof frame, header.data(), header.size());
+  if (inlined && !payload.empty()) {
+    std::memcpy(t.head.get() + bytes, payload.data(), payload.size());
+    bytes += payload.size();
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(t.head.get(), static_cast<int>(bytes), MPI_BYTE, to, tag, heads_, &request), "MPI_Isend", to);
+  int done = 0;
+  check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", to);
+  if (done != 0 && inlined) {
+    sent_at_once_.push_back(id);
+    return;
+  }
+  if (done == 0) add_request(request, id);
+  if (!inlined) {
+    // MPI does not write to what it sends; the type is not const for the sake of receives.
+    t.payload = {const_cast<std::byte*>(payload.data()), payload.size()};
+    start_parts(id, payload.size());
+  }
+}
+
+void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
+  const std::uint32_t id = claim(Transfer::kRecv, from, tag, cookie);
+  Transfer& t = transfers_[id];
+  t.payload = payload;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(t.head.get(), static_cast<int>(head_bytes_), MPI_BYTE, from, tag, heads_, &request), "MPI_Irecv",
+        from);
+  add_request(request, id);
+}
+
+void MpiTransport::notify(Rank to, ConstBytes notice) {
+  const std::uint32_t id = claim(Transfer::kNotice, to, kNoticeTag, 0);
+  std::memcpy(transfers_[id].head.get(), notice.data(), notice.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(notice.size()), MPI_BYTE, to, kNoticeTag, notices_,
+                  &request),
+        "MPI_Isend", to);
+  add_request(request, id);
+}
+
+std::uint32_t MpiTransport::claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie) {
+  if (free_transfers_.empty()) {
+    free_transfers_.push_back(static_cast<std::uint32_t>(transfers_.size()));
+    transfers_.emplace_back();
+    transfers_.back().head = std::make_unique<std::byte[]>(head_bytes_);
+    free_transfers_.reserve(transfers_.size());
+  }
+  const std::uint32_t id = free_transfers_.back();
+  free_transfers_.pop_back();
+  Transfer& t = transfers_[id];
+  t.kind = kind;
+  t.cookie = cookie;
+  t.peer = peer;
+  t.tag = tag;
+  t.payload = {};
+  t.payload_came = false;
+  t.open = 0;
+  ++open_;
+  return id;
+}
+
+void MpiTransport::add_request(MPI_Request request, std::uint32_t transfer) {
+  requests_.push_back(request);
+  owners_.push_back(transfer);
+  ++transfers_[transfer].open;
+}
+
+/// Starts the sends or receives of a long payload.
+void MpiTransport::start_parts(std::uint32_t id, std::uint64_t bytes) {
+  for (std::uint64_t offset = 0; offset < bytes; offset += part_bytes_) {
+    const Transfer& t = transfers_[id];
+    const auto count = static_cast<int>(std::min<std::uint64_t>(part_bytes_, bytes - offset));
+    std::byte* const data = t.payload.data() + offset;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (t.kind == Transfer::kSend) {
+      check(MPI_Isend(data, count, MPI_BYTE, t.peer, t.tag, parts_, &request), "MPI_Isend", t.peer);
+    } else {
+      check(MPI_Irecv(data, count, MPI_BYTE, t.peer, t.tag, parts_, &request), "MPI_Irecv", t.peer);
+    }
+    add_request(request, id);
+  }
+}
+
+bool MpiTransport::poll(Listener& listener) {
+  bool moved = false;
+  while (!sent_at_once_.empty()) {
+    const std::uint32_t id = sent_at_once_.back();
+    sent_at_once_.pop_back();
+    request_done(id, listener);
+    moved = true;
+  }
+  // Notices first: an MPI_Test that fails drives MPI's own progress and looks again, an MPI_Testsome does not look
+  // again, so in the other order what has just arrived would be seen one nap later.
+  moved = poll_notices(listener) || moved;
+  return poll_requests(listener) || moved;
+}
+
+bool MpiTransport::poll_requests(Listener& listener) {
+  if (requests_.empty()) return false;
+  indices_.resize(requests_.size());
+  statuses_.resize(requests_.size());
+  int completed = 0;
+  const int code =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices_.data(), statuses_.data());
+  if (code != MPI_SUCCESS) {
+    for (int i = 0; i < completed; ++i) {
+      const Transfer& t = transfers_[owners_[static_cast<std::size_t>(indices_[i])]];
+      if (statuses_[i].MPI_ERROR != MPI_SUCCESS) check(statuses_[i].MPI_ERROR, "MPI_Testsome", t.peer);
+    }
+    check(code, "MPI_Testsome", kNoRank);
+  }
+  if (completed == MPI_UNDEFINED || completed == 0) return false;
+
+  // Callbacks add requests, so first take the completed ones out; from the back, so that indices stay valid.
+  std::sort(indices_.begin(), indices_.begin() + completed);
+  for (int i = completed; i-- > 0;) {
+    const auto at = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
+    indices_[static_cast<std::size_t>(i)] = static_cast<int>(owners_[at]);
+    owners_[at] = owners_.back();
+    requests_[at] = requests_.back();
+    owners_.pop_back();
+    requests_.pop_back();
+  }
+  for (int i = 0; i < completed; ++i) {
+    const auto id = static_cast<std::uint32_t>(indices_[static_cast<std::size_t>(i)]);
+    --transfers_[id].open;
+    request_done(id, listener);
+  }
+  return true;
+}
+
+/// Requests of a transfer have completed, or it needed none.
+void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
+  Transfer& t = transfers_[id];
+  if (t.open > 0) return;
+  Frame frame;
+  std::memcpy(&frame, t.head.get(), sizeof frame);
+  if (t.kind == Transfer::kRecv && frame.payload_bytes > 0 && !t.payload_came) {
+    if (frame.payload_bytes != t.payload.size()) {
+      throw TransportError("a message of " + std::to_string(frame.payload_bytes) + " bytes from rank " +
+                           std::to_string(t.peer) + " met a receive of " + std::to_string(t.payload.size()) +
+                           "; the communicator is unusable now");
+    }
+    t.payload_came = true;
+    if (frame.payload_is_inline == 0) return start_parts(id, frame.payload_bytes);
+    std::memcpy(t.payload.data(), t.head.get() + sizeof frame + frame.header_bytes, frame.payload_bytes);
+  }
+  if (t.kind == Transfer::kSend) listener.on_sent(t.cookie);
+  if (t.kind == Transfer::kRecv) {
+    listener.on_received(t.cookie, {t.head.get() + sizeof frame, frame.header_bytes}, frame.payload_bytes > 0);
+  }
+  --open_;
+  free_transfers_.push_back(id);
+}
+
+void MpiTransport::post_notice(std::size_t slot) {
+  NoticeSlot& s = notice_slots_[slot];
+  check(MPI_Irecv(s.bytes, static_cast<int>(kMaxNotice), MPI_BYTE, MPI_ANY_SOURCE, kNoticeTag, notices_, &s.request),
+        "MPI_Irecv", kNoRank);
+}
+
+bool MpiTransport::poll_notices(Listener& listener) {
+  bool moved = false;
+  for (;;) {
+    NoticeSlot& slot = notice_slots_[next_notice_];
+    int done = 0;
+    MPI_Status status;
+    check(MPI_Test(&slot.request, &done, &status), "MPI_Test", kNoRank);
+    if (done == 0) return moved;
+    int bytes = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count", kNoRank);
+    listener.on_notice(status.MPI_SOURCE, {slot.bytes, static_cast<std::size_t>(bytes)});
+    post_notice(next_notice_);
+    next_notice_ = (next_notice_ + 1) % kNoticeSlots;
+    moved = true;
+  }
+}
+
+/// All ranks are quiet. What is left are the receives posted for notices: this rank matches them itself.
+void MpiTransport::close() {
+  for (std::size_t i = 0; i < kNoticeSlots; ++i) {
+    check(MPI_Send(nullptr, 0, MPI_BYTE, rank_, kNoticeTag, notices_), "MPI_Send", rank_);
+  }
+  for (NoticeSlot& slot : notice_slots_) check(MPI_Wait(&slot.request, MPI_STATUS_IGNORE), "MPI_Wait", rank_);
+  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
+}
+
+Seconds MpiTransport::now() const {
+  return std::chrono::duration<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void MpiTransport::check(int code, const char* what, Rank peer) const {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  int error_class = 0;
+  MPI_Error_class(code, &error_class);
+  MPI_Error_string(code, text, &length);
+  throw TransportError(std::string(what) + (peer == kNoRank ? "" : " (peer " + std::to_string(peer) + ")") +
+                       ": error class " + std::to_string(error_class) + ", " +
+                       std::string(text, static_cast<std::size_t>(length)) + "; the communicator is unusable now");
+}
+
+namespace {
+
+int run_action(MPI_Comm, int keyval, void* action, void*) {
+  (*static_cast<std::function<void()>*>(action))();
+  return MPI_Comm_free_keyval(&keyval);
+}
+
+}  // namespace
+
+void at_mpi_finalize(std::function<void()> action) {
+  // MPI_Finalize deletes the attributes of MPI_COMM_SELF before anything else (MPI-4.1, section 11.2.4).
+  int keyval = MPI_KEYVAL_INVALID;
+  MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, run_action, &keyval, nullptr);
+  MPI_Comm_set_attr(MPI_COMM_SELF, keyval, new std::function<void()>(std::move(action)));
+}
+
+}  // namespace pyc

@@ -1,0 +1,106 @@
+// Messages over MPI point-to-point, non-blocking, on communicators of its own.
+//
+// On the wire a message is a *head* (frame, header, and the payload if it is short) and, for a longer payload, *parts*
+// of at most 1 GiB each, since MPI counts are ints. Receives of heads are posted in advance into buffers of one size; a
+// head says whether parts follow, so an absent block costs one short message and nothing needs to be cancelled.
+//
+// Three duplicates of the user's communicator keep three streams apart: heads, parts and notices. Within each, MPI
+// keeps messages with the same tag between two ranks in order.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace pyc {
+
+class MpiTransport final : public Transport {
+ public:
+  /// Collective over `parent`. `part_bytes` and `inline_bytes` must agree on all ranks.
+  explicit MpiTransport(MPI_Comm parent, std::size_t inline_bytes = kInlineBytes, std::size_t part_bytes = kPartBytes);
+  ~MpiTransport() override = default;
+
+  static constexpr std::size_t kInlineBytes = 4096;
+  static constexpr std::size_t kPartBytes = std::size_t{1} << 30;
+
+  Rank rank() const override { return rank_; }
+  Rank size() const override { return size_; }
+  Rank local_ranks() const override { return local_ranks_; }
+  Tag max_tag() const override { return max_tag_; }
+  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override;
+  void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
+  void notify(Rank to, ConstBytes notice) override;
+  bool poll(Listener& listener) override;
+  std::size_t in_flight() const override { return open_; }
+  void close() override;
+  Seconds now() const override;
+
+ private:
+  struct Frame {
+    std::uint32_t header_bytes;
+    std::uint32_t payload_is_inline;
+    std::uint64_t payload_bytes;
+  };
+
+  /// A message being sent or received. Pooled; known by its index.
+  struct Transfer {
+    enum Kind : std::uint8_t { kSend, kRecv, kNotice } kind = kSend;
+    Cookie cookie = 0;
+    Rank peer = 0;
+    Tag tag = 0;
+    Bytes payload;
+    bool payload_came = false;  // or is coming in parts
+    std::size_t open = 0;       // MPI requests that have not completed
+    std::unique_ptr<std::byte[]> head;
+  };
+
+  std::uint32_t claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie);
+  void add_request(MPI_Request request, std::uint32_t transfer);
+  void start_parts(std::uint32_t id, std::uint64_t bytes);
+  void request_done(std::uint32_t id, Listener& listener);
+  bool poll_requests(Listener& listener);
+  bool poll_notices(Listener& listener);
+  void post_notice(std::size_t slot);
+  void check(int code, const char* what, Rank peer) const;
+
+  Rank rank_ = 0;
+  Rank size_ = 0;
+  Rank local_ranks_ = 1;
+  Tag max_tag_ = 0;
+  std::size_t inline_bytes_;
+  std::size_t part_bytes_;
+  std::size_t head_bytes_;
+  MPI_Comm heads_ = MPI_COMM_NULL;
+  MPI_Comm parts_ = MPI_COMM_NULL;
+  MPI_Comm notices_ = MPI_COMM_NULL;
+
+  std::deque<Transfer> transfers_;  // grows while one of them is worked on
+  std::vector<std::uint32_t> free_transfers_;
+  std::size_t open_ = 0;
+
+  std::vector<MPI_Request> requests_;
+  std::vector<std::uint32_t> owners_;  // per request: its transfer
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<std::uint32_t> sent_at_once_;  // sends that had completed when MPI_Isend returned
+
+  // Receives for notices are posted in a ring and looked at in the order of posting, which is that of matching.
+  static constexpr std::size_t kNoticeSlots = 16;
+  struct NoticeSlot {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::byte bytes[kMaxNotice];
+  };
+  NoticeSlot notice_slots_[kNoticeSlots];
+  std::size_t next_notice_ = 0;
+};
+
+/// Calls `action` at the beginning of MPI_Finalize, while MPI still works. For the life of the process.
+void at_mpi_finalize(std::function<void()> action);
+
+}  // namespace pyc

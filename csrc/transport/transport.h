@@ -1,0 +1,91 @@
+// Moves messages between ranks. A transport never looks inside a message and never reduces.
+//
+// Two kinds of message:
+//   * A *message* has a tag, a header of a few dozen bytes and an optional payload of any size. It is received by a
+//     posted `recv` with the same peer and tag; messages between two ranks with the same tag are received in the order
+//     in which they were sent. A message without payload is how an absent block travels.
+//   * A *notice* is a handful of bytes that nobody has posted a receive for. Notices between two ranks arrive in order.
+//
+// Everything is non-blocking. Completions are handed to a `Listener` from inside `poll`, on the polling thread, with
+// the cookie given at the start. Nothing is ever cancelled. A transport is used by one thread at a time (the holder of
+// the engine's progress lock).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/types.h"
+
+namespace pyc {
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+/// Names an operation in flight to its owner.
+using Cookie = std::uint64_t;
+
+/// Channel c of the collective with id i has tag c * kTagStride + 1 + i mod (kTagStride - 1); tag 0 is the engine's
+/// own.
+inline constexpr Tag kTagStride = 4096;
+
+constexpr Tag first_tag(std::uint32_t collective) {
+  return 1 + static_cast<Tag>(collective % static_cast<std::uint32_t>(kTagStride - 1));
+}
+
+/// The longest notice, in bytes.
+inline constexpr std::size_t kMaxNotice = 64;
+
+/// Is told, from inside `Transport::poll`, what has completed.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+
+  /// The header and the payload of a send may be overwritten.
+  virtual void on_sent(Cookie cookie) = 0;
+
+  /// A posted receive has matched: `header` is valid during this call only. `has_payload` says whether the posted
+  /// buffer has been filled.
+  virtual void on_received(Cookie cookie, ConstBytes header, bool has_payload) = 0;
+
+  /// `notice` is valid during this call only.
+  virtual void on_notice(Rank from, ConstBytes notice) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual Rank rank() const = 0;
+  virtual Rank size() const = 0;
+
+  /// Ranks, this one included, that share this machine's cores, each with a progress thread of its own.
+  virtual Rank local_ranks() const = 0;
+
+  /// Tags are at most this.
+  virtual Tag max_tag() const = 0;
+
+  /// Starts a message to `to`. The header, a few hundred bytes at most, is copied at once; the payload must stay
+  /// unchanged until `on_sent`. An empty payload is no payload.
+  virtual void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) = 0;
+
+  /// Posts a receive. A payload that arrives fills exactly `payload`; another length is a `TransportError`.
+  virtual void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) = 0;
+
+  /// Sends a notice of at most `kMaxNotice` bytes; a rank may notify itself.
+  virtual void notify(Rank to, ConstBytes notice) = 0;
+
+  /// Moves what can be moved and tells `listener` what completed. Returns whether anything did.
+  virtual bool poll(Listener& listener) = 0;
+
+  /// Sends or receives started and not completed (posted notices apart).
+  virtual std::size_t in_flight() const = 0;
+
+  /// Ends the use of the network. Collective: every rank has received all that was sent to it.
+  virtual void close() = 0;
+
+  /// The time in seconds on a monotonic clock of this transport's own (the simulator's is virtual).
+  virtual Seconds now() const = 0;
+};
+
+}  // namespace pyc

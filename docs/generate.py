@@ -1,0 +1,242 @@
+"""Writes what the documentation takes from the program: tables, figures, outputs. Nothing of it is typed by hand.
+
+    python docs/generate.py             what is the same on every machine: the blocks between markers, the .dot file
+    python docs/generate.py --check     only say whether any of that is out of date (tests/unit/test_docs.py)
+    python docs/generate.py --measure   run the benchmarks as well, with the mpirun on PATH (some minutes)
+    python docs/generate.py --test      run all tests as well, and keep how many passed
+
+A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
+lines that bench/plot.py draws, and the tables as they were printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import mpi4py
+
+mpi4py.rc.initialize = False  # nothing here communicates
+
+from pycollectives import loads, policies  # noqa: E402
+from pycollectives.native import core  # noqa: E402
+from pycollectives.simulation import simulate  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+FIGURES = ROOT / "docs" / "figures"
+
+MEASUREMENTS = {
+    "skew-8": (8, ["bench/skew.py"]),  # what `make demo` runs
+    "skew-32": (32, ["bench/skew.py", "--ranks-per-node", "1"]),
+    "latency-8": (8, ["bench/latency.py"]),
+    "idle-8": (8, ["bench/idle.py"]),
+}
+
+# --- Blocks ---------------------------------------------------------------------------------------------------------
+
+
+def algorithms_table() -> str:
+    rows = [[f"`{a['name']}`", a["steps"], a["bytes"], a["reference"]] for a in core.algorithms()]
+    return markdown(["name", "steps", "bytes sent per rank", "reference"], rows)
+
+
+def algorithms_in_words() -> str:
+    return "\n\n".join(f"### `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
+
+
+def algorithms_counted() -> str:
+    """What the busiest rank sends, counted in the plans themselves."""
+    sizes = (4, 7, 8, 32)
+    rows = []
+    for name in algorithm_sources():
+        cells = []
+        for size in sizes:
+            count = 1 << 10
+            sends = [
+                [
+                    op["slices"][0].count
+                    for op in core.plan_allreduce(name, rank, size, count).ops
+                    if op["kind"] == "send"
+                ]
+                for rank in range(size)
+            ]
+            cells.append(f"{max(map(len, sends))}, {max(map(sum, sends)) / count:.2f} S")
+        rows.append([f"`{name}`", *cells])
+    return markdown(["messages, bytes", *(f"P = {size}" for size in sizes)], rows)
+
+
+def algorithm_sources() -> dict[str, Path]:
+    """The file in which each registered algorithm of this tree registers itself, by name."""
+    found = {}
+    for path in sorted((ROOT / "csrc" / "algorithms").glob("*.cc")):
+        for name in re.findall(r'^PYC_ALLREDUCE\("(\w+)"', path.read_text(), re.MULTILINE):
+            found[name] = path
+    return dict(sorted(found.items()))
+
+
+def header_comment(source: Path) -> str:
+    """The prose at the top of an algorithm's file, or of its header."""
+    for path in (source, source.with_suffix(".h")):
+        lines = []
+        for line in path.read_text().splitlines():
+            if not line.startswith("//"):
+                break
+            lines.append(line[2:].strip())
+        if lines:
+            return "\n".join(lines)
+    raise ValueError(f"{source}: expected a comment at its top that says idea, reference, steps and bytes")
+
+
+LOADS = (  # title, load, work and skew in seconds, calls of 8 ranks
+    ("one of 8 late by 200 ms on 195 ms", "one-late", 0.195, 0.2),
+    ("all late by 50 to 400 ms on 100 ms, by turns", "shifting", 0.1, 0.4),
+    ("lognormal, mean 1.2 s, shape 0.55", "lognormal", 1.2, 0.66),
+    ("399 ms and an exponential 55 ms", "cloud", 0.399, 0.055),
+    ("one rank 10 times slower", "one-slow", 0.1, 0.9),
+)
+CHOICES = ("full", "quorum:6", "quorum:4", "majority", "solo")
+
+
+def policies_table() -> str:
+    rows = []
+    for title, load, work, skew in LOADS:
+        seconds = loads.make(load, ranks=8, calls=400, work=work, skew=skew, seed=1)
+        for text in CHOICES:
+            summary = simulate(seconds, policies.parse(text), nbytes=8, algorithm="recursive_doubling")
+            rows.append(
+                [
+                    title,
+                    f"`{text}`",
+                    f"{summary.throughput:.2f}x",
+                    f"{summary.contributors_mean:.1f}",
+                    f"{summary.active_mean:.1f}",
+                    f"{summary.missed_mean:.2f}",
+                    f"{100 * summary.late_fraction:.0f} %",
+                ]
+            )
+            title = ""
+    return markdown(["load", "policy", "throughput", "contributors", "active", "missed per call", "late calls"], rows)
+
+
+def printed(name: str) -> Callable[[], str]:
+    def block() -> str:
+        return f"```text\n{(RESULTS / name).read_text().strip()}\n```"
+
+    return block
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "algorithms": algorithms_table,
+    "algorithms-in-words": algorithms_in_words,
+    "algorithms-counted": algorithms_counted,
+    "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
+    "policies": policies_table,
+    "example-output": printed("example.txt"),
+    "test-output": printed("test.txt"),
+    **{f"{name}-output": printed(f"{name}.txt") for name in MEASUREMENTS},
+}
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """The text of a document with its blocks as they should be."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- begin {match[1]} -->\n\n{BLOCKS[match[1]]()}\n\n<!-- end {match[1]} -->"
+
+    return re.sub(r"<!-- begin ([\w-]+) -->\n.*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
+
+
+def activation_dot() -> str:
+    """eager-SGD, Fig. 6: the schedule of rank 3 of 4."""
+    return str(core.plan_partial_allreduce("recursive_doubling", 3, 4, 1, activation="dissemination").dot())
+
+
+def generated() -> dict[Path, str]:
+    files = {path: filled(path.read_text()) for path in documents()}
+    files[FIGURES / "activation.dot"] = activation_dot()
+    return files
+
+
+# --- Measurements ---------------------------------------------------------------------------------------------------
+
+
+def run(command: list[str]) -> str:
+    print("$", *command, flush=True)
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def measure() -> None:
+    RESULTS.mkdir(exist_ok=True)
+    for name, (ranks, script) in MEASUREMENTS.items():
+        lines = RESULTS / f"{name}.jsonl"
+        lines.unlink(missing_ok=True)
+        command = ["tools/mpirun", "-n", str(ranks), sys.executable, *script, "--json", str(lines)]
+        (RESULTS / f"{name}.txt").write_text(run(command))
+    for figure, files in {
+        "skew": ["skew-32"],
+        "skew-8": ["skew-8"],
+        "latency": ["latency-8"],
+    }.items():
+        inputs = [str(RESULTS / f"{name}.jsonl") for name in files]
+        run([sys.executable, "bench/plot.py", *inputs, "--output", str(FIGURES / f"{figure}.png")])
+    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert example is not None
+    output = run(["tools/mpirun", "-n", "4", sys.executable, "-c", example[1]])
+    (RESULTS / "example.txt").write_text("\n".join(sorted(output.splitlines())) + "\n")
+
+
+def test() -> None:
+    told = [line for line in run(["tests/run.sh"]).splitlines() if line.startswith("###") or " passed" in line]
+    (RESULTS / "test.txt").write_text("\n".join(told) + "\n")
+
+
+def render(dot_file: Path) -> None:
+    dot = shutil.which("dot")
+    if dot is None:
+        print(f"graphviz is not installed: {dot_file.with_suffix('.svg').name} is left as it is", file=sys.stderr)
+    else:
+        run([dot, "-Tsvg", str(dot_file), "-o", str(dot_file.with_suffix(".svg"))])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true")
+    mode.add_argument("--measure", action="store_true")
+    mode.add_argument("--test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.measure:
+        measure()
+    if arguments.test:
+        test()
+    stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
+    if arguments.check:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run `python docs/generate.py`")
+        sys.exit(bool(stale))
+    for path, text in stale.items():
+        path.write_text(text)
+        print(f"wrote {path.relative_to(ROOT)}")
+        if path.suffix == ".dot":
+            render(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Collectives that do not wait for stragglers, for MPI programs in Python.
+
+Importing this package does not start MPI: the extension and `mpi4py.MPI` are loaded when the first `Communicator` is
+made, or when `Round` or `RoundInfo` is asked for.
+
+>>> import numpy as np, pycollectives as pc
+>>> from mpi4py import MPI
+>>> with pc.Communicator(MPI.COMM_SELF) as comm:
+...     ar = comm.partial_allreduce(like=np.zeros(2), op=MPI.SUM, policy=pc.Majority(seed=7))
+...     info = ar.contribute(np.ones(2)).wait(timeout=30.0)
+...     print(ar.result)
+[1. 1.]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .communicator import Communicator
+from .errors import ClosedError, MismatchError, ScheduleError, StallError, TransportError
+from .handles import wait_all, wait_any
+from .operations import AVG
+from .partial import PartialAllreduce
+from .persistent import Allreduce_init, PartialRequest
+from .policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
+
+try:
+    from ._version import version as __version__
+except ImportError:  # a source tree that was not built
+    __version__ = "0+unknown"
+
+if TYPE_CHECKING:
+    from ._core import Round, RoundInfo
+
+__all__ = [
+    "AVG",
+    "AllOf",
+    "Allreduce_init",
+    "AnyOf",
+    "ClosedError",
+    "Communicator",
+    "Full",
+    "Majority",
+    "MismatchError",
+    "PartialAllreduce",
+    "PartialRequest",
+    "Policy",
+    "Quorum",
+    "Round",
+    "RoundInfo",
+    "ScheduleError",
+    "Solo",
+    "StallError",
+    "TransportError",
+    "__version__",
+    "wait_all",
+    "wait_any",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Round", "RoundInfo"):
+        from .native import core
+
+        return getattr(core, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

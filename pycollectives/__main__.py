@@ -1,0 +1,261 @@
+"""The command line: `python -m pycollectives info | simulate | bench | trace merge`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from . import __version__, loads, policies, selection, tracing
+from .config import Settings, settings
+from .simulation import Costs, simulate
+
+TRANSPORTS = ("mpi", "loopback", "simulated")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Run the tools of pycollectives: collectives that do not wait for stragglers."""
+
+
+@main.command()
+def info() -> None:
+    """Show version, MPI, thread level, transports, progress and algorithms."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .native import MPI, THREAD_LEVELS, core
+
+    started = MPI.Is_initialized() and not MPI.Is_finalized()
+    if started and MPI.COMM_WORLD.rank != 0:
+        return
+    environment = _settings()
+    facts = Table(show_header=False, box=None)
+    for fact, value in (
+        ("pycollectives", __version__),
+        ("MPI library", MPI.Get_library_version().split(",")[0].splitlines()[0]),
+        ("MPI standard", ".".join(map(str, MPI.Get_version()))),
+        ("thread level", THREAD_LEVELS[MPI.Query_thread()] if started else "MPI is not initialised"),
+        ("ranks", str(MPI.COMM_WORLD.size) if started else "MPI is not initialised"),
+        ("transports", ", ".join(TRANSPORTS)),
+        ("progress", environment.progress),
+        ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
+        ("trace", str(environment.trace or "off")),
+    ):
+        facts.add_row(fact, value)
+
+    known = Table("algorithm", "steps", "bytes sent per rank", "reference", title="Allreduce algorithms")
+    for algorithm in core.algorithms():
+        known.add_row(*(str(algorithm[key]) for key in ("name", "steps", "bytes", "reference")))
+
+    table = selection.built_in_table()
+    chosen = Table("ranks", "bytes", "algorithm", title='algorithm="auto": the first row that holds')
+    for row in table.rows:
+        chosen.add_row(_limit(row.max_ranks), _limit(row.max_bytes), row.algorithm)
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for part in (facts, known, chosen):
+        console.print(part)
+    console.print(f"Thresholds: {table.source}.")
+
+
+def _limit(limit: int | None) -> str:
+    return "any" if limit is None else f"<= {limit}"
+
+
+def _settings() -> Settings:
+    try:
+        return settings()
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command(name="simulate")
+@click.option(
+    "--policy",
+    "policy_text",
+    default="solo",
+    show_default=True,
+    help="solo, majority, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
+)
+@click.option(
+    "--load",
+    default="linear",
+    show_default=True,
+    type=click.Choice([*loads.LOADS, "trace"]),
+    help="Work before each call; see pycollectives.loads.",
+)
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="For --load trace: CSV, one line per call, one column per rank, in seconds.",
+)
+@click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
+@click.option(
+    "--calls",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of the fastest rank; figures are of the time until then.",
+)
+@click.option("--work-us", default=0.0, show_default=True, type=click.FloatRange(0), help="Work common to all ranks.")
+@click.option(
+    "--skew-us", default=1000.0, show_default=True, type=click.FloatRange(0), help="Scale of the differences."
+)
+@click.option(
+    "--barrier/--no-barrier",
+    default=False,
+    show_default=True,
+    help="All ranks start each call's work together, as in bench/skew.py.",
+)
+@click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
+@click.option("--algorithm", default="auto", show_default=True)
+@click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
+@click.option("--max-staleness", default=None, type=click.IntRange(0))
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of loads, policies and deliveries.")
+@click.option("--latency-us", default=1.5, show_default=True, type=click.FloatRange(0), help="LogGP's L.")
+@click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's o.")
+@click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's G, per byte.")
+@click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Reduction, per byte.")
+@click.option("--ideal", is_flag=True, help="Communication costs nothing: the limit of the policy.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulate_command(
+    policy_text: str,
+    load: str,
+    trace_file: Path | None,
+    ranks: int,
+    calls: int,
+    work_us: float,
+    skew_us: float,
+    barrier: bool,
+    nbytes: int,
+    algorithm: str,
+    late: str,
+    max_staleness: int | None,
+    seed: int,
+    latency_us: float,
+    overhead_us: float,
+    gap_ns: float,
+    reduce_ns: float,
+    ideal: bool,
+    as_json: bool,
+) -> None:
+    """Run a policy under a load in virtual time, at any number of ranks, without MPI."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False  # nothing here communicates
+    from .native import core
+
+    try:
+        policy = policies.parse(policy_text, seed=seed)
+        if load == "trace":
+            if trace_file is None:
+                raise ValueError("--load trace needs --trace FILE")
+            work = loads.from_csv(trace_file, ranks=ranks, calls=calls)
+        else:
+            work = loads.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
+        known = [str(entry["name"]) for entry in core.algorithms()]
+        algorithm = selection.resolve(algorithm, ranks, nbytes, known)
+        costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
+        summary = simulate(
+            work,
+            policy,
+            nbytes=nbytes,
+            algorithm=algorithm,
+            costs=costs,
+            late=late,
+            max_staleness=max_staleness,
+            barrier=barrier,
+            delivery_seed=seed,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise click.ClickException(str(error)) from error
+
+    figures = dataclasses.asdict(summary)
+    if as_json:
+        setting = {"policy": policy_text, "load": load, "bytes": nbytes, "algorithm": algorithm, "seed": seed}
+        click.echo(json.dumps({**setting, **figures}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}", show_header=False)
+    for label, value in (
+        ("ranks", str(summary.ranks)),
+        ("calls of the fastest rank", str(summary.calls)),
+        ("rounds", str(summary.rounds)),
+        ("latency, mean", f"{summary.latency_us_mean:.1f} us"),
+        ("latency, p50", f"{summary.latency_us_p50:.1f} us"),
+        ("latency, p99", f"{summary.latency_us_p99:.1f} us"),
+        ("contributors of a round, mean", f"{summary.contributors_mean:.2f}"),
+        ("active ranks of a round, mean", f"{summary.active_mean:.2f}"),
+        ("staleness, mean", f"{summary.staleness_mean:.2f} rounds"),
+        ("staleness, max", f"{summary.staleness_max} rounds"),
+        ("missed per call, mean", f"{summary.missed_mean:.2f} rounds"),
+        ("missed per call, max", f"{summary.missed_max} rounds"),
+        ("late calls", f"{100 * summary.late_fraction:.1f} %"),
+        ("throughput over synchronous", f"{summary.throughput:.2f}x"),
+    ):
+        table.add_row(label, value)
+    Console(highlight=False).print(table)
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(name: str | None, arguments: tuple[str, ...]) -> None:
+    """Run a benchmark: `mpirun -n 8 python -m pycollectives bench skew [OPTIONS]`. Without a name, list them."""
+    folder = _bench_folder()
+    names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    if name is None:
+        click.echo("\n".join(names))
+        return
+    if name not in names:
+        raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
+    if name != "plot":
+        from .native import MPI
+
+        if not MPI.Is_initialized():
+            raise click.ClickException("a benchmark needs MPI: unset MPI4PY_RC_INITIALIZE")
+    script = folder / f"{name}.py"
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(folder))  # as `python bench/NAME.py` does
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _bench_folder() -> Path:
+    """Return the folder of the scripts: installed as `pycollectives_bench`, in a source tree `bench`."""
+    installed = find_spec("pycollectives_bench")
+    places = list(installed.submodule_search_locations or ()) if installed else []
+    for place in (*map(Path, places), Path(__file__).resolve().parent.parent / "bench"):
+        if (place / "skew.py").is_file():
+            return place
+    raise click.ClickException("the benchmarks are not installed beside this package")
+
+
+@main.group()
+def trace() -> None:
+    """Work on traces written with PYC_TRACE."""
+
+
+@trace.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+def merge(files: tuple[Path, ...], out: Path) -> None:
+    """Join the traces of all ranks into one file for chrome://tracing or ui.perfetto.dev."""
+    try:
+        events = tracing.merge(files, out)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{out}: {events} events of {len(files)} ranks")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m pycollectives")

@@ -1,0 +1,267 @@
+"""The extension module: engine, partial allreduce, schedules, simulator. Private; the package's own modules wrap it.
+
+What it raises are the classes of `pycollectives.errors`, and Python's own ValueError, TypeError and RuntimeError.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, final
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+__version__: str
+
+def mpi_library_version() -> str:
+    """What MPI_Get_library_version says to this module; must equal mpi4py's."""
+
+def algorithms() -> list[dict[str, Any]]:
+    """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
+
+@final
+class Engine:
+    """One rank's engine on one communicator: transport, collectives, and a share of the progress thread."""
+
+    @staticmethod
+    def mpi(comm: MPI.Comm, *, progress: str = "thread") -> Engine:
+        """Duplicates `comm` (collective). progress: "thread" or "caller"."""
+    @staticmethod
+    def loopback(size: int, *, progress: str = "thread", delay: float = 0.0, seed: int = 0) -> list[Engine]:
+        """`size` engines in this process, joined by mailboxes; every message is delayed by up to `delay` seconds."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def transport(self) -> str: ...
+    @property
+    def progress(self) -> str: ...
+    @property
+    def progress_cpu_seconds(self) -> float:
+        """CPU time that the process's progress thread has used."""
+    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
+        """Allgather of a short (at most 4096 B) byte string. StallError names the ranks that did not call."""
+    def advance(self) -> bool:
+        """One pass of progress by the caller; whether anything moved."""
+    def close(self, *, timeout: float | None = None) -> None:
+        """Collective: waits until every rank has closed every collective, then frees the communicators.
+        StallError names who has not. Idempotent."""
+    def abandon(self) -> None:
+        """Closes at once and waits for nobody; the engine serves the others until the process ends."""
+    @property
+    def open_collectives(self) -> list[str]: ...
+
+@final
+class PartialAllreduce:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        dtype_name: str,
+        convert: Callable[[Any], Any],  # of a contribution that is not a plain array of shape and dtype
+        op: str,
+        policy: str,  # "solo" | "majority" | "quorum" | "any_of" | "all_of" | "full"
+        policy_size: int = 0,  # k of quorum, m of any_of and all_of
+        seed: int = 0,
+        grace: float = 0.0,
+        late: str = "accumulate",
+        missed: str = "latest",
+        max_staleness: int | None = None,
+        activation: str = "tree",  # "tree" | "dissemination"
+        algorithm: str = "recursive_doubling",
+        history: int = 8,
+        name: str = "",
+    ) -> None:
+        """Collective in the sense that every rank must create the same objects in the same order; sends nothing."""
+    def contribute(self, x: Any) -> Round:
+        """`data`: any C-contiguous buffer of exactly the right number of bytes (checked); releases the GIL."""
+    @property
+    def result(self) -> NDArray[Any]:
+        """Read-only array of the given shape and dtype; RuntimeError before a call was given a round."""
+    def flush(self, timeout: float | None = None) -> RoundInfo:
+        """Collective. After a StallError it can be called again, and goes on with the same flush."""
+    def close(self) -> None:
+        """Leaves for good; returns at once. Idempotent."""
+    def discard(self) -> int:
+        """Throws away what waits to be taken; the number of contributions discarded."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def rounds(self) -> int:
+        """Rounds completed at this rank."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def schedule(self) -> Schedule:
+        """This rank's plan."""
+
+@final
+class Round:
+    """Handle of one contribution."""
+
+    def test(self) -> bool:
+        """Whether the round is done; if so, `result` is up to date. Moves messages, waits for nothing."""
+    def wait(self, timeout: float | None = None) -> RoundInfo:
+        """Waits until the round is done. StallError after `timeout` seconds names who has not arrived."""
+    def Test(self) -> bool:
+        """`test`."""
+    def Wait(self, timeout: float | None = None) -> RoundInfo:
+        """`wait`."""
+    @property
+    def late(self) -> bool:
+        """Whether rounds had completed that this rank had not been given: the call waits for nothing then."""
+
+@final
+class RoundInfo:
+    """What a call is told of the round that it was given."""
+
+    @property
+    def round(self) -> int:
+        """The number of the round, from 0."""
+    @property
+    def initiator(self) -> int:
+        """The lowest rank that started the round."""
+    @property
+    def included(self) -> bool:
+        """Whether the data of this call is in the result."""
+    @property
+    def contributors(self) -> tuple[int, ...]:
+        """The ranks whose data is in the result, ascending; the same on every rank."""
+    @property
+    def active(self) -> int:
+        """How many of them have fresh data: their newest came by a call that arrived in this very round."""
+    @property
+    def staleness(self) -> int:
+        """Rounds completed between the handing over of this rank's data and the round that took it."""
+    @property
+    def missed(self) -> int:
+        """Rounds completed since this rank last looked, this one apart."""
+    @property
+    def overrun(self) -> bool:
+        """Whether more were missed than `history`. Under missed="sum" they are in the result all the same."""
+
+@final
+class Slice:
+    @property
+    def buffer(self) -> int: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    def part(self, offset: int, count: int) -> Slice:
+        """ScheduleError past its end."""
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+@final
+class ScheduleBuilder:
+    """Straight-line construction of one rank's plan. Ops are returned as integer ids."""
+
+    def __init__(self, rank: int, size: int) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def buffer(self, count: int, name: str = "") -> Slice: ...
+    def send(self, source: Slice, to: int) -> int: ...
+    def recv(self, into: Slice, source: int) -> int: ...
+    def reduce(self, source: Slice, into: Slice) -> int: ...
+    def copy(self, source: Slice, into: Slice) -> None:
+        """Nothing at all if both are the same slice."""
+    def trigger(self, name: str) -> int:
+        """Fires when the owner of the run says so."""
+    def join(self, name: str, predecessors: Sequence[int], need: int | str = "all") -> int:
+        """need: "all", "one", or a number k."""
+    def signal(self, name: str, predecessors: Sequence[int]) -> int:
+        """Tells the owner of the run that all predecessors have completed."""
+    def gate(self, op: int) -> None:
+        """Every send, recv, reduce and copy added from here on also waits for `op`."""
+    def ungate(self) -> None: ...
+    def build(self) -> Schedule:
+        """ScheduleError naming the op if the plan cannot be right. The builder is spent then."""
+
+@final
+class Schedule:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def ops(self) -> list[dict[str, Any]]:
+        """[{"id", "kind", "name", "need", "predecessors" (number), "next" (ids), "slices"}, and "peer" of messages]"""
+    @property
+    def edges(self) -> int: ...
+    def text(self) -> str: ...
+    def dot(self) -> str: ...
+    def without_edge(self, before: int, after: int) -> Schedule:
+        """A copy with one dependency removed: for tests of the checker."""
+    def with_need(self, op: int, need: int) -> Schedule: ...
+
+def plan_allreduce(algorithm: str, rank: int, size: int, count: int) -> Schedule:
+    """in = buffer 0, out = buffer 1."""
+
+def plan_partial_allreduce(algorithm: str, rank: int, size: int, count: int, activation: str = "tree") -> Schedule:
+    """Activation, hold and allreduce in place on buffer 0, as the engine runs it."""
+
+def register_algorithm(name: str, build: Callable[[ScheduleBuilder, Slice, Slice], None]) -> None:
+    """Adds an allreduce written in Python: build(s, in, out). For experiments and tests."""
+
+def check_allreduce(plans: Sequence[Schedule], *, seed: int = 0, refire: bool = False) -> list[str]:
+    """Symbolic check of all ranks' plans (in = buffer 0, out = buffer 1): races, matching of messages, deadlock,
+    multiplicity of every rank in every element of every result. Returns findings, none if the plans are right.
+    refire: execute with joins that fire at every predecessor past `need` (a broken executor; for tests)."""
+
+def check_partial_allreduce(
+    plans: Sequence[Schedule],
+    starters: Sequence[int],
+    contributors: Sequence[int],
+    *,
+    seed: int = 0,
+    refire: bool = False,
+) -> list[str]:
+    """The same for plans as `plan_partial_allreduce` makes them, started by `starters` (none: nobody may become
+    active), where only `contributors` have data."""
+
+def check_activation(
+    plans: Sequence[Schedule], starters: Sequence[int], *, seed: int = 0, refire: bool = False
+) -> list[str]:
+    """`check_partial_allreduce` with every rank contributing."""
+
+def simulate(
+    *,
+    size: int,
+    work: NDArray[np.float64],  # (size, calls): seconds of work before each call
+    calls: NDArray[np.int64],  # (size,): calls that each rank makes
+    ending: Sequence[str] | str = "flush",  # per rank or for all: "flush" (flush, then close) | "close" | "none"
+    policy: str = "solo",
+    policy_size: int = 0,
+    seed: int = 0,  # of the policy
+    grace: float = 0.0,
+    late: str = "accumulate",
+    missed: str = "latest",
+    max_staleness: int | None = None,
+    activation: str = "tree",
+    algorithm: str = "recursive_doubling",
+    history: int = 8,
+    op: str = "SUM",
+    count: int = 0,  # elements of int64; 0: one per rank, and call j of rank r contributes 2**j at element r
+    pipeline: int = 0,  # calls made before the oldest handle is waited for
+    barrier: bool = False,  # all ranks start each call's work together
+    latency: float = 0.0,  # LogGP: L
+    overhead: float = 0.0,  # o
+    gap_per_byte: float = 0.0,  # G
+    reduce_per_byte: float = 0.0,  # gamma
+    jitter: float = 0.0,  # every message takes up to this many seconds more, drawn by delivery_seed
+    delivery_seed: int = 0,
+    payload_bytes: int | None = None,  # what costs are computed from, instead of the simulated elements
+    record: bool = True,  # keep results and contributor sets of every call (tests); False for large sizes
+    max_events: int = 0,
+) -> dict[str, Any]:
+    """All ranks in virtual time with the engine's own protocol code. Returns columns, one row per returned call:
+    rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
+    staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
+    and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""

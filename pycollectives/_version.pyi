@@ -1,0 +1,4 @@
+"""Written by the build: see setup.py."""
+
+version: str
+commit: str

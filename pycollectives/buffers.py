@@ -1,0 +1,258 @@
+"""Memory of the caller: found through PEP 3118, DLPack or the CUDA array interface, and checked; never copied.
+
+Everything is turned into a NumPy array that shares the memory. The element types are those that the engine reduces.
+A buffer that would need a copy (not C-contiguous, in foreign byte order, on a device) is refused with what to do.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from .typing import Array
+
+__all__ = [
+    "DTYPE_NAMES",
+    "BufferDescription",
+    "as_array",
+    "as_bytes_exporter",
+    "checked_dtype",
+    "contiguous",
+    "describe",
+    "matching_array",
+    "writable_array",
+]
+
+DTYPE_NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+"""Element types that the engine reduces, by NumPy's name."""
+
+_ON_HOST = (1, 3, 11)
+"""DLPack's device types whose memory the processor reads: host, and host memory pinned by CUDA or ROCm."""
+
+
+@dataclass(frozen=True)
+class BufferDescription:
+    """What a buffer holds: `shape` in elements, `dtype` the element type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
+    module = sys.modules.get("mpi4py.MPI")
+    return module is not None and isinstance(candidate, module.Datatype)
+
+
+def checked_dtype(candidate: Any) -> np.dtype[Any]:
+    """Return the element type as NumPy's, in native byte order.
+
+    Parameters
+    ----------
+    candidate
+        A NumPy dtype or what NumPy makes one from, "bfloat16" (needs ml_dtypes), or an MPI datatype.
+
+    Raises
+    ------
+    TypeError
+        If it is not one of `DTYPE_NAMES`, or not in native byte order.
+    """
+    if candidate is None:
+        raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got None")
+    if _is_mpi_datatype(candidate):
+        try:
+            dtype = np.dtype(candidate.tocode())
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"dtype: {candidate.Get_name() or 'a derived MPI datatype'}: {error}") from None
+    elif isinstance(candidate, str) and candidate == "bfloat16":
+        dtype = _bfloat16()
+    else:
+        try:
+            dtype = np.dtype(candidate)
+        except TypeError as error:
+            raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got {candidate!r}: {error}") from None
+    if not dtype.isnative:
+        raise TypeError(
+            f"dtype: expected native byte order, got {dtype.str!r}; "
+            f"convert with x.astype({dtype.newbyteorder('=').name!r})"
+        )
+    if dtype.name == "bool":
+        raise TypeError(
+            "dtype: bool is not reduced, since SUM of it has no agreed meaning; convert with x.view('uint8')"
+        )
+    if dtype.name not in DTYPE_NAMES or dtype.fields is not None:
+        raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got {dtype}")
+    return _bfloat16() if dtype.name == "bfloat16" else np.dtype(dtype.name)
+
+
+def _bfloat16() -> np.dtype[Any]:
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError("dtype: bfloat16 needs the package ml_dtypes (`pip install ml_dtypes`)") from None
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+def as_array(buffer: object) -> Array:
+    """Return an array that shares the memory of `buffer`, of whatever shape, type and strides it has.
+
+    Raises
+    ------
+    TypeError
+        If it is no buffer.
+    BufferError
+        If its memory is on a device.
+    """
+    if isinstance(buffer, np.ndarray):
+        return buffer
+    if isinstance(buffer, np.generic):
+        return np.asarray(buffer)
+    try:
+        return np.asarray(memoryview(buffer))  # type: ignore[arg-type]
+    except TypeError:
+        pass  # exports no PEP 3118 buffer
+    if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
+        device, number = buffer.__dlpack_device__()
+        if int(device) not in _ON_HOST:
+            raise _on_device(buffer, f"device {number} of DLPack type {int(device)}")
+        return np.from_dlpack(buffer)
+    if hasattr(buffer, "__cuda_array_interface__"):
+        raise _on_device(buffer, "a CUDA device")
+    hint = "; make an array of it with numpy.asarray" if isinstance(buffer, (bool, int, float, list, tuple)) else ""
+    raise TypeError(
+        f"expected a buffer (PEP 3118, DLPack or __cuda_array_interface__), got {type(buffer).__name__}{hint}"
+    )
+
+
+def _on_device(buffer: object, where: str) -> BufferError:
+    return BufferError(
+        f"expected host memory, got {type(buffer).__name__} on {where}: this build has no device memory; "
+        "copy it to the host first"
+    )
+
+
+def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
+    """Whether this is `[buffer, count]`, `[buffer, type]` or `[buffer, count, type]` and not a list of numbers."""
+    return (
+        isinstance(candidate, (list, tuple))
+        and len(candidate) in (2, 3)
+        and not isinstance(candidate[0], (bool, int, float, complex, list, tuple))
+    )
+
+
+def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
+    """Return the first `count` elements of the type given, as a flat array that shares the memory."""
+    buffer, count, kind = spec if len(spec) == 3 else (spec[0], None, None)
+    if len(spec) == 2:
+        count, kind = (None, spec[1]) if isinstance(spec[1], str) or _is_mpi_datatype(spec[1]) else (spec[1], None)
+    array = contiguous(as_array(buffer))
+    flat = array.reshape(-1)
+    if kind is not None:
+        dtype = checked_dtype(kind)
+        if array.dtype != dtype:
+            if array.dtype.itemsize != 1:  # only raw bytes are read as something else
+                raise TypeError(f"buffer: expected elements of {dtype}, as its specification says, got {array.dtype}")
+            if array.nbytes % dtype.itemsize:
+                raise ValueError(f"buffer: {array.nbytes} bytes are no whole number of {dtype} elements")
+            flat = flat.view(dtype)
+    if count is None:
+        return flat
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise TypeError(f"buffer: expected [buffer, count, type] with an integer count, got {count!r}") from None
+    if not 0 <= number <= flat.size:
+        raise ValueError(f"buffer: expected a count of 0 to {flat.size}, the elements there are, got {number}")
+    return flat[:number]
+
+
+def contiguous(array: Array) -> Array:
+    """Return `array` if it is C-contiguous; else `BufferError`."""
+    if not array.flags.c_contiguous:
+        raise BufferError(
+            f"expected a C-contiguous buffer, got shape {array.shape} with strides {array.strides} (bytes); "
+            "pass numpy.ascontiguousarray(x) if a copy is meant"
+        )
+    return array
+
+
+def _array_of(buffer: object) -> Array:
+    """Return what a buffer or a specification says, C-contiguous."""
+    return _array_of_spec(buffer) if _is_spec(buffer) else contiguous(as_array(buffer))
+
+
+def describe(buffer: object) -> BufferDescription:
+    """Return shape and element type of a buffer or of a specification such as `[buffer, count, type]`.
+
+    Raises
+    ------
+    TypeError
+        If it is no buffer, or of a type that is not reduced.
+    BufferError
+        If it is not C-contiguous, or on a device.
+    ValueError
+        If a count exceeds the buffer.
+    """
+    array = _array_of(buffer)
+    return BufferDescription(array.shape, checked_dtype(array.dtype))
+
+
+def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: bool = True) -> Array:
+    """Return an array that shares the memory of `buffer`, which must hold what `expected` says.
+
+    Parameters
+    ----------
+    buffer
+        A buffer, or a specification such as `[buffer, count, type]`.
+    expected
+        Element type and shape.
+    exact_shape
+        Whether a buffer must have the shape expected. A specification is flat, so that only its count matters.
+
+    Raises
+    ------
+    TypeError
+        Of another element type, or no buffer.
+    ValueError
+        Of another shape or count.
+    BufferError
+        Not C-contiguous, or on a device.
+    """
+    array = _array_of(buffer)
+    if array.dtype != expected.dtype:
+        raise TypeError(f"expected elements of {expected.dtype}, got {array.dtype}")
+    if array.size != expected.count:
+        raise ValueError(
+            f"expected shape {expected.shape} ({expected.count} elements), got {array.shape} ({array.size} elements)"
+        )
+    if exact_shape and array.shape != expected.shape and not _is_spec(buffer):
+        raise ValueError(f"expected shape {expected.shape}, got {array.shape}")
+    return array
+
+
+def writable_array(buffer: object, expected: BufferDescription) -> Array:
+    """Return what `matching_array` does, for a buffer that is written to; `BufferError` if it is read-only."""
+    array = matching_array(buffer, expected, exact_shape=False)
+    if not array.flags.writeable:
+        raise BufferError("expected a writable buffer, got a read-only one")
+    return array
+
+
+def as_bytes_exporter(array: Array) -> Array:
+    """Return a view that exports PEP 3118, which ml_dtypes' types do not."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

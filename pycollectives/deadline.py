@@ -1,0 +1,28 @@
+"""A time limit that several waits share."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["Deadline"]
+
+
+class Deadline:
+    """The moment `timeout` seconds from now; never, if it is None.
+
+    >>> Deadline(None).remaining() is None
+    True
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        """Start the clock."""
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, at least 0.0, or None for no limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        """Whether no time is left."""
+        return self.remaining() == 0.0

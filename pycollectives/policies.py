@@ -1,0 +1,273 @@
+"""Policies: who may start a round of a partial collective.
+
+A policy is an immutable value, the same on all ranks. What depends on the communicator's size is checked when a
+collective is created with it. "Arrives" and "late" are defined in docs/semantics.
+
+| policy | a round starts when |
+|---|---|
+| `Solo()` | the first rank arrives (eager-SGD 4.1) |
+| `Majority(seed)` | the rank that a hash of (seed, round) designates arrives (eager-SGD 4.2) |
+| `Quorum(k, grace)` | k ranks have arrived, then up to `grace` seconds for the others |
+| `AnyOf(m, seed)` | any of m designated ranks arrives |
+| `AllOf(m, seed)` | all of m designated ranks have arrived |
+| `Full()` | all ranks have arrived |
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+__all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "parse"]
+
+DEFAULT_SEED = 2020
+"""Any fixed number serves; it must be the same on all ranks."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Base of the policies; not a policy itself.
+
+    Attributes
+    ----------
+    kind
+        The policy's name in the engine.
+    """
+
+    kind: ClassVar[str]
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """Return the arguments that describe this policy to the engine and the simulator."""
+        return {"policy": self.kind}
+
+    def check(self, size: int) -> None:
+        """Raise `ValueError` if this policy makes no sense for `size` ranks."""
+
+
+def _integer(policy: Policy, field: str) -> int:
+    value = getattr(policy, field)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{type(policy).__name__}: expected an integer {field}, got {value!r}") from None
+    object.__setattr__(policy, field, number)
+    return number
+
+
+def _check_ranks(policy: Policy, field: str) -> None:
+    number = _integer(policy, field)
+    if number < 1:
+        raise ValueError(f"{type(policy).__name__}: expected {field} >= 1, got {number}")
+
+
+def _check_ranks_of(policy: Policy, field: str, size: int) -> None:
+    number = getattr(policy, field)
+    if number > size:
+        raise ValueError(f"{policy!r}: expected 1 <= {field} <= {size}, the number of ranks, got {number}")
+
+
+def _check_seed(policy: Policy) -> None:
+    seed = _integer(policy, "seed")
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"{type(policy).__name__}: expected 0 <= seed < 2**64, got {seed}")
+
+
+@dataclass(frozen=True)
+class Solo(Policy):
+    """Any rank starts a round: the first that arrives.
+
+    Never waits for another rank's application; a round often has a single fresh contributor (eager-SGD 4.1).
+
+    >>> Solo()
+    Solo()
+    """
+
+    kind: ClassVar[str] = "solo"
+
+
+@dataclass(frozen=True)
+class Majority(Policy):
+    """One designated rank starts each round; every rank knows which, without a message.
+
+    The rank is drawn uniformly by a hash of (seed, round), so that on average half of the ranks are in time
+    (eager-SGD 4.2). A designated rank that has left is replaced by the next of the sequence.
+
+    Parameters
+    ----------
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> Majority(seed=7)
+    Majority(seed=7)
+    """
+
+    kind: ClassVar[str] = "majority"
+    seed: int = DEFAULT_SEED
+
+    def __post_init__(self) -> None:
+        """Check the seed."""
+        _check_seed(self)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Quorum(Policy):
+    """A round starts when `k` ranks have arrived, and `grace` seconds later at the latest for the others.
+
+    An exact bound in every round, where `Majority` promises one on average.
+
+    Parameters
+    ----------
+    k
+        Ranks that must arrive, 1 <= k <= size.
+    grace
+        Seconds, >= 0, that the round waits for further ranks once it has its quorum. Rounds with all ranks do not wait.
+
+    >>> Quorum(4, grace=0.001)
+    Quorum(k=4, grace=0.001)
+    """
+
+    kind: ClassVar[str] = "quorum"
+    k: int
+    grace: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the size."""
+        _check_ranks(self, "k")
+        try:
+            grace = float(self.grace)
+        except (TypeError, ValueError):
+            raise TypeError(f"Quorum: expected grace in seconds, got {self.grace!r}") from None
+        if not (math.isfinite(grace) and grace >= 0):
+            raise ValueError(f"Quorum: expected a finite grace >= 0 seconds, got {self.grace!r}")
+        object.__setattr__(self, "grace", grace)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "policy_size": self.k, "grace": self.grace}
+
+    def check(self, size: int) -> None:
+        """See `Policy.check`."""
+        _check_ranks_of(self, "k", size)
+
+
+@dataclass(frozen=True)
+class AnyOf(Policy):
+    """A round starts when the first of `m` designated ranks arrives: m = 1 is `Majority`, m = size is `Solo`.
+
+    Parameters
+    ----------
+    m
+        Ranks designated per round, 1 <= m <= size.
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> AnyOf(2, seed=1)
+    AnyOf(m=2, seed=1)
+    """
+
+    kind: ClassVar[str] = "any_of"
+    m: int
+    seed: int = DEFAULT_SEED
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the size."""
+        _check_ranks(self, "m")
+        _check_seed(self)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
+
+    def check(self, size: int) -> None:
+        """See `Policy.check`."""
+        _check_ranks_of(self, "m", size)
+
+
+@dataclass(frozen=True)
+class AllOf(Policy):
+    """A round starts when all of `m` designated ranks have arrived: m = 1 is `Majority`, m = size is `Full`.
+
+    Parameters
+    ----------
+    m
+        Ranks designated per round, 1 <= m <= size.
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> AllOf(2)
+    AllOf(m=2, seed=2020)
+    """
+
+    kind: ClassVar[str] = "all_of"
+    m: int
+    seed: int = DEFAULT_SEED
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the size."""
+        _check_ranks(self, "m")
+        _check_seed(self)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
+
+    def check(self, size: int) -> None:
+        """See `Policy.check`."""
+        _check_ranks_of(self, "m", size)
+
+
+@dataclass(frozen=True)
+class Full(Policy):
+    """A round starts when all ranks have arrived: synchronous, as `max_staleness=0`.
+
+    >>> Full()
+    Full()
+    """
+
+    kind: ClassVar[str] = "full"
+
+
+def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
+    """Return the policy that a command line names.
+
+    Parameters
+    ----------
+    text
+        "solo", "majority", "quorum:K", "quorum:K:GRACE" (seconds), "any-of:M", "all-of:M" or "full".
+    seed
+        For the policies that draw ranks.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+
+    >>> parse("quorum:4:0.001")
+    Quorum(k=4, grace=0.001)
+    """
+    name, *numbers = text.strip().split(":")
+    try:
+        match name, numbers:
+            case "solo", []:
+                return Solo()
+            case "majority", []:
+                return Majority(seed)
+            case "quorum", [k]:
+                return Quorum(int(k))
+            case "quorum", [k, grace]:
+                return Quorum(int(k), float(grace))
+            case "any-of", [m]:
+                return AnyOf(int(m), seed)
+            case "all-of", [m]:
+                return AllOf(int(m), seed)
+            case "full", []:
+                return Full()
+    except ValueError as error:
+        raise ValueError(f"policy {text!r}: {error}") from error
+    raise ValueError(f"policy {text!r}: expected solo, majority, quorum:K, quorum:K:GRACE, any-of:M, all-of:M or full")

@@ -1,0 +1,133 @@
+"""Ranks as threads of one process: for tests and for trying things out without an MPI launcher."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from .communicator import Communicator
+from .deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .typing import Progress
+
+__all__ = ["loopback", "run_ranks"]
+
+T = TypeVar("T")
+
+
+def loopback(
+    size: int, *, progress: Progress = "thread", delay: float = 0.0, seed: int = 0, timeout: float | None = 60.0
+) -> list[Communicator]:
+    """Return `size` communicators of this process, joined by mailboxes; each is to be used by a thread of its own.
+
+    Parameters
+    ----------
+    size
+        Ranks, at least 1.
+    progress
+        As for `Communicator`.
+    delay, seed
+        Every message takes up to `delay` seconds, drawn from `seed`.
+    timeout
+        As for `Communicator`.
+    """
+    from .native import core
+
+    if size < 1:
+        raise ValueError(f"size: expected at least 1, got {size}")
+    engines = core.Engine.loopback(size, progress=progress, delay=delay, seed=seed)
+    return [Communicator.from_engine(engine, timeout=timeout) for engine in engines]
+
+
+@overload
+def run_ranks(
+    ranks: int | Sequence[Communicator],
+    function: Callable[[Communicator], T],
+    *,
+    timeout: float = ...,
+    return_exceptions: Literal[False] = ...,
+    **loopback_options: Any,
+) -> list[T]: ...
+@overload
+def run_ranks(
+    ranks: int | Sequence[Communicator],
+    function: Callable[[Communicator], T],
+    *,
+    timeout: float = ...,
+    return_exceptions: Literal[True],
+    **loopback_options: Any,
+) -> list[T | BaseException]: ...
+def run_ranks(
+    ranks: int | Sequence[Communicator],
+    function: Callable[[Communicator], Any],
+    *,
+    timeout: float = 60.0,
+    return_exceptions: bool = False,
+    **loopback_options: Any,
+) -> list[Any]:
+    """Run `function(communicator)` for every rank at once, each in a thread; return what each returned, by rank.
+
+    Parameters
+    ----------
+    ranks
+        Their number, or communicators that `loopback` returned. Each is left (closed) when its function returns.
+    function
+        What one rank does.
+    timeout
+        Seconds for all of it.
+    return_exceptions
+        Put the exception of a rank in the place of its result, instead of raising the one of the lowest rank.
+    loopback_options
+        Passed to `loopback`, if `ranks` is a number.
+
+    Raises
+    ------
+    TimeoutError
+        Some ranks are not done in time; says where each of them is.
+
+    >>> import numpy as np
+    >>> def program(comm):
+    ...     result, info = comm.partial_allreduce(like=np.zeros(1), policy=Full()).allreduce(np.ones(1))
+    ...     return float(result[0])
+    >>> from pycollectives import Full
+    >>> run_ranks(3, program)
+    [3.0, 3.0, 3.0]
+    """
+    communicators = loopback(ranks, **loopback_options) if isinstance(ranks, int) else list(ranks)
+    outcomes: list[Any] = [None] * len(communicators)
+    failures: dict[int, BaseException] = {}
+
+    def run(rank: int, communicator: Communicator) -> None:
+        try:
+            with communicator:
+                outcomes[rank] = function(communicator)
+        except BaseException as error:
+            outcomes[rank] = failures[rank] = error
+
+    threads = [
+        threading.Thread(target=run, args=(rank, communicator), name=f"rank {rank}", daemon=True)
+        for rank, communicator in enumerate(communicators)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = Deadline(timeout)
+    for thread in threads:
+        thread.join(deadline.remaining())
+    running = [thread for thread in threads if thread.is_alive()]
+    if running:
+        raise TimeoutError(f"not done after {timeout} s:\n" + "\n".join(map(_where, running))) from next(
+            iter(failures.values()), None
+        )
+    if failures and not return_exceptions:
+        raise failures[min(failures)]
+    return outcomes
+
+
+def _where(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return f"{thread.name} is at\n" + "".join(traceback.format_stack(frame))

@@ -1,0 +1,52 @@
+"""Traces of several ranks in one file.
+
+With `PYC_TRACE=run.json` the engine writes `run.rankN.json` for every rank, in Chrome's trace format: an object whose
+`traceEvents` have the rank as process id and the collective as thread id.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["merge", "read_events"]
+
+Event = dict[str, Any]
+
+
+def read_events(path: Path) -> list[Event]:
+    """Return one file's events; `ValueError` naming the file if it is no trace."""
+    try:
+        events = json.loads(path.read_text())["traceEvents"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: expected a trace in Chrome's format: {error!r}") from error
+    if not isinstance(events, list) or not all(isinstance(event, dict) and "pid" in event for event in events):
+        raise ValueError(f"{path}: expected a trace in Chrome's format, found events without a process")
+    return events
+
+
+def merge(paths: Sequence[Path], out: Path) -> int:
+    """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return how many there are.
+
+    Times are each process's own monotonic clock: comparable between ranks of one node.
+
+    Raises
+    ------
+    ValueError
+        Two files are of the same rank, or one is no trace.
+    """
+    merged: list[Event] = []
+    origin: dict[Any, Path] = {}
+    for path in paths:
+        events = read_events(path)
+        for rank in {event["pid"] for event in events}:
+            if rank in origin:
+                raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[rank]}")
+            origin[rank] = path
+        merged += events
+    out.write_text(json.dumps({"traceEvents": merged}) + "\n")
+    return len(merged)

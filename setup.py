@@ -1,0 +1,71 @@
+"""Builds the extension module with CMake; everything else is said in pyproject.toml.
+
+PYC_BUILD_PRESET  a preset of CMakePresets.json (default: release)
+PYC_BUILD_DIR     a build folder to keep, for incremental builds (default: a fresh configuration each time)
+CMAKE_ARGS        further arguments of cmake
+MPICC             the MPI to build against (default: see CMakeLists.txt)
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+
+
+def current_commit() -> str:
+    """The commit that is built, with "-dirty" if the tree differs from it; "unknown" outside a git checkout."""
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+class CMakeBuild(build_ext):
+    """Runs CMake's configure, build and install steps."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Build the one extension, and write down what was built."""
+        for names, remedy in (
+            ((os.environ.get("CXX"), "c++", "g++", "clang++", "CC"), "a C++20 compiler (g++ >= 11 or clang++ >= 14)"),
+            (("cmake",), "cmake (it comes from PyPI when pip builds in isolation)"),
+            (("ninja",), "ninja (it comes from PyPI when pip builds in isolation)"),
+        ):
+            if not any(name and shutil.which(shlex.split(name)[0]) for name in names):
+                sys.exit(f"pycollectives cannot be built: {remedy} is needed and none is on PATH.")
+
+        package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        kept = os.environ.get("PYC_BUILD_DIR")
+        build = Path(kept or self.build_temp).resolve()
+        preset = os.environ.get("PYC_BUILD_PRESET", "release")
+        configure = ["cmake", f"--preset={preset}", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}"]
+        if not kept:
+            configure.append("--fresh")
+        configure += shlex.split(os.environ.get("CMAKE_ARGS", ""))
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(len(os.sched_getaffinity(0))))
+        install = ["cmake", "--install", build, "--component", "python", "--prefix", package.parent]
+        if preset == "release":
+            install.append("--strip")
+        for command in (configure, ["cmake", "--build", build, "--parallel", jobs], install):
+            try:
+                subprocess.run([str(word) for word in command], cwd=ROOT, check=True)
+            except subprocess.CalledProcessError as error:
+                sys.exit(f"pycollectives cannot be built: `{shlex.join(error.cmd)}` failed, see the messages above.")
+
+        if self.editable_mode:
+            package = ROOT / "pycollectives"  # where setuptools copies the extension to
+        version = self.distribution.get_version()
+        text = f'"""Written by the build."""\n\nversion = "{version}"\ncommit = "{current_commit()}"\n'
+        (package / "_version.py").write_text(text)
+
+
+setup(ext_modules=[Extension("pycollectives._core", sources=[])], cmdclass={"build_ext": CMakeBuild})

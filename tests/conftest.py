@@ -1,0 +1,10 @@
+"""Lets tests in any folder import the helpers that stand in this one: `oracle`, `arrivals`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes minutes or gigabytes; skipped unless PYC_TEST_SLOW is set")

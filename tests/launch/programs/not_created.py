@@ -1,0 +1,21 @@
+"""Rank 1 does not call what is collective: the others are told, within the time limit."""
+
+import numpy as np
+from common import WORLD, arguments, say
+
+import pycollectives as pc
+
+arguments()
+comm = pc.Communicator(WORLD, timeout=1.0)
+if comm.rank != 1:
+    try:
+        comm.partial_allreduce(like=np.zeros(3), name="gradients")
+    except pc.StallError as stall:
+        say("stall:", stall)
+    try:
+        comm.partial_allreduce(like=np.zeros(3), name="gradients")
+    except pc.ClosedError as error:
+        say("again:", error)
+WORLD.Barrier()
+comm.abandon()
+say("end")

@@ -1,0 +1,75 @@
+"""Ways of starting: thread level, progress, traces, and launchers of another MPI."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from launcher import PROGRAMS, environment, mpirun, run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_thread_level_that_is_too_low():
+    """Refused by name, with what to do; progress="caller" does."""
+    outcome = mpirun(2, "thread_level.py")
+    assert outcome.status == 0, outcome
+    for rank in range(2):
+        refused, total = outcome.said(rank)
+        assert "expected MPI initialised with MPI_THREAD_MULTIPLE" in refused, outcome
+        assert "got MPI_THREAD_FUNNELED" in refused, outcome
+        assert total == "sum 2.0", outcome
+
+
+def test_progress_by_the_caller_from_the_environment():
+    outcome = mpirun(3, "by_caller.py", PYC_PROGRESS="caller")
+    assert outcome.status == 0, outcome
+    for rank in range(3):
+        assert outcome.said(rank) == ["progress caller threads 0", "total 15 threads 1"], outcome
+
+
+def test_a_bad_setting_is_an_error_on_every_rank():
+    outcome = mpirun(2, "by_caller.py", PYC_PROGRESS="magic")
+    assert outcome.status != 0, outcome
+    assert "environment variable PYC_PROGRESS: expected 'thread' or 'caller', got 'magic'" in outcome.err, outcome
+
+
+def test_traces_are_written_and_merged(tmp_path):
+    """One Chrome trace per rank, of operations with a begin and a duration; one file of all ranks."""
+    outcome = mpirun(3, "traced.py", PYC_TRACE=str(tmp_path / "run.json"))
+    assert outcome.status == 0, outcome
+    files = [tmp_path / f"run.rank{rank}.json" for rank in range(3)]
+    for rank, path in enumerate(files):
+        events = json.loads(path.read_text())["traceEvents"]
+        spans = [event for event in events if event["ph"] == "X"]
+        assert {event["pid"] for event in events} == {rank}
+        assert {event["args"]["round"] for event in spans} >= {0, 1, 2}
+        assert all(event["dur"] >= 0 and event["ts"] > 0 for event in spans)
+        assert any("send" in event["name"] for event in spans), {event["name"] for event in spans}
+    merged = tmp_path / "all.json"
+    command = [sys.executable, "-m", "pycollectives", "trace", "merge", *map(str, files), "-o", str(merged)]
+    outcome = run(command)
+    assert outcome.status == 0, outcome
+    assert {event["pid"] for event in json.loads(merged.read_text())["traceEvents"]} == {0, 1, 2}
+
+
+def test_without_the_variable_no_trace_is_written(tmp_path):
+    outcome = mpirun(2, "traced.py", TMPDIR=str(tmp_path))
+    assert outcome.status == 0, outcome
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_program_started_by_the_wrong_launcher_says_so():
+    """A launcher of another MPI starts singletons; whatever is launched for n ranks checks their number."""
+    singleton = [sys.executable, str(PROGRAMS / "traced.py"), "2"]
+    outcome = run(["sh", "-c", '"$@" & "$@"; status=$?; wait; exit $status', "two", *singleton])
+    assert outcome.status == 1, outcome
+    assert outcome.err.count("started for 2 ranks, but MPI.COMM_WORLD has 1") == 2, outcome
+
+
+def test_the_tests_themselves_refuse_the_wrong_launcher():
+    command = [sys.executable, "-m", "pytest", "--with-mpi", "-p", "no:cacheprovider", str(ROOT / "tests/mpi")]
+    outcome = run(command, env=environment(PYC_TEST_RANKS="2"))
+    assert outcome.status != 0, outcome
+    assert "2 ranks were launched but MPI.COMM_WORLD has 1" in outcome.out + outcome.err, outcome

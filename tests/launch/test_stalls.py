@@ -1,0 +1,53 @@
+"""What a waiting rank is told of the rank that it waits for: asleep, stopped, or elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+from launcher import mpirun
+
+
+def test_the_designated_rank_is_asleep():
+    """The time limit is kept; the text names the collective, the round and the missing rank alone."""
+    outcome = mpirun(4, "designated_sleeps.py", limit=60)
+    assert outcome.status == 0, outcome
+    designated = next(int(line.split()[1]) for rank in range(4) for line in outcome.said(rank) if "designated" in line)
+    for rank in {0, 1, 2, 3} - {designated}:
+        stall, then = outcome.said(rank)
+        assert re.fullmatch(
+            rf"stall: partial allreduce 'gradients', round 0: .* have not arrived: rank {designated}\.", stall
+        ), outcome
+        assert then == f"then: {designated}", outcome
+
+
+def test_a_stopped_rank_does_not_answer():
+    """It is told apart from a rank that is only late, and the round completes when it wakes up."""
+    outcome = mpirun(3, "stopped.py", limit=60)
+    assert outcome.status == 0, outcome
+    for rank in (0, 2):
+        stall, total = outcome.said(rank)
+        assert "'gradients', round 0" in stall, outcome
+        assert re.search(r"do not answer \(stopped or gone\): rank 1\.", stall), outcome
+        assert "not arrived" not in stall, outcome
+        assert total == "sum 3.0", outcome
+    assert outcome.said(1) == ["sum 3.0"], outcome
+
+
+def test_a_rank_does_not_create_what_the_others_create():
+    """They are told which rank it is, then that the communicator is of no use any more; the program ends."""
+    outcome = mpirun(3, "not_created.py", limit=60, PYC_EXIT_TIMEOUT="2")
+    for rank in (0, 2):
+        stall, again, _ = outcome.said(rank)
+        assert re.match(r"stall: partial_allreduce: rank 1 did not call it within 1", stall), outcome
+        assert "unusable" in again, outcome
+    assert outcome.status == 0, outcome
+    assert "Traceback" not in outcome.err, outcome
+
+
+def test_a_rank_does_not_make_the_communicator():
+    """Before there is an engine nobody knows which rank is missing; the time limit is kept, and the program ends."""
+    outcome = mpirun(3, "no_communicator.py", limit=60)
+    assert outcome.status == 0, outcome
+    for rank in (0, 2):
+        stall, _ = outcome.said(rank)
+        assert stall.startswith("stall: Communicator: some ranks did not call it within 0.5 s"), outcome

@@ -1,0 +1,59 @@
+"""The nine promises over MPI: every rank plays a random part, drawn from a printed seed; the oracle judges the records.
+
+`PYC_TEST_SEED` and `PYC_TEST_CASES` choose other cases and more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from arrivals import play_actions, random_case, random_part
+from mpi4py import MPI
+from oracle import Recorder, check
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+SEED = int(os.environ.get("PYC_TEST_SEED", "2020"))
+CASES = int(os.environ.get("PYC_TEST_CASES", "24"))
+
+
+@pytest.fixture(scope="module")
+def comm():
+    with pc.Communicator(WORLD) as communicator:
+        yield communicator
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + CASES))
+def test_promises_hold_whatever_ranks_do(comm, seed):
+    """All of them: random calls, unfinished calls, flushes and early closes, on one collective."""
+    draw = random.Random(seed)  # the same on all ranks
+    case, flushes = random_case(draw, comm.size), draw.randint(0, 2)
+    actions = random_part(random.Random(seed * 1009 + comm.rank), case, flushes)
+    print(f"seed {seed}: {case}; rank {comm.rank} does {actions}")
+    with comm.partial_allreduce(**case.arguments) as ar:
+        recorder = Recorder(comm.rank, ar, case)
+        play_actions(actions, recorder)
+    check(case, WORLD.allgather(recorder.finished()))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + CASES // 8))
+def test_promises_hold_of_several_collectives_at_once(comm, seed):
+    """Four at a time, each with its own arguments, called and waited for in an order of each rank's own."""
+    draw = random.Random(~seed)
+    cases = [random_case(draw, comm.size, calls=5) for _ in range(4)]
+    print(f"seed {seed}: {cases}")
+    mine = random.Random(seed * 1009 + comm.rank)
+    recorders = [Recorder(comm.rank, comm.partial_allreduce(**case.arguments), case) for case in cases]
+    for _ in range(5):
+        for recorder in mine.sample(recorders, 4):
+            recorder.contribute()
+        for recorder in mine.sample(recorders, 4):
+            recorder.wait()
+    for recorder in recorders:  # in one order everywhere, since a flush waits for all ranks
+        recorder.flush()
+        recorder.ar.close()
+    for case, recorder in zip(cases, recorders, strict=True):
+        check(case, WORLD.allgather(recorder.finished()))

@@ -1,0 +1,123 @@
+"""`Allreduce_init`: persistent requests in MPI's names and argument order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from arrivals import rotating
+from mpi4py import MPI
+from oracle import LIMIT
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+RANKS = WORLD.size * (WORLD.size + 1) // 2  # 1 + ... + size
+
+
+def test_start_and_wait():
+    send, recv = np.zeros(3), np.full(3, np.nan)
+    request = pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Full())
+    for step in range(4):
+        send[:] = WORLD.rank + 1 + step
+        request.Start()
+        send[:] = np.nan  # handed over
+        info = request.Wait(timeout=LIMIT)
+        assert info.contributors == tuple(range(WORLD.size))
+        assert (recv == RANKS + step * WORLD.size).all()
+    request.Free()
+
+
+def test_in_place():
+    buffer = np.zeros(3, np.float32)
+    request = pc.Allreduce_init(MPI.IN_PLACE, buffer, MPI.MAX, policy=pc.Full())
+    for step in range(3):
+        buffer[:] = WORLD.rank + step
+        request.Start()
+        request.Wait(timeout=LIMIT)
+        assert (buffer == WORLD.size - 1 + step).all()
+    request.Free()
+
+
+def test_buffer_specifications():
+    send, recv = np.full(8, WORLD.rank + 1, np.int32), np.zeros(8, np.int32)
+    request = pc.Allreduce_init([send, 4, MPI.INT], [recv, 4, MPI.INT], MPI.SUM, WORLD, policy=pc.Full())
+    request.Start()
+    request.Wait(timeout=LIMIT)
+    assert recv.tolist() == [RANKS] * 4 + [0] * 4
+    request.Free()
+
+
+def test_testing_until_done():
+    send, recv = np.ones(2), np.zeros(2)
+    request = pc.Allreduce_init(send, recv, op=MPI.SUM, comm=WORLD, policy=pc.Full())
+    request.Start()
+    while not request.Test():
+        pass
+    assert (recv == WORLD.size).all()
+    assert request.Test()
+    request.Free()
+
+
+def test_partial_rounds_are_conserved():
+    """Solo, under a rotating arrival script: the running totals are those of everybody's contributions."""
+    send, recv = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    request = pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Solo(), missed="sum")
+    total = 0
+    for step in range(10):
+        import time
+
+        time.sleep(rotating(WORLD.rank, WORLD.size, step) * 0.5e-3)
+        send[0] = WORLD.rank + 1
+        request.Start()
+        request.Wait(timeout=LIMIT)
+        total += int(recv[0])
+    request.collective.flush(timeout=LIMIT)
+    total += int(request.collective.result[0])
+    assert total == 10 * RANKS
+    request.Free()
+
+
+def test_several_requests_started_and_waited_for_together():
+    pairs = [(np.full(2, k + WORLD.rank + 1.0), np.zeros(2)) for k in range(3)]
+    requests = [pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Full()) for send, recv in pairs]
+    for _ in range(3):
+        pc.PartialRequest.Startall(requests)
+        pc.PartialRequest.Waitall(requests)
+        for k, (_, recv) in enumerate(pairs):
+            assert (recv == RANKS + k * WORLD.size).all()
+    for request in requests:
+        request.Free()
+
+
+def test_on_a_communicator_of_ours_that_stays_open():
+    with pc.Communicator(WORLD) as comm:
+        send, recv = np.ones(2), np.zeros(2)
+        request = pc.Allreduce_init(send, recv, MPI.SUM, comm, policy=pc.Full())
+        request.Start()
+        request.Wait(timeout=LIMIT)
+        request.Free()
+        assert not comm.closed
+        with comm.partial_allreduce(like=send, policy=pc.Full()) as ar:
+            assert (ar.allreduce(send, timeout=LIMIT)[0] == comm.size).all()
+
+
+def test_misuse():
+    send, recv = np.ones(2), np.zeros(2)
+    request = pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Full())
+    with pytest.raises(RuntimeError, match="never started"):
+        request.Wait()
+    request.Start()
+    with pytest.raises(RuntimeError, match="active"):
+        request.Start()
+    request.Wait(timeout=LIMIT)
+    request.Free()
+    with pytest.raises(pc.ClosedError):
+        request.Start()
+
+
+@pytest.mark.parametrize("wrong", ["shape", "type", "read-only"])
+def test_receive_buffers_that_are_refused_on_every_rank(wrong):
+    recv = {"shape": np.zeros(3), "type": np.zeros(2, "f4"), "read-only": np.zeros(2)}[wrong]
+    recv.flags.writeable = wrong != "read-only"
+    with pytest.raises((ValueError, TypeError, BufferError), match="recvbuf"):
+        pc.Allreduce_init(np.ones(2), recv, MPI.SUM, WORLD)

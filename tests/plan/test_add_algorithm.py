@@ -1,0 +1,74 @@
+"""An algorithm is added in one file: nothing else is edited, and everything that iterates the registry has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from plans import asked_to_start, doubling, partial, registered
+
+from pycollectives.native import core
+
+ROOT = Path(__file__).parents[2]
+STAR = Path(__file__).parent / "data" / "star.cc"
+
+
+def test_written_in_python():
+    name = "doubling written in Python"
+    core.register_algorithm(name, doubling)
+    assert name in [algorithm["name"] for algorithm in core.algorithms()]
+    for size in (1, 2, 3, 8, 13):
+        assert core.check_allreduce(registered(name, size, 5)) == []
+        assert core.check_activation(partial(name, size, 5, "tree"), asked_to_start([size - 1], "tree")) == []
+    told = core.simulate(size=5, work=np.ones((5, 3)), calls=np.full(5, 3), policy="full", algorithm=name)
+    assert told["deadlock"] is None
+    assert (told["contributors"][told["call"] >= 0] == 5).all()
+    with pytest.raises(ValueError, match=f"'{name}' is registered already"):
+        core.register_algorithm(name, doubling)
+
+
+CHECK = """
+from pycollectives.native import core
+
+[star] = [algorithm for algorithm in core.algorithms() if algorithm["name"] == "star"]
+assert star["steps"] == "2", star
+for size in range(1, 20):
+    plans = [core.plan_allreduce("star", rank, size, 7) for rank in range(size)]
+    assert core.check_allreduce(plans, seed=size) == [], core.check_allreduce(plans, seed=size)
+print("star passes")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_written_in_cpp(tmp_path):
+    """Build a copy of the tree with one more file, as `pip install` would."""
+    tools = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for tool in ("cmake", "ninja"):
+        if shutil.which(tool, path=tools) is None:
+            pytest.skip(f"needs {tool}")
+    pytest.importorskip("pybind11")
+    tree = tmp_path / "tree"
+    for folder in ("csrc", "pycollectives"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    for file in ("CMakeLists.txt", "CMakePresets.json", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / file, tree)
+    shutil.copy(STAR, tree / "csrc" / "algorithms")
+
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYC_")},
+        "PATH": tools,
+        "PYTHONPATH": str(tree),
+        "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE= -DCMAKE_CXX_FLAGS=-O0",  # to compile, not to run, fast
+    }
+    for command in (["setup.py", "--quiet", "build_ext", "--inplace"], ["-c", CHECK]):
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert "star passes" in done.stdout

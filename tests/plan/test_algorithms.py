@@ -1,0 +1,214 @@
+"""Every registered algorithm at every number of ranks: right, race-free, and as cheap as its file says."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import ACTIVATIONS, ALGORITHMS, asked_to_start, elements_sent, longest_chain, messages, partial, registered
+
+from pycollectives.native import core
+
+SIZES = range(1, 65)
+SEEDS = 3
+
+every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+every_size = pytest.mark.parametrize("size", SIZES)
+
+
+def counts(size):
+    return sorted({1, 2, size - 1, size, size + 1, 1000} - {0})
+
+
+# ---------------------------------------------------------------------------------------------------- right
+
+
+@every_size
+@every_algorithm
+def test_every_result_has_every_contribution_once(algorithm, size):
+    for count in counts(size):
+        plans = registered(algorithm, size, count)
+        for seed in range(SEEDS):
+            assert core.check_allreduce(plans, seed=seed) == [], f"{count} elements, order of execution {seed}"
+
+
+@every_size
+@every_algorithm
+def test_so_has_every_partial_allreduce(algorithm, size):
+    for count, activation in itertools.product((1, size + 1), ACTIVATIONS):
+        plans = partial(algorithm, size, count, activation)
+        for seed, starters in enumerate([[0], [size - 1], range(size)]):
+            fired = asked_to_start(starters, activation)
+            assert core.check_activation(plans, fired, seed=seed) == [], f"{activation}, started by {list(starters)}"
+
+
+@every_activation
+@every_size
+def test_a_rank_is_activated_whoever_starts(size, activation):
+    plans = partial(ALGORITHMS[0], size, 1, activation)
+    for starter in range(size):
+        assert core.check_activation(plans, asked_to_start([starter], activation), seed=starter) == []
+
+
+@every_activation
+@pytest.mark.parametrize("size", range(1, 7))
+def test_every_set_of_starters(size, activation):
+    plans = partial(ALGORITHMS[0], size, 2, activation)
+    for n in range(1, size + 1):
+        for starters in itertools.combinations(range(size), n):
+            assert core.check_activation(plans, asked_to_start(starters, activation), seed=n) == [], starters
+
+
+@settings(deadline=None, print_blob=True, max_examples=300)
+@given(data=st.data(), size=st.integers(1, 64), seed=st.integers(0, 2**32))
+def test_any_starters_and_any_contributors(data, size, seed):
+    algorithm = data.draw(st.sampled_from(ALGORITHMS))
+    activation = data.draw(st.sampled_from(ACTIVATIONS))
+    starters = data.draw(st.sets(st.integers(0, size - 1), min_size=1))
+    contributors = sorted(data.draw(st.sets(st.integers(0, size - 1))))
+    count = data.draw(st.integers(1, 2 * size))
+    plans = partial(algorithm, size, count, activation)
+    fired = asked_to_start(starters, activation)
+    assert core.check_partial_allreduce(plans, fired, contributors, seed=seed) == []
+
+
+@every_activation
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 33])
+def test_nobody_is_activated_before_anybody_starts(size, activation):
+    assert core.check_activation(partial(ALGORITHMS[0], size, 3, activation), []) == []
+
+
+# ---------------------------------------------------------------------------------------------------- cheap
+
+
+def log2(size):
+    """Rounded down; and whether there is a rest."""
+    return size.bit_length() - 1, size & (size - 1) != 0
+
+
+def digits(number, radix):
+    return 0 if number == 0 else 1 + digits(number // radix, radix)
+
+
+# At most: with few extra ranks no chain of messages begins at one and ends at another.
+STEPS = {
+    "recursive_doubling": lambda log, rest: log + 2 * rest,
+    "rabenseifner": lambda log, rest: 2 * log + 2 * rest,
+}
+
+
+@every_size
+@pytest.mark.parametrize("algorithm", STEPS)
+def test_steps(algorithm, size):
+    log, rest = log2(size)
+    most = STEPS[algorithm](log, rest)
+    chain = longest_chain(registered(algorithm, size, size))
+    assert chain <= most
+    assert chain == most or (rest and chain == most - 1)
+
+
+@every_size
+def test_steps_of_the_ring(size):
+    assert longest_chain(registered("ring", size, size)) == 2 * (size - 1)
+
+
+@every_size
+@pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
+def test_with_few_elements_it_is_recursive_doubling(algorithm, size):
+    parts = size if algorithm == "ring" else 1 << log2(size)[0]
+    if parts > 1:
+        plans = registered(algorithm, size, parts - 1)
+        assert [str(p) for p in plans] == [str(p) for p in registered("recursive_doubling", size, parts - 1)]
+
+
+@every_size
+def test_steps_of_a_tree(size):
+    assert longest_chain(registered("tree", size, 1)) <= 2 * digits(size - 1, 32)
+
+
+def is_extra(rank, size):
+    """With e ranks more than a power of two, the odd ones of the first 2 e fold onto the even ones."""
+    rest = size - (1 << log2(size)[0])
+    return rank < 2 * rest and rank % 2 == 1
+
+
+def has_extra(rank, size):
+    return rank + 1 < size and is_extra(rank + 1, size)
+
+
+@every_size
+def test_bytes_of_recursive_doubling(size):
+    log = log2(size)[0]
+    for rank, plan in enumerate(registered("recursive_doubling", size, 10)):
+        assert elements_sent(plan) == 10 * (1 if is_extra(rank, size) else log + has_extra(rank, size))
+
+
+@every_size
+def test_bytes_of_the_ring(size):
+    for plan in registered("ring", size, 10 * size):
+        assert elements_sent(plan) == 2 * 10 * size * (size - 1) // size
+
+
+@every_size
+def test_bytes_of_rabenseifner(size):
+    core_size = 1 << log2(size)[0]
+    count = 10 * core_size
+    for rank, plan in enumerate(registered("rabenseifner", size, count)):
+        sent = 2 * count * (core_size - 1) // core_size
+        assert elements_sent(plan) == (count if is_extra(rank, size) else sent + count * has_extra(rank, size))
+
+
+@every_size
+def test_bytes_and_messages_of_the_tree(size):
+    """Every rank but the root is somebody's child: as few messages as there can be."""
+    plans = registered("tree", size, 10)
+    assert len(messages(plans)) == 2 * (size - 1)
+    for rank, plan in enumerate(plans):
+        children = sum(op["kind"] == "recv" for op in plan.ops) - (rank != 0)
+        assert elements_sent(plan) == 10 * (children + (rank != 0))
+
+
+@every_size
+@pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
+def test_bytes_are_balanced_when_parts_cannot_be_equal(algorithm, size):
+    parts = size if algorithm == "ring" else 1 << log2(size)[0]
+    for rank, plan in enumerate(registered(algorithm, size, 1000)):
+        if algorithm == "ring" or not is_extra(rank, size):
+            sent = elements_sent(plan) - 1000 * (algorithm != "ring" and has_extra(rank, size))
+            assert abs(sent - 2 * 1000 * (parts - 1) / parts) <= parts
+
+
+def is_token(op):
+    return op["kind"] in ("send", "recv") and op["name"] and op["slices"][0].buffer != 0 and op["slices"][0].count == 1
+
+
+@every_size
+def test_activation_by_dissemination_takes_log_p_steps_from_anywhere(size):
+    plans = partial("ring", size, 2 * size, "dissemination")
+    rounds = (size - 1).bit_length()
+    activates = []
+    for plan in plans:
+        tokens = [op for op in plan.ops if is_token(op)]
+        activates.append([op["peer"] for op in tokens if op["kind"] == "send"])
+        assert len(activates[-1]) == len(tokens) - len(activates[-1]) == rounds
+    for starter in range(size):
+        active, steps = {starter}, 0
+        while len(active) < size:
+            active |= {peer for rank in active for peer in activates[rank]}
+            steps += 1
+        assert steps <= rounds
+
+
+@every_size
+def test_activation_by_a_tree_takes_a_token_per_rank(size):
+    plans = partial("ring", size, 2 * size, "tree")
+    active, steps = {0}, 0
+    activates = [[op["peer"] for op in plan.ops if is_token(op) and op["kind"] == "send"] for plan in plans]
+    assert sum(map(len, activates)) == size - 1
+    while len(active) < size:
+        active |= {peer for rank in active for peer in activates[rank]}
+        steps += 1
+    assert steps <= digits(size - 1, 32)

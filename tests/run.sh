@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Runs the tests, with the pytest and mpirun on PATH. Ends at the first failure or hang.
+#
+#   tests/run.sh [PYTEST OPTION...]
+#
+# Options, e.g. `-k flush`, go to each pytest.
+#   SUITES           which tests (default: plan unit launch mpi)
+#   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8)
+#   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+suites=${SUITES:-plan unit launch mpi}
+ranks=${RANKS:-1 2 3 4 5 7 8}
+limit=${SECONDS_PER_RUN:-900}
+options=("$@")
+
+# run TITLE COMMAND...
+run() {
+  local title=$1 status=0
+  shift
+  printf '\n### %s\n' "$title"
+  timeout --kill-after=10 "$limit" "$@" "${options[@]}" || status=$?
+  case $status in
+    0) ;;
+    5) ((${#options[@]})) || { echo "### $title: no test was found"; exit 1; } ;;  # nothing selected is fine
+    124 | 137) echo "### $title: hung, stopped after $limit s"; exit 1 ;;
+    *) echo "### $title: failed with status $status"; exit 1 ;;
+  esac
+}
+
+# Every rank runs pytest, and rank 0 is heard. What fails on another rank is printed to stderr by tests/mpi/conftest.py.
+# shellcheck disable=SC2016
+rank_0_is_heard='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec >/dev/null; exec "$@"'
+
+for suite in $suites; do
+  case $suite in
+    plan) run "plans" pytest --numprocesses=auto tests/plan ;;
+    unit) run "units" pytest tests/unit ;;
+    launch) run "launched programs" pytest tests/launch ;;
+    mpi)
+      for n in $ranks; do
+        PYC_TEST_RANKS=$n run "MPI, $n ranks" \
+          tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank \
+          pytest --with-mpi -p no:cacheprovider --color=no tests/mpi
+      done
+      ;;
+    *) echo "SUITES: expected plan, unit, launch or mpi, got $suite"; exit 1 ;;
+  esac
+done

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs tests of one process under a sanitizer.
+#
+#   tests/sanitize.sh asan|tsan SITE TEST...
+#
+# SITE is a folder with the package built by the CMake preset of that name; pytest and what it needs are on PATH.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sanitizer=$1 site=$2
+shift 2
+report=$PWD/build/$sanitizer/report
+rm -f "$report"*
+
+# Python is not instrumented, so the runtime must be there before it, and the C++ library too, in which the runtime looks
+# for the function that throws. pytest holds stderr back, hence a file. UCX's hooks into mmap crash under ThreadSanitizer.
+export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-1000}
+options=log_path=$report:halt_on_error=1
+status=0
+timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
+  ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
+  TSAN_OPTIONS="$options:suppressions=$PWD/tests/tsan-suppressions.txt" \
+  LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
+  pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$@" || status=$?
+
+if compgen -G "$report*" >/dev/null; then
+  cat "$report"*
+  exit 1
+fi
+exit "$status"

@@ -1,0 +1,85 @@
+"""python -m pycollectives."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "pycollectives", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+
+
+def test_info_works_without_a_launcher():
+    done = run("info")
+    assert done.returncode == 0, done.stderr
+    for word in (
+        "MPI_THREAD_MULTIPLE",
+        "loopback",
+        "recursive_doubling",
+        "rabenseifner",
+        "ring",
+        "<= 524288",
+        "Thresholds",
+    ):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("load", ["equal", "linear", "one-late", "rotating", "shifting", "cloud", "one-slow"])
+def test_simulate(load):
+    done = run("simulate", "--policy", "quorum:4", "--load", load, "--json")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["active_mean"] >= 4
+    assert figures["latency_us_p50"] <= figures["latency_us_p99"]
+
+
+def test_simulate_full_is_as_fast_as_synchronous():
+    assert json.loads(run("simulate", "--policy", "full", "--json").stdout)["throughput"] == 1.0
+
+
+def test_simulate_solo_under_skew_waits_for_nobody():
+    figures = json.loads(run("simulate", "--ideal", "--barrier", "--json", "-n", 32).stdout)
+    assert figures["latency_us_mean"] < 1.0
+    assert figures["active_mean"] == pytest.approx(1.0, abs=0.1)
+
+
+def test_simulate_prints_a_table():
+    done = run("simulate", "-n", 3)
+    assert "throughput over synchronous" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["simulate", "--policy", "quorum:9"], "expected 1 <= k <= 8"),
+        (["simulate", "--policy", "often"], "policy 'often': expected"),
+        (["simulate", "--load", "trace"], "needs --trace FILE"),
+        (["simulate", "--algorithm", "bush"], "got 'bush'"),
+        (["bench", "sked"], "expected a benchmark of"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message):
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_benchmarks_are_listed_and_take_their_own_options():
+    assert {"skew", "latency", "idle"} <= set(run("bench").stdout.split())
+    done = run("bench", "skew", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--skew-us" in done.stdout
+
+
+def test_trace_merge(tmp_path):
+    for rank in range(2):
+        events = [{"ph": "X", "name": "send", "pid": rank, "ts": 1.0, "dur": 2.0}]
+        (tmp_path / f"run.rank{rank}.json").write_text(json.dumps({"traceEvents": events}))
+    out = tmp_path / "run.json"
+    done = run("trace", "merge", *tmp_path.glob("run.rank*.json"), "-o", out)
+    assert "2 events of 2 ranks" in done.stdout
+    assert len(json.loads(out.read_text())["traceEvents"]) == 2

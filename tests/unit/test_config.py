@@ -1,0 +1,54 @@
+"""Settings from the environment."""
+
+import pytest
+
+from pycollectives.config import Settings, checked_progress, checked_timeout, settings
+
+
+def test_nothing_set():
+    assert settings({}) == Settings("thread", None, None)
+    assert settings({"PYC_PROGRESS": "", "PYC_TIMEOUT": "", "PYC_TRACE": ""}) == Settings("thread", None, None)
+
+
+def test_everything_set(tmp_path):
+    path = tmp_path / "run.json"
+    found = settings({"PYC_PROGRESS": "caller", "PYC_TIMEOUT": "2.5", "PYC_TRACE": str(path)})
+    assert found == Settings("caller", 2.5, path)
+
+
+def test_no_limit():
+    assert settings({"PYC_TIMEOUT": "none"}).timeout is None
+    assert settings({"PYC_TIMEOUT": "inf"}).timeout is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PYC_PROGRESS", "threads"),
+        ("PYC_TIMEOUT", "soon"),
+        ("PYC_TIMEOUT", "-1"),
+        ("PYC_TIMEOUT", "0"),
+        ("PYC_TIMEOUT", "nan"),
+        ("PYC_TRACE", "/no/such/folder/run.json"),
+    ],
+)
+def test_errors_name_the_variable_and_the_value(variable, value):
+    with pytest.raises(ValueError, match=f"{variable}: expected .* got '{value}'"):
+        settings({variable: value})
+
+
+def test_the_process_environment_is_read(monkeypatch):
+    monkeypatch.setenv("PYC_TIMEOUT", "7")
+    assert settings().timeout == 7.0
+
+
+def test_arguments():
+    assert checked_progress("caller") == "caller"
+    with pytest.raises(ValueError, match="progress: expected 'thread' or 'caller', got 'both'"):
+        checked_progress("both")
+    assert checked_timeout(None) is None
+    assert checked_timeout(0) == 0.0
+    with pytest.raises(ValueError, match="timeout: expected seconds >= 0, got -1"):
+        checked_timeout(-1)
+    with pytest.raises(TypeError, match="expected seconds or None, got"):
+        checked_timeout([])

@@ -1,0 +1,89 @@
+"""Waiting for several rounds."""
+
+import threading
+import time
+
+import pytest
+
+from pycollectives import StallError, wait_all, wait_any
+
+
+class Round:
+    """A handle that completes when told to."""
+
+    def __init__(self, name):
+        self.name = name
+        self.done = threading.Event()
+
+    def test(self):
+        return self.done.is_set()
+
+    def wait(self, timeout=None):
+        if not self.done.wait(timeout):
+            raise StallError(f"{self.name}: missing rank 1")
+        return f"info of {self.name}"
+
+
+@pytest.fixture
+def rounds():
+    return [Round(name) for name in "abc"]
+
+
+def complete_later(handle, seconds):
+    timer = threading.Timer(seconds, handle.done.set)
+    timer.start()
+    return timer
+
+
+def test_wait_all_keeps_the_order(rounds):
+    for seconds, handle in zip((0.02, 0.01, 0.0), rounds, strict=True):
+        complete_later(handle, seconds)
+    assert wait_all(rounds, timeout=10) == ["info of a", "info of b", "info of c"]
+
+
+def test_wait_all_of_none():
+    assert wait_all([]) == []
+
+
+def test_the_limit_of_wait_all_is_for_all_together(rounds):
+    complete_later(rounds[0], 0.15)
+    begin = time.monotonic()
+    with pytest.raises(StallError, match="b: missing"):
+        wait_all(rounds, timeout=0.2)
+    assert time.monotonic() - begin < 0.3
+
+
+def test_wait_all_reports_what_is_done_even_when_time_is_up(rounds):
+    for handle in rounds:
+        handle.done.set()
+    assert len(wait_all(rounds, timeout=0)) == 3
+
+
+def test_wait_any_gives_the_first_to_complete(rounds):
+    complete_later(rounds[1], 0.02)
+    assert wait_any(rounds, timeout=10) == 1
+
+
+def test_wait_any_gives_the_lowest_of_several(rounds):
+    rounds[1].done.set()
+    rounds[2].done.set()
+    assert wait_any(rounds) == 1
+
+
+def test_wait_any_runs_out_of_time(rounds):
+    begin = time.monotonic()
+    with pytest.raises(StallError, match="a: missing rank 1"):
+        wait_any(rounds, timeout=0.05)
+    assert 0.05 <= time.monotonic() - begin < 5
+
+
+def test_wait_any_does_not_burn_the_processor(rounds):
+    before = time.process_time()
+    with pytest.raises(StallError):
+        wait_any(rounds, timeout=0.5)
+    assert time.process_time() - before < 0.4
+
+
+def test_wait_any_of_none():
+    with pytest.raises(ValueError, match="at least one round"):
+        wait_any([])

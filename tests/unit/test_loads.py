@@ -1,0 +1,74 @@
+"""Loads: who works how long before which call."""
+
+import numpy as np
+import pytest
+
+from pycollectives import loads
+
+
+def make(name, ranks=4, calls=6, work=1.0, skew=0.5, seed=3):
+    return loads.make(name, ranks=ranks, calls=calls, work=work, skew=skew, seed=seed)
+
+
+@pytest.mark.parametrize("name", loads.LOADS)
+def test_every_load_has_the_shape_and_repeats_with_its_seed(name):
+    load = make(name)
+    assert load.shape == (4, 6)
+    assert load.dtype == np.float64
+    assert (load > 0).all()
+    assert load.flags.writeable
+    np.testing.assert_array_equal(load, make(name))
+
+
+def test_linear():
+    assert make("linear")[:, 0].tolist() == [1.5, 2.0, 2.5, 3.0]
+
+
+def test_rotating():
+    load = make("rotating")
+    assert np.argmax(load, axis=0).tolist() == [0, 1, 2, 3, 0, 1]
+    assert load.sum() == 4 * 6 + 6 * 0.5
+
+
+def test_one_late_rank_per_call():
+    load = make("one-late", calls=400)
+    assert ((load == 1.5).sum(axis=0) == 1).all()
+    assert (load == 1.5).sum(axis=1).min() > 60
+
+
+def test_one_slow_rank():
+    assert make("one-slow").sum(axis=1).tolist() == [6, 6, 6, 9]
+
+
+def test_every_rank_is_late_by_turns():
+    load = make("shifting")
+    assert sorted(load[:, 0]) == sorted(load[:, 5]) == [1.125, 1.25, 1.375, 1.5]
+    assert (load[:, 0] != load[:, 1]).all()
+
+
+def test_random_loads_have_the_mean_they_say():
+    assert make("lognormal", calls=20_000).mean() == pytest.approx(1.0, rel=0.02)
+    assert make("cloud", calls=20_000).mean() == pytest.approx(1.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": "odd"}, {"ranks": 0}, {"calls": 0}, {"work": -1}, {"skew": -1}, {"name": "lognormal", "work": 0}]
+)
+def test_refused(wrong):
+    with pytest.raises(ValueError, match="load"):
+        make(**{"name": "equal", **wrong})
+
+
+def test_traces_repeat_to_fill(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("0.1,0.2\n0.3,0.4\n0.5,0.6\n")
+    load = loads.from_csv(path, ranks=3, calls=4)
+    assert load.tolist() == [[0.1, 0.3, 0.5, 0.1], [0.2, 0.4, 0.6, 0.2], [0.1, 0.3, 0.5, 0.1]]
+
+
+@pytest.mark.parametrize("text", ["0.1,x\n", "0.1,0.2\n0.3\n", "-1\n", "nan\n"])
+def test_traces_refused(tmp_path, text):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"trace\.csv"):
+        loads.from_csv(path, ranks=1, calls=1)
