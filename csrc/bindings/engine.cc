@@ -62,7 +62,7 @@ class OpenEngines {
   void close_all() {
     if (getpid() != process_) return;  // a fork: they belong to the parent
     const char* limit = std::getenv("PYC_EXIT_TIMEOUT");
-    const Seconds timeout = limit != nullptr ? std::atof(limit) : 60;
+    const Seconds timeout = limit != nullptr ? std::strtod(limit, nullptr) : 60;
     for (const std::shared_ptr<Engine>& engine : engines_) {
       if (engine->closed()) continue;
       engine->abandon();

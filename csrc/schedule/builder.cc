@@ -71,7 +71,7 @@ Schedule ScheduleBuilder::build() && { return Schedule(rank_, size_, std::move(b
 OpId ScheduleBuilder::add(Action action, std::string name) {
   const OpId id{static_cast<std::uint32_t>(ops_.size())};
   const AccessList touched = accesses(action);
-  ops_.push_back({std::move(action), std::move(name), 0, 0, {}});
+  ops_.push_back({action, std::move(name), 0, 0, {}});
   last_dependent_.push_back(id);  // no op waits for itself
   behind_gate_.push_back(false);
   for (const Access& access : touched) order_after_conflicts(id, access);
@@ -84,7 +84,7 @@ OpId ScheduleBuilder::add(Action action, std::string name) {
 
 OpId ScheduleBuilder::add_control(Action action, std::string name, std::span<const OpId> predecessors, Need need) {
   const OpId id{static_cast<std::uint32_t>(ops_.size())};
-  ops_.push_back({std::move(action), std::move(name), 0, 0, {}});
+  ops_.push_back({action, std::move(name), 0, 0, {}});
   last_dependent_.push_back(id);
   behind_gate_.push_back(false);
   for (const OpId p : predecessors) {

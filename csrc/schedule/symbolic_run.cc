@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace pyc {
 namespace {
 
@@ -95,7 +97,9 @@ void SymbolicRun::execute(Rank rank, OpId id) {
       if (there.state[index(*receive)] == State::kFired) ready_.push_back({send->to, *receive});
     }
   } else if (const auto* recv = std::get_if<Recv>(&action)) {
-    write(rank, recv->into, *ranks_[at(rank)].arrived[index(id)]);
+    const auto& arrived = ranks_[at(rank)].arrived[index(id)];
+    if (!arrived) throw InternalError("a receive was executed before its message had arrived");
+    write(rank, recv->into, *arrived);
   } else if (const auto* reduce = std::get_if<Reduce>(&action)) {
     Content sum = read(rank, id, reduce->from);
     const Content into = read(rank, id, reduce->into);
@@ -201,8 +205,10 @@ void SymbolicRun::check_content(Rank rank, BufferId buffer, std::span<const std:
     const std::string wrong = std::ranges::equal(got, expected)
                                   ? "what belongs from " + std::to_string(element + shift) + " on"
                                   : describe_difference(got, expected);
-    return findings_.add("rank " + std::to_string(rank) + ", " + when + ": " + plan.buffers()[index(buffer)].name +
-                         " holds from element " + std::to_string(element) + " on " + wrong);
+    std::string text = "rank " + std::to_string(rank) + ", ";
+    text += when + ": " + plan.buffers()[index(buffer)].name;
+    text += " holds from element " + std::to_string(element) + " on " + wrong;
+    return findings_.add(text);
   }
 }
 
