@@ -137,6 +137,8 @@ void PartialAllreduce::hand_over(Call& call, BufferRef& spare, bool combined) {
     call.round = completed_ - 1;
     call.info = results_.newest().summary.info_for(call.sequence);
     call.done = true;
+    promised_ = call.round;  // so that it is still there when the application looks
+    kept_ = results_.newest().summary;
     accounted_ = completed_;
   } else {
     call.round = completed_;
