@@ -14,7 +14,11 @@ made, or when `Round` or `RoundInfo` is asked for.
 
 from __future__ import annotations
 
+from pkgutil import extend_path
 from typing import TYPE_CHECKING
+
+# Python started in the source tree finds the sources first; the extension is then the installed one.
+__path__ = extend_path(__path__, __name__)
 
 from .communicator import Communicator
 from .errors import ClosedError, MismatchError, ScheduleError, StallError, TransportError

@@ -30,7 +30,7 @@ def info() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from .native import MPI, THREAD_LEVELS, core
+    from .native import LIBRARY, MPI, THREAD_LEVELS, core
 
     started = MPI.Is_initialized() and not MPI.Is_finalized()
     if started and MPI.COMM_WORLD.rank != 0:
@@ -39,7 +39,7 @@ def info() -> None:
     facts = Table(show_header=False, box=None)
     for fact, value in (
         ("pycollectives", __version__),
-        ("MPI library", MPI.Get_library_version().split(",")[0].splitlines()[0]),
+        ("MPI library", LIBRARY),
         ("MPI standard", ".".join(map(str, MPI.Get_version()))),
         ("thread level", THREAD_LEVELS[MPI.Query_thread()] if started else "MPI is not initialised"),
         ("ranks", str(MPI.COMM_WORLD.size) if started else "MPI is not initialised"),

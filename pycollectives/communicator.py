@@ -402,14 +402,13 @@ LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 def _warn_of_singletons() -> None:
     """A launcher that the MPI library does not understand starts N programs of one rank each, without an error."""
-    from .native import MPI
+    from .native import LIBRARY, MPI
 
     announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))
     if MPI.COMM_WORLD.size == 1 and announced.isdecimal() and int(announced) > 1:
-        library = MPI.Get_library_version().split(",")[0].splitlines()[0]
         warnings.warn(
             f"{variable} says {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher does "
-            f"not belong to {library}; use that MPI's own mpirun, or srun --mpi=pmix",
+            f"not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
             RuntimeWarning,
             stacklevel=3,  # the user's call of Communicator
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
-__all__ = ["MPI", "THREAD_LEVELS", "core"]
+__all__ = ["LIBRARY", "MPI", "THREAD_LEVELS", "core"]
 
 THREAD_LEVELS = {
     MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE",
@@ -18,6 +18,9 @@ THREAD_LEVELS = {
     MPI.THREAD_MULTIPLE: "MPI_THREAD_MULTIPLE",
 }
 """MPI's levels of thread support by name."""
+
+LIBRARY = MPI.Get_library_version().split(",")[0].splitlines()[0].rstrip("\0")
+"""Name and version of the MPI library."""
 
 
 def _check_library(of_mpi4py: str, of_core: str) -> None:
@@ -35,7 +38,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"the extension pycollectives._core cannot be loaded beside mpi4py's MPI library "
-        f"({MPI.Get_library_version().splitlines()[0]}): {error}. If it is not there, build it (`pip install .`); "
+        f"({LIBRARY}): {error}. If it is not there, build it (`pip install .`); "
         "if it was built for another MPI, build it again with the mpicc of the MPI that mpi4py uses."
     ) from error
 
