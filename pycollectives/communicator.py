@@ -11,6 +11,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .agreement import agree
 from .config import checked_progress, checked_timeout, settings
 from .deadline import Deadline
@@ -92,7 +94,9 @@ class Communicator:
             lambda: _Options.checked(progress, ranks_per_node, timeout),
             timeout=_limit_of_creation(timeout),
         )
-        self._start(core.Engine.mpi(comm, progress=options.progress), comm, options.timeout)
+        self._start(
+            core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout), comm, options.timeout
+        )
 
     @classmethod
     def from_engine(cls, engine: _core.Engine, *, timeout: float | None = None) -> Self:
@@ -337,6 +341,7 @@ class _Options:
 
     progress: Progress
     timeout: float | None
+    exit_timeout: float | None
 
     @classmethod
     def checked(cls, progress: Progress | None, ranks_per_node: int | None, timeout: float | None) -> _Options:
@@ -349,28 +354,48 @@ class _Options:
             )
         timeout = environment.timeout if timeout is None else checked_timeout(timeout)
         _check_thread_level(progress)
-        return cls(progress, timeout)
+        return cls(progress, timeout, environment.exit_timeout)
 
     def signature(self) -> dict[str, str | int | None]:
         return {}
 
 
 class _OverMpi:
-    """Agreement before there is an engine: over the user's communicator, as its duplication is."""
+    """Agreement before there is an engine: by collectives on the user's communicator, as its duplication is.
+
+    They are non-blocking: a blocking call would answer neither Ctrl-C nor a time limit. Point-to-point messages would
+    tell which ranks are missing, but could meet the user's own.
+    """
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
 
     def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
         deadline = Deadline(timeout)
-        entered = self._comm.Ibarrier()
-        passes = 0
-        while not entered.Test():  # a blocking call of MPI would answer neither Ctrl-C nor a time limit
-            if deadline.passed:
-                raise StallError(f"{what}: some ranks did not call it within {timeout} s (it is collective)")
-            passes += 1
-            time.sleep(0 if passes <= 200 else 1e-3)
-        return self._comm.allgather(mine)
+
+        def complete(request: MPI.Request, *buffers: object) -> None:
+            passes = 0
+            while not request.Test():
+                if deadline.passed:
+                    _unfinished.append((request, buffers))
+                    raise StallError(
+                        f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
+                        "collective, and MPI does not tell which)"
+                    )
+                passes += 1
+                time.sleep(0 if passes <= 200 else 1e-3)
+
+        length = np.array([len(mine)], np.int32)
+        lengths = np.empty(self._comm.size, np.int32)
+        complete(self._comm.Iallgather(length, lengths), length, lengths)
+        everything = np.empty(lengths.sum(), np.uint8)
+        complete(self._comm.Iallgatherv(mine, [everything, lengths]), mine, everything, lengths)
+        ends = np.cumsum(lengths)
+        return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
+
+
+_unfinished: list[tuple[MPI.Request, tuple[object, ...]]] = []
+"""Collectives that a rank gave up: MPI may still write to their buffers."""
 
 
 def _limit_of_creation(timeout: object) -> float | None:

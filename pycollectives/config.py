@@ -38,11 +38,15 @@ class Settings:
         Seconds, or None for no limit.
     trace
         Where the engine writes its trace, or None.
+    exit_timeout
+        Seconds that the end of the program waits for other ranks to close what it left open, or None for no limit;
+        then it ends the job.
     """
 
     progress: Progress = "thread"
     timeout: float | None = None
     trace: Path | None = None
+    exit_timeout: float | None = 60.0
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -85,7 +89,9 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     timeout = None if limit == "none" else checked_timeout(limit, "environment variable PYC_TIMEOUT")
     if timeout == 0:
         raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
+    at_exit = environment.get("PYC_EXIT_TIMEOUT") or "60"
+    exit_timeout = None if at_exit == "none" else checked_timeout(at_exit, "environment variable PYC_EXIT_TIMEOUT")
     trace = environment.get("PYC_TRACE")
     if trace and not Path(trace).absolute().parent.is_dir():
         raise ValueError(f"environment variable PYC_TRACE: expected a path in an existing folder, got {trace!r}")
-    return Settings(progress, timeout, Path(trace) if trace else None)
+    return Settings(progress, timeout, Path(trace) if trace else None, exit_timeout)

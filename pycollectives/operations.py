@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["AVG", "OP_NAMES", "checked_op"]
 
 AVG: Final = "AVG"
-"""The mean over the ranks that contributed. Integers divide towards zero."""
+"""The mean over the ranks that contributed. Integers are summed in int64 and divided towards zero."""
 
 OP_NAMES = ("SUM", "PROD", "MIN", "MAX", AVG)
 

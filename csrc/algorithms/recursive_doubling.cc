@@ -28,7 +28,7 @@ void allreduce_recursive_doubling(ScheduleBuilder& s, Operands io) {
   if (fold.has_extra()) s.send(io.out, fold.partner());
 }
 
-PYC_ALLREDUCE("recursive_doubling", allreduce_recursive_doubling, .steps = "ceil(log2 P), +2 if P is not 2^k",
+PYC_ALLREDUCE("recursive_doubling", allreduce_recursive_doubling, .steps = "floor(log2 P), +2 if P is not 2^k",
               .bytes = "S log2 P", .reference = "Thakur, Rabenseifner, Gropp 2005");
 
 }  // namespace pyc

@@ -6,7 +6,7 @@
 // the result has the same bits everywhere.
 //
 // Reference: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005).
-// Steps: ceil(log2 P), 2 more if P is not a power of two. Bytes sent per rank: S log2 P.
+// Steps: floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: S log2 P.
 #pragma once
 
 #include "schedule/builder.h"

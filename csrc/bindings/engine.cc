@@ -2,7 +2,6 @@
 #include <mpi.h>
 
 #include <mpi4py/mpi4py.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -47,7 +46,8 @@ class OpenEngines {
     return *engines;
   }
 
-  void add(const std::shared_ptr<Engine>& engine) {
+  /// `exit_timeout`: seconds that MPI_Finalize waits for the other ranks.
+  void add(const std::shared_ptr<Engine>& engine, Seconds exit_timeout) {
     const std::lock_guard lock(mutex_);
     if (engines_.empty() && !hooked_) {
       at_mpi_finalize([this] { close_all(); });
@@ -55,19 +55,17 @@ class OpenEngines {
     }
     std::erase_if(engines_, [](const auto& e) { return e->closed(); });
     engines_.push_back(engine);
+    exit_timeout_ = exit_timeout;
   }
 
  private:
-  /// Serves the other ranks until all have closed what is open here too; gives up after PYC_EXIT_TIMEOUT seconds.
+  /// Serves the other ranks until all have closed what is open here too.
   void close_all() {
-    if (getpid() != process_) return;  // a fork: they belong to the parent
-    const char* limit = std::getenv("PYC_EXIT_TIMEOUT");
-    const Seconds timeout = limit != nullptr ? std::strtod(limit, nullptr) : 60;
     for (const std::shared_ptr<Engine>& engine : engines_) {
-      if (engine->closed()) continue;
+      if (engine->closed() || !engine->is_in_own_process()) continue;
       engine->abandon();
       try {
-        engine->close(timeout, {});
+        engine->close(exit_timeout_, {});
       } catch (const std::exception& error) {
         std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s; ending the job\n", engine->rank(),
                      error.what());
@@ -78,7 +76,7 @@ class OpenEngines {
 
   std::mutex mutex_;
   bool hooked_ = false;
-  const pid_t process_ = getpid();
+  Seconds exit_timeout_ = 0;
   std::vector<std::shared_ptr<Engine>> engines_;  // strong: others' rounds are served though Python has let go
 };
 
@@ -90,10 +88,11 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
-std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progress) {
+std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progress, const py::object& exit_timeout) {
   MPI_Comm* const handle = PyMPIComm_Get(comm.ptr());
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
+  const Seconds limit = timeout_from(exit_timeout);
   std::unique_ptr<Transport> transport;
   {
     const py::gil_scoped_release released;  // duplicating is collective
@@ -101,7 +100,7 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progre
   }
   auto trace = trace_from_environment(*transport, next_communicator());
   auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace));
-  OpenEngines::instance().add(engine);
+  OpenEngines::instance().add(engine, limit);
   return engine;
 }
 
@@ -122,7 +121,8 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
 void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
-      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("progress") = "thread")
+      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("progress") = "thread",
+                  py::arg("exit_timeout") = 60.0)
       .def_static("loopback", &on_loopback, py::arg("size"), py::kw_only(), py::arg("progress") = "thread",
                   py::arg("delay") = 0.0, py::arg("seed") = 0)
       .def_property_readonly("rank", &Engine::rank)

@@ -5,11 +5,7 @@
 namespace pyc {
 namespace {
 
-const char* accumulator_format(DataType type) {
-  constexpr const char* formats[] = {"f4", "f4", "f4", "f8", "i1", "i2", "i4", "i8", "u1"};
-  return formats[static_cast<std::size_t>(type)];
-}
-const char* element_format(DataType type) {
+const char* format_of(DataType type) {
   constexpr const char* formats[] = {"f2", "u2", "f4", "f8", "i1", "i2", "i4", "i8", "u1"};  // bfloat16 as its bits
   return formats[static_cast<std::size_t>(type)];
 }
@@ -25,31 +21,35 @@ std::size_t count(const py::array& array) { return static_cast<std::size_t>(arra
 
 void bind_testing(py::module_& m) {
   py::module_ t = m.def_submodule("testing");
-  t.def("load", [](const std::string& dtype, const py::array& from) {
-    const DataType type = data_type(dtype);
-    py::array into = new_array(accumulator_format(type), count(from));
-    host_memory().load(type, bytes(into), bytes(from), count(from));
+  const auto elements = [](const std::string& dtype, const std::string& op) {
+    return elements_of(data_type(dtype), reduce_op(op));
+  };
+  t.def("load", [=](const std::string& dtype, const std::string& op, const py::array& from) {
+    const Elements e = elements(dtype, op);
+    py::array into = new_array(format_of(e.accumulator), count(from));
+    host_memory().load(e, bytes(into), bytes(from), count(from));
     return into;
   });
-  t.def("accumulate", [](const std::string& dtype, const std::string& op, py::array into, const py::array& from) {
-    host_memory().accumulate(data_type(dtype), reduce_op(op), bytes(into), bytes(from), count(from));
+  t.def("accumulate", [=](const std::string& dtype, const std::string& op, py::array into, const py::array& from) {
+    host_memory().accumulate(elements(dtype, op), reduce_op(op), bytes(into), bytes(from), count(from));
   });
-  t.def("reduce", [](const std::string& dtype, const std::string& op, py::array into, const py::array& from) {
-    host_memory().reduce(data_type(dtype), reduce_op(op), bytes(into), bytes(from), count(from));
+  t.def("reduce", [=](const std::string& dtype, const std::string& op, py::array into, const py::array& from) {
+    host_memory().reduce(elements(dtype, op), reduce_op(op), bytes(into), bytes(from), count(from));
   });
-  t.def("add", [](const std::string& dtype, py::array into, const py::array& from, std::size_t divisor) {
-    host_memory().add(data_type(dtype), bytes(into), bytes(from), count(from), divisor);
+  t.def("add", [=](const std::string& dtype, const std::string& op, py::array into, const py::array& from,
+                   std::size_t divisor) {
+    host_memory().add(elements(dtype, op), bytes(into), bytes(from), count(from), divisor);
   });
-  t.def("store", [](const std::string& dtype, const py::array& from, std::size_t divisor) {
-    const DataType type = data_type(dtype);
-    py::array into = new_array(element_format(type), count(from));
-    host_memory().store(type, bytes(into), bytes(from), count(from), divisor);
+  t.def("store", [=](const std::string& dtype, const std::string& op, const py::array& from, std::size_t divisor) {
+    const Elements e = elements(dtype, op);
+    py::array into = new_array(format_of(e.type), count(from));
+    host_memory().store(e, bytes(into), bytes(from), count(from), divisor);
     return into;
   });
-  t.def("identity", [](const std::string& dtype, const std::string& op, std::size_t n) {
-    const DataType type = data_type(dtype);
-    py::array into = new_array(accumulator_format(type), n);
-    host_memory().fill_identity(type, reduce_op(op), bytes(into), n);
+  t.def("identity", [=](const std::string& dtype, const std::string& op, std::size_t n) {
+    const Elements e = elements(dtype, op);
+    py::array into = new_array(format_of(e.accumulator), n);
+    host_memory().fill_identity(e, reduce_op(op), bytes(into), n);
     return into;
   });
 }

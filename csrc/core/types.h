@@ -47,9 +47,20 @@ constexpr std::size_t size_of(DataType type) {
   return 0;
 }
 
-/// The type in which partial results are held and travel: 16-bit floats accumulate in float32.
-constexpr DataType accumulator_of(DataType type) {
-  return type == DataType::kFloat16 || type == DataType::kBfloat16 ? DataType::kFloat32 : type;
+/// The elements of a reduction: the type of the caller's arrays, and that in which partial results are held and travel.
+struct Elements {
+  DataType type = DataType::kFloat32;
+  DataType accumulator = DataType::kFloat32;
+
+  bool widened() const { return type != accumulator; }
+};
+
+/// 16-bit floats accumulate in float32. Integers to be averaged accumulate in int64: their sum may exceed their type
+/// where their average does not.
+constexpr Elements elements_of(DataType type, ReduceOp op) {
+  if (type == DataType::kFloat16 || type == DataType::kBfloat16) return {type, DataType::kFloat32};
+  const bool is_float = type == DataType::kFloat32 || type == DataType::kFloat64;
+  return {type, op == ReduceOp::kAvg && !is_float ? DataType::kInt64 : type};
 }
 
 constexpr std::string_view name_of(DataType type) {

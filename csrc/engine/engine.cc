@@ -1,7 +1,10 @@
 #include "engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
+#include <iomanip>
 #include <span>
 #include <sstream>
 
@@ -15,6 +18,14 @@ namespace {
 constexpr std::uint32_t kGatheringSerial = 0;  // no run has it
 constexpr Tag kGatheringTag = 0;               // no collective has it, see first_tag
 constexpr Seconds kInterruptPeriod = 0.05;
+
+/// How often this process or an ancestor was made by fork: tells a child apart without a system call.
+std::atomic<unsigned>& forks() {
+  static std::atomic<unsigned> count{0};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
+  static_cast<void>(registered);
+  return count;
+}
 
 /// Counts a thread that drives the engine while it waits, or takes it out of the count again for a while.
 struct Waiting {
@@ -65,12 +76,21 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       trace_(std::move(trace)),
       runs_{nullptr},
       goodbyes_(static_cast<std::size_t>(transport_->size())),
-      their_gatherings_(static_cast<std::size_t>(transport_->size())) {
+      their_gatherings_(static_cast<std::size_t>(transport_->size())),
+      forks_(forks()) {
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
 }
 
 Engine::~Engine() {
-  if (progress_ == Progress::kThread && !closed_) ProgressThread::instance().remove(this);
+  if (progress_ == Progress::kThread && !closed_ && is_in_own_process()) ProgressThread::instance().remove(this);
+}
+
+bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
+
+void Engine::check_process() const {
+  if (!is_in_own_process()) {
+    throw ClosedError("this process is a fork: the communicator belongs to its parent");
+  }
 }
 
 std::uint32_t Engine::claim_place() {
@@ -111,6 +131,7 @@ std::uint32_t Engine::reserve_run() {
 }
 
 bool Engine::advance() {
+  if (!is_in_own_process()) return false;
   const std::unique_lock lock(progress_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {
@@ -147,6 +168,7 @@ Seconds Engine::deadline() const {
 }
 
 void Engine::check() {
+  check_process();
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }
 
@@ -184,6 +206,7 @@ std::vector<std::string> Engine::exchange(const std::string& mine, const std::st
   exclusively([&] { start_gathering(mine); });
   const auto done = [this] { return exclusively([this] { return gathering_->open == 0; }); };
   if (!wait(done, timeout, interrupt)) {
+    exclusively([this] { notify_all(Notice::kGaveUp); });
     const auto missing = exclusively([this] {
       std::vector<Rank> ranks;
       for (Rank r = 0; r < size(); ++r) {
@@ -194,7 +217,11 @@ std::vector<std::string> Engine::exchange(const std::string& mine, const std::st
     throw StallError(what + ": " + list_ranks(missing) + " did not call it within " + in_seconds(timeout) +
                      " (it is collective); the communicator is unusable now");
   }
-  return exclusively([this] {
+  return exclusively([&] {
+    if (!gave_up_.empty()) {  // what is to be made would exist on some ranks only
+      throw StallError(what + ": " + list_ranks(gave_up_) +
+                       " gave up waiting in a collective call; the communicator is unusable now");
+    }
     std::vector<std::string> texts;
     for (const Gathering::Wire& wire : gathering_->theirs) texts.push_back(wire.str());
     gathering_.reset();
@@ -216,6 +243,10 @@ void Engine::start_gathering(const std::string& mine) {
                      Gathering::cookie(r, Gathering::kIn));
     transport_->send(r, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(r, Gathering::kOut));
   }
+}
+
+std::vector<Rank> Engine::gave_up() {
+  return exclusively([this] { return gave_up_; });
 }
 
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
@@ -256,11 +287,15 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
 void Engine::say_goodbye() {
   if (said_goodbye_) return;
   said_goodbye_ = true;
-  const NoticeHeader goodbye{0, gatherings_};
+  notify_all(Notice::kGoodbye);
   for (Rank r = 0; r < size(); ++r) {
-    transport_->notify(r, std::as_bytes(std::span(&goodbye, 1)));
     if (goodbyes_[static_cast<std::size_t>(r)]) answer_gathering(r);
   }
+}
+
+void Engine::notify_all(Notice::Kind kind) {
+  const Notice notice{{0, kind}, gatherings_};
+  for (Rank r = 0; r < size(); ++r) transport_->notify(r, std::as_bytes(std::span(&notice, 1)));
 }
 
 /// A rank that has left waits for a gathering that this one never made, and will not any more: match its messages.
@@ -308,8 +343,15 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
   if (notice.size() < sizeof header) throw InternalError("a notice is too short");
   std::memcpy(&header, notice.data(), sizeof header);
   if (header.collective == 0) {
+    Notice said;
+    if (notice.size() != sizeof said) throw InternalError("a notice has the wrong length");
+    std::memcpy(&said, notice.data(), sizeof said);
+    if (header.kind == Notice::kGaveUp) {
+      if (from != rank()) gave_up_.push_back(from);
+      return;
+    }
     goodbyes_[static_cast<std::size_t>(from)] = true;
-    their_gatherings_[static_cast<std::size_t>(from)] = header.kind;
+    their_gatherings_[static_cast<std::size_t>(from)] = said.gatherings;
     if (said_goodbye_) answer_gathering(from);
   } else if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
     found->second->on_notice(from, notice);
@@ -320,7 +362,7 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
 
 std::string in_seconds(Seconds duration) {
   std::ostringstream text;
-  text << duration << " s";
+  text << std::setprecision(3) << duration << " s";
   return text.str();
 }
 

@@ -66,19 +66,24 @@ class Engine final : private Listener {
   /// error.
   bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt);
 
-  /// Rethrows the first error that a pass ran into, if any.
+  /// Rethrows the first error that a pass ran into, if any. ClosedError in a fork of the process that made the engine.
   void check();
+
+  /// False in a fork: the engine, its threads and its connections belong to the parent.
+  bool is_in_own_process() const;
 
   /// Calls `action` under the progress lock.
   template <class Action>
   auto exclusively(Action action) {
+    check_process();
     const std::lock_guard lock(progress_mutex_);
     return action();
   }
 
   // ---- the whole communicator
 
-  /// Gathers a short text of every rank, in rank order. StallError names the ranks that did not call in time.
+  /// Gathers a short text of every rank, in rank order. StallError names the ranks that did not call in time, or that
+  /// gave up waiting for this one.
   std::vector<std::string> exchange(const std::string& mine, const std::string& what, Seconds timeout,
                                     const Interrupt& interrupt);
   static constexpr std::size_t kMaxExchange = 4096;
@@ -87,13 +92,24 @@ class Engine final : private Listener {
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
+  /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
+  std::vector<Rank> gave_up();
+
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
   void abandon();
 
  private:
   struct Gathering;
+  /// What engines tell each other.
+  struct Notice {
+    enum Kind : std::uint32_t { kGoodbye, kGaveUp };
+    NoticeHeader header;
+    std::uint32_t gatherings;  // started by the sender
+  };
 
+  void check_process() const;
   bool pass();
+  void notify_all(Notice::Kind kind);
   void start_gathering(const std::string& mine);
   void say_goodbye();
   void answer_gathering(Rank from);
@@ -117,10 +133,12 @@ class Engine final : private Listener {
   std::uint32_t gatherings_ = 0;                 // started here
   std::vector<bool> goodbyes_;                   // per rank: will send nothing more
   std::vector<std::uint32_t> their_gatherings_;  // per rank that has said goodbye
+  std::vector<Rank> gave_up_;
   bool said_goodbye_ = false;
   bool abandoned_ = false;
   std::atomic<bool> closed_{false};
 
+  const unsigned forks_;      // of this process and its ancestors, when the engine was made
   std::exception_ptr error_;  // written once, before failed_
   std::atomic<bool> failed_{false};
   std::atomic<bool> busy_{false};

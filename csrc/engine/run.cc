@@ -69,7 +69,7 @@ void Run::execute(OpId id) {
     const Operand into = operand(id, 1);
     if (presence_.at(from.blocks.first).present() && context_.element_bytes > 0) {
       if (presence_.at(into.blocks.first).present()) {
-        context_.memory.reduce(context_.type, context_.op, into.data, from.data, into.count);
+        context_.memory.reduce(context_.elements, context_.op, into.data, from.data, into.count);
       } else {
         context_.memory.copy(into.data, from.data, into.count * context_.element_bytes);
       }

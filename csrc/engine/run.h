@@ -21,7 +21,7 @@ struct RunContext {
   const Schedule& schedule;
   Memory& memory;
   Transport& transport;
-  DataType type;
+  Elements elements;
   ReduceOp op;
   std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
   std::uint32_t collective;   ///< id, the same on all ranks

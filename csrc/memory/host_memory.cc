@@ -33,12 +33,11 @@ const Kernels& best_kernels() {
   return kBaselineKernels;
 }
 
-/// Float32 values of one pass through the first-level cache: 16-bit floats are widened, worked on and narrowed in
-/// blocks of this many.
+/// Elements of one pass through the first-level cache: data is widened, worked on and narrowed in blocks of this many.
 constexpr std::size_t kBlock = 1024;
 
 struct alignas(kCacheLine) Block {
-  std::byte data[kBlock * sizeof(float)];
+  std::byte data[kBlock * sizeof(std::int64_t)];
 };
 
 /// Calls body(first, length) for consecutive blocks that make up `count` elements.
@@ -92,46 +91,47 @@ class HostMemory final : public Memory {
     if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
   }
 
-  void load(DataType type, std::byte* into, const std::byte* from, std::size_t count) override {
-    if (const auto widen = kernels_[type].widen) return widen(into, from, count);
-    copy(into, from, count * size_of(type));
+  void load(Elements elements, std::byte* into, const std::byte* from, std::size_t count) override {
+    if (elements.widened()) return kernels_[elements.type].widen(into, from, count);
+    copy(into, from, count * size_of(elements.type));
   }
 
-  void accumulate(DataType type, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    const auto widen = kernels_[type].widen;
-    if (!widen) return reduce(type, op, into, from, count);
+  void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
+    if (!elements.widened()) return reduce(elements, op, into, from, count);
     for_each_block(count, [&](std::size_t first, std::size_t length) {
       Block wide;
-      widen(wide.data, from + first * size_of(type), length);
-      reduce(type, op, into + first * sizeof(float), wide.data, length);
+      load(elements, wide.data, from + first * size_of(elements.type), length);
+      reduce(elements, op, into + first * size_of(elements.accumulator), wide.data, length);
     });
   }
 
-  void reduce(DataType type, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    kernels_[type].reduce[static_cast<std::size_t>(op)](into, from, count);
+  void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
+    kernels_[elements.accumulator].reduce[static_cast<std::size_t>(op)](into, from, count);
   }
 
-  void add(DataType type, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
+  void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
     require_divisor(divisor);
-    kernels_[type].add(into, from, count, divisor);
+    kernels_[elements.accumulator].add(into, from, count, divisor);
   }
 
-  void store(DataType type, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
+  void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
+             std::size_t divisor) override {
     require_divisor(divisor);
-    const TypeKernels& kernels = kernels_[type];
-    if (!kernels.narrow) {
-      return divisor == 1 ? copy(into, from, count * size_of(type)) : kernels.divide(into, from, count, divisor);
+    const auto divide = kernels_[elements.accumulator].divide;
+    if (!elements.widened()) {
+      return divisor == 1 ? copy(into, from, count * size_of(elements.type)) : divide(into, from, count, divisor);
     }
-    if (divisor == 1) return kernels.narrow(into, from, count);
+    const auto narrow = kernels_[elements.type].narrow;
+    if (divisor == 1) return narrow(into, from, count);
     for_each_block(count, [&](std::size_t first, std::size_t length) {
       Block quotients;
-      kernels.divide(quotients.data, from + first * sizeof(float), length, divisor);
-      kernels.narrow(into + first * size_of(type), quotients.data, length);
+      divide(quotients.data, from + first * size_of(elements.accumulator), length, divisor);
+      narrow(into + first * size_of(elements.type), quotients.data, length);
     });
   }
 
-  void fill_identity(DataType type, ReduceOp op, std::byte* into, std::size_t count) override {
-    switch (accumulator_of(type)) {
+  void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {
+    switch (elements.accumulator) {
       case DataType::kFloat16:
       case DataType::kBfloat16:
       case DataType::kFloat32:

@@ -15,8 +15,8 @@ struct TypeKernels {
   Loop reduce[5];       ///< By ReduceOp: into = into op from. Accumulator type, as in `add` and `divide`.
   DividingLoop add;     ///< into = into + from / divisor, 1 <= divisor < 2^31.
   DividingLoop divide;  ///< into = from / divisor, 1 <= divisor < 2^31.
-  Loop widen;           ///< Element type to accumulator type; null where they are the same.
-  Loop narrow;          ///< Accumulator type to element type; null where they are the same.
+  Loop widen;           ///< To the accumulator type that is wider: float32, int64; null where there is none.
+  Loop narrow;          ///< And back; integers wrap around.
 };
 
 /// The loops of one instruction set. Every instruction set gives the same bits.

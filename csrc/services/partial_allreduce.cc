@@ -77,9 +77,10 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
     : engine_(&engine),
       memory_(memory),
       options_(normalized(std::move(options))),
+      elements_(elements_of(options_.type, options_.op)),
       id_(id),
       plan_(std::move(plan)),
-      pool_(std::make_shared<BufferPool>(memory, options_.count * size_of(accumulator_of(options_.type)))),
+      pool_(std::make_shared<BufferPool>(memory, options_.count * size_of(elements_.accumulator))),
       data_blocks_(plan_.schedule.blocks_of(plan_.data)),
       results_(options_.missed == Options::Missed::kSum, options_.history),
       membership_(engine_->size()),
@@ -93,19 +94,20 @@ std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
   }
   auto call = std::make_shared<Call>();
+  call->made = engine_->transport().now();
   Lock lock(mutex_);
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
   const bool combine = deposit_.full && options_.late == Options::Late::kAccumulate;
   if (combine) {
     deposit_.busy = true;  // the protocol waits: what was handed over must be in the next round
     lock.unlock();
-    memory_.accumulate(options_.type, options_.op, deposit_.data.data(), data, options_.count);
+    memory_.accumulate(elements_, options_.op, deposit_.data.data(), data, options_.count);
     lock.lock();
     deposit_.busy = false;
   } else {
     lock.unlock();
     if (!spare_) spare_ = pool_->take();
-    memory_.load(options_.type, spare_.data(), data, options_.count);
+    memory_.load(elements_, spare_.data(), data, options_.count);
     lock.lock();
   }
   hand_over(*call, spare_, combine);
@@ -179,6 +181,7 @@ bool PartialAllreduce::try_finish(Call& call) {
 }
 
 bool PartialAllreduce::test(Call& call) {
+  engine_->check();
   if (try_finish(call)) return true;
   engine_->advance();
   engine_->check();
@@ -186,8 +189,9 @@ bool PartialAllreduce::test(Call& call) {
 }
 
 const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+  engine_->check();
   if (try_finish(call)) return call.info;
-  if (!engine_->wait([&] { return try_finish(call); }, timeout, interrupt)) stall(call, timeout, interrupt);
+  if (!engine_->wait([&] { return try_finish(call); }, timeout, interrupt)) stall(call, interrupt);
   return call.info;
 }
 
@@ -199,6 +203,7 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
     const Lock lock(mutex_);
     if (closed_) throw ClosedError("'" + options_.name + "' is closed");
     call->flush = true;
+    call->made = engine_->transport().now();
     call->epoch = flushes_;
     call->sequence = sequence_;
     flush_waits_ = true;
@@ -211,6 +216,7 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
 }
 
 void PartialAllreduce::close() {
+  engine_->check();
   {
     const Lock lock(mutex_);
     if (closed_) return;
@@ -222,6 +228,7 @@ void PartialAllreduce::close() {
 }
 
 std::size_t PartialAllreduce::discard() {
+  if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   Lock lock(mutex_);
   while (deposit_.busy) {  // another thread is contributing: it takes a copy's time
     lock.unlock();
@@ -286,22 +293,23 @@ void PartialAllreduce::publish(const Given& given) {
     divisor = divisor_of(given.records.back());
   } else {
     value = given.total ? given.total : pool_->take();
-    if (!given.total) memory_.fill_identity(options_.type, options_.op, value.data(), options_.count);
+    if (!given.total) memory_.fill_identity(elements_, options_.op, value.data(), options_.count);
     for (const RoundRecord& record : given.records) {
       if (!sums || record.summary.info.contributor_count == 0) continue;
-      memory_.add(options_.type, value.data(), record.data.data(), options_.count, divisor_of(record));
+      memory_.add(elements_, value.data(), record.data.data(), options_.count, divisor_of(record));
     }
   }
-  if (divisor > 1 || accumulator_of(options_.type) != options_.type) {
+  if (divisor > 1 || elements_.widened()) {
     BufferRef narrow = pool_->take();
-    memory_.store(options_.type, narrow.data(), value.data(), options_.count, divisor);
+    memory_.store(elements_, narrow.data(), value.data(), options_.count, divisor);
     value = std::move(narrow);
   }
   result_ = std::move(value);
 }
 
-void PartialAllreduce::stall(const Call& call, Seconds waited, const Engine::Interrupt& interrupt) {
+void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
   constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
+  const Seconds waited = engine_->transport().now() - call.made;
   RoundNumber round = call.round;
   {
     const Lock lock(mutex_);
@@ -316,11 +324,13 @@ void PartialAllreduce::stall(const Call& call, Seconds waited, const Engine::Int
   };
   engine_->wait(all_answered, kAnswerTime, interrupt);
 
+  const std::vector<Rank> gave_up = engine_->gave_up();
   std::vector<Rank> silent;
   std::vector<Rank> missing;
   {
     const Lock lock(mutex_);
     for (Rank r = 0; r < engine_->size(); ++r) {
+      if (std::find(gave_up.begin(), gave_up.end(), r) != gave_up.end()) continue;
       const Standing standing = reports_[static_cast<std::size_t>(r)];
       if (standing == Standing::kSilent) silent.push_back(r);
       const bool has_come = call.flush ? standing == Standing::kLeft : standing != Standing::kNotArrived;
@@ -332,7 +342,10 @@ void PartialAllreduce::stall(const Call& call, Seconds waited, const Engine::Int
   if (!missing.empty())
     text += (call.flush ? " have not flushed or closed: " : " have not arrived: ") + list_ranks(missing) + ";";
   if (!silent.empty()) text += " do not answer (stopped or gone): " + list_ranks(silent) + ";";
-  if (missing.empty() && silent.empty()) text += " every rank has arrived: the round is slow, wait again;";
+  if (!gave_up.empty()) {
+    text += " gave up waiting in a collective call, the communicator is unusable: " + list_ranks(gave_up) + ";";
+  }
+  if (missing.empty() && silent.empty() && gave_up.empty()) text += " every rank has arrived: the round is slow, wait again;";
   text.back() = '.';
   throw StallError(text);
 }
@@ -565,11 +578,11 @@ void PartialAllreduce::fold_overflow() {
   } const folded{*this};
   if (!total) {
     total = pool_->take();
-    memory_.fill_identity(options_.type, options_.op, total.data(), options_.count);
+    memory_.fill_identity(elements_, options_.op, total.data(), options_.count);
   }
   const RoundInfo& info = oldest->summary.info;
   if (info.contributor_count > 0) {
-    memory_.add(options_.type, total.data(), oldest->data.data(), options_.count,
+    memory_.add(elements_, total.data(), oldest->data.data(), options_.count,
                 options_.op == ReduceOp::kAvg ? info.contributor_count : 1);
   }
   const Lock lock(mutex_);
@@ -584,9 +597,9 @@ void PartialAllreduce::arm() {
     const RunContext context{.schedule = plan_.schedule,
                              .memory = memory_,
                              .transport = engine_->transport(),
-                             .type = options_.type,
+                             .elements = elements_,
                              .op = options_.op,
-                             .element_bytes = options_.count == 0 ? 0 : size_of(accumulator_of(options_.type)),
+                             .element_bytes = options_.count == 0 ? 0 : size_of(elements_.accumulator),
                              .collective = id_,
                              .track_members = options_.track_members,
                              .trace = engine_->trace()};

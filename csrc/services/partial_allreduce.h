@@ -156,7 +156,7 @@ class PartialAllreduce final : public Collective {
   };
   Given collect(Call& call, Lock& lock);
   void publish(const Given& given);
-  [[noreturn]] void stall(const Call& call, Seconds waited, const Engine::Interrupt& interrupt);
+  [[noreturn]] void stall(const Call& call, const Engine::Interrupt& interrupt);
 
   // protocol side
   void read_desk();
@@ -179,6 +179,7 @@ class PartialAllreduce final : public Collective {
   Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
+  const Elements elements_;
   const std::uint32_t id_;
   const PartialAllreducePlan plan_;
   const std::shared_ptr<BufferPool> pool_;

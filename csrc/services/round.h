@@ -60,6 +60,7 @@ struct Call {
   bool late = false;
   bool flush = false;
   std::uint64_t epoch = 0;  ///< of a flush
+  Seconds made = 0;         ///< when
   bool done = false;        ///< `info` says how its round went
   bool given = false;       ///< the application has been given its round
   RoundInfo info;

@@ -17,24 +17,24 @@ class TimedMemory final : public Memory {
   BufferPtr allocate(std::size_t bytes) override { return host_memory().allocate(bytes); }
   void release(std::byte* data) noexcept override { host_memory().release(data); }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override { host_memory().copy(to, from, bytes); }
-  void load(DataType type, std::byte* into, const std::byte* from, std::size_t count) override {
-    host_memory().load(type, into, from, count);
+  void load(Elements elements, std::byte* into, const std::byte* from, std::size_t count) override {
+    host_memory().load(elements, into, from, count);
   }
-  void accumulate(DataType type, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    host_memory().accumulate(type, op, into, from, count);
+  void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
+    host_memory().accumulate(elements, op, into, from, count);
   }
-  void reduce(DataType type, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    network_.occupy(rank_, per_byte_ * static_cast<double>(count * size_of(accumulator_of(type))));
-    host_memory().reduce(type, op, into, from, count);
+  void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
+    network_.occupy(rank_, per_byte_ * static_cast<double>(count * size_of(elements.accumulator)));
+    host_memory().reduce(elements, op, into, from, count);
   }
-  void add(DataType type, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
-    host_memory().add(type, into, from, count, divisor);
+  void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
+    host_memory().add(elements, into, from, count, divisor);
   }
-  void store(DataType type, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
-    host_memory().store(type, into, from, count, divisor);
+  void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
+    host_memory().store(elements, into, from, count, divisor);
   }
-  void fill_identity(DataType type, ReduceOp op, std::byte* into, std::size_t count) override {
-    host_memory().fill_identity(type, op, into, count);
+  void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {
+    host_memory().fill_identity(elements, op, into, count);
   }
 
  private:

@@ -44,6 +44,24 @@ def test_a_rank_does_not_create_what_the_others_create():
     assert "Traceback" not in outcome.err, outcome
 
 
+def test_a_rank_creates_after_the_others_gave_up():
+    """It is told who gave up; no rank has the collective, so closing works."""
+    outcome = mpirun(3, "created_late.py", limit=60)
+    assert outcome.status == 0, outcome
+    for rank in (0, 2):
+        assert outcome.said(rank)[0].startswith("stall: partial_allreduce: rank 1 did not call it within 1 s"), outcome
+    assert outcome.said(1)[0].startswith("stall: partial_allreduce: ranks 0, 2 gave up waiting"), outcome
+
+
+def test_a_rank_makes_the_communicator_after_the_others_gave_up():
+    """It is told within its own time limit."""
+    outcome = mpirun(3, "late_communicator.py", limit=60)
+    assert outcome.status == 0, outcome
+    for rank in range(3):
+        stall, _ = outcome.said(rank)
+        assert stall.startswith("stall: Communicator: some ranks did not call it within 0.5 s"), outcome
+
+
 def test_a_rank_does_not_make_the_communicator():
     """Before there is an engine nobody knows which rank is missing; the time limit is kept, and the program ends."""
     outcome = mpirun(3, "no_communicator.py", limit=60)

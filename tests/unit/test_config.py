@@ -5,6 +5,14 @@ import pytest
 from pycollectives.config import Settings, checked_progress, checked_timeout, settings
 
 
+def test_exit_timeout():
+    assert settings({}).exit_timeout == 60.0
+    assert settings({"PYC_EXIT_TIMEOUT": "2.5"}).exit_timeout == 2.5
+    assert settings({"PYC_EXIT_TIMEOUT": "none"}).exit_timeout is None
+    with pytest.raises(ValueError, match="PYC_EXIT_TIMEOUT: expected seconds >= 0, got 'soon'"):
+        settings({"PYC_EXIT_TIMEOUT": "soon"})
+
+
 def test_nothing_set():
     assert settings({}) == Settings("thread", None, None)
     assert settings({"PYC_PROGRESS": "", "PYC_TIMEOUT": "", "PYC_TRACE": ""}) == Settings("thread", None, None)

@@ -32,6 +32,7 @@ LENGTHS = [*range(68), 1023, 1024, 1025, 2051, 1_000_003]  # 16-bit floats go th
 DIVISORS = [1, 2, 3, 7, 128, 1000, 70_001, 2**31 - 1]
 CANONICAL_NAN = {np.float32: 0x7FC00000, np.float64: 0x7FF8 << 48}
 
+averaging = pytest.mark.parametrize("op", ["SUM", "AVG"])
 every_type = pytest.mark.parametrize("dtype", ACCUMULATORS)
 every_op = pytest.mark.parametrize("op", OPS)
 
@@ -40,6 +41,11 @@ every_op = pytest.mark.parametrize("op", OPS)
 def ignore_float_errors():
     with np.errstate(all="ignore"):
         yield
+
+
+def accumulator_of(dtype: str, op: str) -> type:
+    """Integers to be averaged are summed in int64."""
+    return np.int64 if op == "AVG" and dtype in INTEGERS else ACCUMULATORS[dtype]
 
 
 def bits(array: np.ndarray) -> np.ndarray:
@@ -93,10 +99,10 @@ def quotient(values: np.ndarray, divisor: int) -> np.ndarray:
     return (wide // divisor + ((wide < 0) & (wide % divisor != 0))).astype(values.dtype)
 
 
-def widened(dtype: str, elements: np.ndarray) -> np.ndarray:
+def widened(dtype: str, elements: np.ndarray, op: str = "SUM") -> np.ndarray:
     if dtype == "bfloat16":
         return (elements.astype(np.uint32) << 16).view(np.float32)
-    return elements.astype(ACCUMULATORS[dtype])
+    return elements.astype(accumulator_of(dtype, op))
 
 
 def narrowed(dtype: str, values: np.ndarray) -> np.ndarray:
@@ -130,7 +136,7 @@ def unaligned(values: np.ndarray, offset: int) -> np.ndarray:
 def test_reduce(dtype, op):
     rng = np.random.default_rng(1)
     for length in LENGTHS:
-        into, other = (draw(rng, ACCUMULATORS[dtype], length) for _ in range(2))
+        into, other = (draw(rng, accumulator_of(dtype, op), length) for _ in range(2))
         expected = combined(op, into, other)
         testing.reduce(dtype, op, into, other)
         same_bits_or_nan(into, expected)
@@ -140,7 +146,7 @@ def test_reduce(dtype, op):
 @every_type
 def test_reduce_is_commutative_bit_for_bit(dtype, op):
     rng = np.random.default_rng(2)
-    a, b = (draw(rng, ACCUMULATORS[dtype], 100_003) for _ in range(2))
+    a, b = (draw(rng, accumulator_of(dtype, op), 100_003) for _ in range(2))
     ab, ba = a.copy(), b.copy()
     testing.reduce(dtype, op, ab, b)
     testing.reduce(dtype, op, ba, a)
@@ -151,7 +157,7 @@ def test_reduce_is_commutative_bit_for_bit(dtype, op):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_reduce_gives_one_nan(dtype, op):
     """Whatever the payloads and their order: agreement between ranks is about bits."""
-    accumulator = ACCUMULATORS[dtype]
+    accumulator = accumulator_of(dtype, op)
     canonical = CANONICAL_NAN[accumulator]
     unsigned = np.dtype(f"u{np.dtype(accumulator).itemsize}")
     nans = np.array([canonical, canonical | 5, canonical ^ (1 << (unsigned.itemsize * 8 - 1))], unsigned)
@@ -164,7 +170,7 @@ def test_reduce_gives_one_nan(dtype, op):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(("op", "a", "b"), [("SUM", np.inf, -np.inf), ("PROD", 0.0, np.inf)])
 def test_invalid_operations_give_the_same_nan(dtype, op, a, b):
-    accumulator = ACCUMULATORS[dtype]
+    accumulator = accumulator_of(dtype, op)
     into, other = (np.full(67, x, accumulator) for x in (a, b))
     testing.reduce(dtype, op, into, other)
     same_bits(into, np.full(67, CANONICAL_NAN[accumulator], f"u{into.itemsize}").view(accumulator))
@@ -173,7 +179,7 @@ def test_invalid_operations_give_the_same_nan(dtype, op, a, b):
 @every_op
 @every_type
 def test_reduce_with_itself(dtype, op):
-    values = draw(np.random.default_rng(3), ACCUMULATORS[dtype], 1003)
+    values = draw(np.random.default_rng(3), accumulator_of(dtype, op), 1003)
     expected = combined(op, values, values)
     testing.reduce(dtype, op, values, values)
     same_bits_or_nan(values, expected)
@@ -184,18 +190,19 @@ def test_reduce_with_itself(dtype, op):
 def test_unaligned_memory(dtype, op):
     rng = np.random.default_rng(4)
     for offset_into, offset_from in [(1, 0), (0, 1), (1, 3), (2, 2)]:
-        values, total = draw_elements(rng, dtype, 1003), draw(rng, ACCUMULATORS[dtype], 1003)
+        values, total = draw_elements(rng, dtype, 1003), draw(rng, accumulator_of(dtype, op), 1003)
         into, elements = unaligned(total, offset_into), unaligned(values, offset_from)
         testing.accumulate(dtype, op, into, elements)
-        same_bits_or_nan(into, combined(op, total, widened(dtype, values)))
+        same_bits_or_nan(into, combined(op, total, widened(dtype, values, op)))
 
 
+@averaging
 @every_type
-def test_load(dtype):
+def test_load(dtype, op):
     rng = np.random.default_rng(5)
     for length in LENGTHS:
         elements = draw_elements(rng, dtype, length)
-        same_bits_or_nan(testing.load(dtype, elements), widened(dtype, elements))
+        same_bits_or_nan(testing.load(dtype, op, elements), widened(dtype, elements, op))
 
 
 @every_op
@@ -203,46 +210,50 @@ def test_load(dtype):
 def test_accumulate(dtype, op):
     rng = np.random.default_rng(6)
     for length in LENGTHS:
-        into, elements = draw(rng, ACCUMULATORS[dtype], length), draw_elements(rng, dtype, length)
-        expected = combined(op, into, widened(dtype, elements))
+        into, elements = draw(rng, accumulator_of(dtype, op), length), draw_elements(rng, dtype, length)
+        expected = combined(op, into, widened(dtype, elements, op))
         testing.accumulate(dtype, op, into, elements)
         same_bits_or_nan(into, expected)
 
 
+@averaging
 @every_type
-def test_add(dtype):
+def test_add(dtype, op):
     rng = np.random.default_rng(7)
     for length in (0, 1, 67, 10_003):
         for divisor in DIVISORS:
-            into, other = (draw(rng, ACCUMULATORS[dtype], length) for _ in range(2))
+            into, other = (draw(rng, accumulator_of(dtype, op), length) for _ in range(2))
             expected = combined("SUM", into, quotient(other, divisor))
-            testing.add(dtype, into, other, divisor)
+            testing.add(dtype, op, into, other, divisor)
             same_bits_or_nan(into, expected)
 
 
+@averaging
 @every_type
-def test_store(dtype):
+def test_store(dtype, op):
     rng = np.random.default_rng(8)
     for length in (0, 1, 67, 1024, 10_003):
         for divisor in DIVISORS:
-            values = draw(rng, ACCUMULATORS[dtype], length)
-            same_elements(dtype, testing.store(dtype, values, divisor), narrowed(dtype, quotient(values, divisor)))
+            values = draw(rng, accumulator_of(dtype, op), length)
+            same_elements(dtype, testing.store(dtype, op, values, divisor), narrowed(dtype, quotient(values, divisor)))
 
 
+@averaging
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_divide_towards_zero(dtype):
-    values = np.array([7, -7, 8, -8, 1, -1, 0]).astype(ACCUMULATORS[dtype])
+def test_integers_divide_towards_zero(dtype, op):
+    values = np.array([7, -7, 8, -8, 1, -1, 0])
     if dtype == "uint8":
-        values = np.abs(values.view(np.int8)).view(np.uint8)
-    np.testing.assert_array_equal(testing.store(dtype, values, 4), np.trunc(values / 4))
+        values = np.abs(values)
+    values = values.astype(accumulator_of(dtype, op))
+    np.testing.assert_array_equal(testing.store(dtype, op, values, 4), np.trunc(values / 4))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_16_bit_float_survives(dtype):
     elements = np.arange(65_536, dtype=np.uint16).view(ELEMENTS[dtype])
-    wide = testing.load(dtype, elements)
+    wide = testing.load(dtype, "SUM", elements)
     same_bits_or_nan(wide, widened(dtype, elements))
-    same_elements(dtype, testing.store(dtype, wide, 1), elements)
+    same_elements(dtype, testing.store(dtype, "SUM", wide, 1), elements)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -261,14 +272,14 @@ def test_narrowing_rounds_to_nearest_even(dtype):
             (middle, even),
             (np.nextafter(middle, np.float32(np.inf)), upper),
         ):
-            got = testing.store(dtype, np.float32(sign) * inputs, 1)
+            got = testing.store(dtype, "SUM", np.float32(sign) * inputs, 1)
             np.testing.assert_array_equal(bits(got), expected | np.uint16(sign_bit))
 
 
 @every_op
 @every_type
 def test_identity(dtype, op):
-    accumulator = ACCUMULATORS[dtype]
+    accumulator = accumulator_of(dtype, op)
     limits = np.iinfo(accumulator) if dtype in INTEGERS else None
     value = {
         "SUM": 0,

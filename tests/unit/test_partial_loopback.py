@@ -1,5 +1,6 @@
 """Communicator and partial allreduce on ranks that are threads of this process."""
 
+import os
 import threading
 
 import numpy as np
@@ -54,6 +55,18 @@ def test_operations(size, op, expected):
         return float(result)
 
     assert run_ranks(size, program) == [expected(size)] * size
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_an_average_of_integers_fits_though_their_sum_does_not(dtype):
+    largest = np.iinfo(dtype).max if dtype != "int64" else 2**60
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=2, dtype=dtype, op=pc.AVG, policy=pc.Full(), missed="sum")
+        result, _ = ar.allreduce(np.array([largest, 7], dtype), timeout=LIMIT)
+        return result.tolist()
+
+    assert run_ranks(5, program) == [[largest, 7]] * 5
 
 
 @pytest.mark.parametrize(
@@ -327,3 +340,31 @@ def test_one_thread_at_a_time(call):
 
     error, _ = run_ranks(2, program)
     assert "sum: called while another thread is in a call of this collective" in error
+
+
+def test_a_fork_is_told_that_the_communicator_is_its_parent_s():
+    """And the parent goes on undisturbed, though its progress thread does not exist in the fork."""
+    (comm,) = loopback(1)
+    with comm:
+        ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum")
+        ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)
+        handle = ar.contribute(np.ones(1, np.int64))
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (
+                lambda: ar.contribute(np.ones(1, np.int64)),
+                ar.flush,
+                ar.close,
+                handle.test,
+                comm.close,
+                lambda: comm.partial_allreduce(count=1, dtype="int64"),
+            ):
+                try:
+                    call()
+                except pc.ClosedError as error:
+                    refused += "this process is a fork" in str(error)
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+        handle.wait(timeout=LIMIT)
+        assert ar.flush(timeout=LIMIT).contributors in ((), (0,))

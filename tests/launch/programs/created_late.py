@@ -1,0 +1,19 @@
+"""Rank 1 calls what is collective after the others gave up: it is told so, and by whom, not that others are missing."""
+
+import time
+
+import numpy as np
+from common import WORLD, arguments, say
+
+import pycollectives as pc
+
+arguments()
+comm = pc.Communicator(WORLD, timeout=1.0)
+if comm.rank == 1:
+    time.sleep(2.0)
+try:
+    comm.partial_allreduce(like=np.zeros(3), name="gradients")
+except pc.StallError as stall:
+    say("stall:", stall)
+comm.close(timeout=30.0)
+say("end")
