@@ -55,9 +55,9 @@ def info() -> None:
         known.add_row(*(str(algorithm[key]) for key in ("name", "steps", "bytes", "reference")))
 
     table = selection.built_in_table()
-    chosen = Table("ranks", "bytes", "algorithm", title='algorithm="auto": the first row that holds')
+    chosen = Table("ranks", "bytes", "contributors", "algorithm", title='algorithm="auto": the first row that holds')
     for row in table.rows:
-        chosen.add_row(_limit(row.max_ranks), _limit(row.max_bytes), row.algorithm)
+        chosen.add_row(_limit(row.max_ranks), _limit(row.max_bytes), "few" if row.sparse else "any", row.algorithm)
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for part in (facts, known, chosen):
@@ -162,7 +162,9 @@ def simulate_command(
         else:
             work = loads.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
         known = [str(entry["name"]) for entry in core.algorithms()]
-        algorithm = selection.resolve(algorithm, ranks, nbytes, known)
+        algorithm = selection.resolve(
+            algorithm, ranks, nbytes, known, sparse=selection.is_sparse(policy, late, max_staleness)
+        )
         costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         summary = simulate(
             work,

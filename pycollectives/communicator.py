@@ -184,8 +184,8 @@ class Communicator:
         late
             What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
             with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
-            data of this rank replaces it first. "drop": the data of a late call is discarded at once; other data that
-            no round has taken yet is replaced by newer.
+            data of this rank replaces it first. "drop": data that misses the round that its call completes with is
+            discarded at once; other data that no round has taken yet is replaced by newer.
         missed
             What a late call is given: "latest", the newest result, or "sum", the sum of all results that this rank
             had not been given (`op` SUM or AVG).

@@ -6,6 +6,7 @@ taken, so the order matters and the last row has no limit:
 - `max_ranks`: taken up to this number of ranks, inclusive; absent: any number.
 - `max_bytes`: taken up to this many bytes of one rank's data (count times the size of an element), inclusive; absent:
   any size.
+- `sparse`: true: taken only where few ranks contribute to a round, so that most blocks are absent.
 - `algorithm`: a name that the engine knows.
 
 `source` says where the numbers come from.
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from .policies import Policy, Solo
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Row", "SelectionTable", "built_in_table", "resolve"]
+__all__ = ["Row", "SelectionTable", "built_in_table", "is_sparse", "resolve"]
 
 FORMAT = 1
 
@@ -34,11 +37,14 @@ class Row:
     algorithm: str
     max_ranks: int | None = None
     max_bytes: int | None = None
+    sparse: bool = False
 
-    def holds(self, ranks: int, nbytes: int) -> bool:
-        """Whether this row serves `ranks` ranks with `nbytes` bytes each."""
-        return (self.max_ranks is None or ranks <= self.max_ranks) and (
-            self.max_bytes is None or nbytes <= self.max_bytes
+    def holds(self, ranks: int, nbytes: int, *, sparse: bool) -> bool:
+        """Whether this row serves `ranks` ranks with `nbytes` bytes each, few of which contribute if `sparse`."""
+        return (
+            (self.max_ranks is None or ranks <= self.max_ranks)
+            and (self.max_bytes is None or nbytes <= self.max_bytes)
+            and (sparse or not self.sparse)
         )
 
 
@@ -56,7 +62,7 @@ class SelectionTable:
 
     def __post_init__(self) -> None:
         """Refuse a table that has no answer for some call."""
-        if not self.rows or self.rows[-1].max_ranks is not None or self.rows[-1].max_bytes is not None:
+        if not self.rows or self.rows[-1] != Row(self.rows[-1].algorithm):
             raise ValueError("selection table: the last row must have no limits, or some calls would have no algorithm")
 
     @classmethod
@@ -70,9 +76,9 @@ class SelectionTable:
             raise ValueError(f"selection table: not understood: {error}") from error
         return cls(rows, document.get("source", ""))
 
-    def choose(self, ranks: int, nbytes: int) -> str:
+    def choose(self, ranks: int, nbytes: int, *, sparse: bool = False) -> str:
         """Return the name of the algorithm for `ranks` ranks with `nbytes` bytes each."""
-        return next(row.algorithm for row in self.rows if row.holds(ranks, nbytes))
+        return next(row.algorithm for row in self.rows if row.holds(ranks, nbytes, sparse=sparse))
 
 
 @functools.cache
@@ -82,7 +88,12 @@ def built_in_table() -> SelectionTable:
     return SelectionTable.from_json(json.loads(text))
 
 
-def resolve(algorithm: str, ranks: int, nbytes: int, known: Sequence[str]) -> str:
+def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bool:
+    """Whether few ranks contribute to a round: the first comes alone, and who comes late contributes nothing."""
+    return isinstance(policy, Solo) and late == "drop" and max_staleness is None
+
+
+def resolve(algorithm: str, ranks: int, nbytes: int, known: Sequence[str], *, sparse: bool = False) -> str:
     """Return the name of the algorithm to run.
 
     Parameters
@@ -93,13 +104,15 @@ def resolve(algorithm: str, ranks: int, nbytes: int, known: Sequence[str]) -> st
         The number of ranks, and the bytes of one rank's data.
     known
         The algorithms that the engine has.
+    sparse
+        Whether few ranks contribute to a round.
 
     Raises
     ------
     ValueError
         If the engine does not have it.
     """
-    name = built_in_table().choose(ranks, nbytes) if algorithm == "auto" else algorithm
+    name = built_in_table().choose(ranks, nbytes, sparse=sparse) if algorithm == "auto" else algorithm
     if name not in known:
         raise ValueError(f"algorithm: expected 'auto' or one of {', '.join(sorted(known))}; got {name!r}")
     return name

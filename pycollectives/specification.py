@@ -85,7 +85,13 @@ class PartialAllreduceSpecification:
         history = _integer("history", history, at_least=1)
         if not isinstance(algorithm, str):
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
-        algorithm = selection.resolve(algorithm, size, buffer.count * buffer.dtype.itemsize, algorithms)
+        algorithm = selection.resolve(
+            algorithm,
+            size,
+            buffer.count * buffer.dtype.itemsize,
+            algorithms,
+            sparse=selection.is_sparse(policy, late, max_staleness),
+        )
         if not isinstance(name, str):
             raise TypeError(f"name: expected a string, got {name!r}")
         if not 0 < len(name) <= MAX_NAME:

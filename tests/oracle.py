@@ -339,7 +339,7 @@ def _check_deliveries(
         ranks = [Counter(r for r, _ in seen.contents or ()) for seen in rounds.values()]
         assert all(n == 1 for counter in ranks for n in counter.values()), "a replaced contribution was delivered"
     if case.late == "drop":
-        late = {(log.rank, told.contribution) for log in logs for told in log.told if told.late}
+        late = {(log.rank, told.contribution) for log in logs for told in log.told if told.late or not told.included}
         assert not late & set(delivered), f"late, yet delivered under late='drop': {late & set(delivered)}"
     return delivered
 

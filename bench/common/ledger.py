@@ -116,7 +116,7 @@ def _take(rank: int, page: Page, rounds: dict[int, Entry], taken: dict[int, int]
         if pending is not None and late == "accumulate":
             pending += entry.value
         else:
-            pending = entry.value
+            pending = entry.value if entry.included or late != "drop" else None
         if entry.included:
             if rank not in entry.contributors:
                 findings.append(f"round {entry.round}: included rank {rank}, which is not among the contributors")

@@ -5,8 +5,8 @@
 // reverse order exchange what is complete. Extra ranks fold onto a partner as in recursive doubling.
 //
 // Reference: Rabenseifner, "Optimization of collective reduction operations" (2004).
-// Steps: 2 floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: 2 S (P'-1)/P', P' the largest power of two
-// in P (S more for folded pairs). With fewer elements than 2^k parts it falls back to recursive doubling.
+// Steps: 2 floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: 2 S (P'-1)/P', P' the largest power
+// of two in P (S more for folded pairs). With fewer elements than 2^k parts it falls back to recursive doubling.
 #include "algorithms/recursive_doubling.h"
 #include "algorithms/registry.h"
 #include "core/patterns.h"
@@ -57,7 +57,7 @@ static void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) {
   if (fold.has_extra()) s.send(io.out, fold.partner());
 }
 
-PYC_ALLREDUCE("rabenseifner", allreduce_rabenseifner, .steps = "2 floor(log2 P), +2 if P is not 2^k", .bytes = "2 S (P-1)/P",
-              .reference = "Rabenseifner 2004");
+PYC_ALLREDUCE("rabenseifner", allreduce_rabenseifner, .steps = "2 floor(log2 P), +2 if P is not 2^k",
+              .bytes = "2 S (P-1)/P", .reference = "Rabenseifner 2004");
 
 }  // namespace pyc

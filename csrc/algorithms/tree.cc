@@ -12,12 +12,18 @@ namespace pyc {
 
 static void allreduce_tree(ScheduleBuilder& s, Operands io) {
   constexpr Rank kRadix = 32;
+  constexpr std::size_t kShort = 16384;  // elements
+  constexpr std::size_t kLandings = 4;
   const KnomialTree tree(s.rank(), s.size(), kRadix);
   s.copy(io.in, io.out);
-  for (const Rank child : tree.children()) {
-    const Slice incoming = s.buffer(io.out.count, "incoming");  // one each, so that children need not wait in line
-    s.recv(incoming, child);
-    s.reduce(incoming, io.out);
+  // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that
+  // has nothing holds its turn for one short message only.
+  const std::size_t landings = io.out.count <= kShort ? tree.children().size() : kLandings;
+  std::vector<Slice> incoming;
+  for (std::size_t i = 0; i < tree.children().size(); ++i) {
+    if (i < landings) incoming.push_back(s.buffer(io.out.count, "incoming"));
+    s.recv(incoming[i % landings], tree.children()[i]);
+    s.reduce(incoming[i % landings], io.out);
   }
   if (!tree.is_root()) {
     s.send(io.out, tree.parent());

@@ -1,8 +1,8 @@
 // Where data lives and what is computed on it. Memory allocates, copies and reduces; it never communicates.
 //
 // Data has two forms. The caller's arrays hold elements of the *element type*. Partial results, on every rank and on
-// the wire, hold elements of the *accumulator type*, which may be wider (`elements_of`): data is widened once when handed
-// over and narrowed once when a result is taken, so that a sum over any number of ranks rounds once.
+// the wire, hold elements of the *accumulator type*, which may be wider (`elements_of`): data is widened once when
+// handed over and narrowed once when a result is taken, so that a sum over any number of ranks rounds once.
 #pragma once
 
 #include <cstddef>
@@ -35,16 +35,19 @@ class Memory {
   virtual void load(Elements elements, std::byte* into, const std::byte* from, std::size_t count) = 0;
 
   /// into (accumulator) = into op from (element type), widened first.
-  virtual void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) = 0;
+  virtual void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from,
+                          std::size_t count) = 0;
 
   /// into = into op from, both of the accumulator type. AVG sums: the division is done once, by `store` or `add`.
   virtual void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) = 0;
 
   /// into = into + from / divisor, both of the accumulator type (a running total of finished rounds).
-  virtual void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) = 0;
+  virtual void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
+                   std::size_t divisor) = 0;
 
   /// into (element type) = from (accumulator) / divisor, narrowed. Integers divide towards zero.
-  virtual void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) = 0;
+  virtual void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
+                     std::size_t divisor) = 0;
 
   /// into (accumulator) = the identity of op: 0, 1, the largest or the smallest value (infinities for floats).
   virtual void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) = 0;

@@ -124,7 +124,8 @@ void PartialAllreduce::hand_over(Call& call, BufferRef& spare, bool combined) {
   promise_kept();
   call.sequence = ++sequence_;
   call.late = completed_ > accounted_;
-  if (!(call.late && options_.late == Options::Late::kDrop)) {
+  const bool missed_its_round = call.late || part_taken_;
+  if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
     if (!combined) {
       std::swap(deposit_.data, spare);
       deposit_.contributions = 0;
@@ -345,7 +346,8 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
   if (!gave_up.empty()) {
     text += " gave up waiting in a collective call, the communicator is unusable: " + list_ranks(gave_up) + ";";
   }
-  if (missing.empty() && silent.empty() && gave_up.empty()) text += " every rank has arrived: the round is slow, wait again;";
+  if (missing.empty() && silent.empty() && gave_up.empty())
+    text += " every rank has arrived: the round is slow, wait again;";
   text.back() = '.';
   throw StallError(text);
 }
@@ -490,6 +492,7 @@ bool PartialAllreduce::take() {
     const bool held = options_.max_staleness && lacking_ >= *options_.max_staleness && !deposit_.full &&
                       !membership_.left().contains(me);
     if (held) return false;
+    part_taken_ = true;
     taken_newest_ = 0;
     taken_staleness_ = 0;
     if (deposit_.full) {
@@ -553,6 +556,7 @@ void PartialAllreduce::complete(Run& run) {
       return promised_ == other.round() || (flush_waits_ && other.summary.flush);
     });
     ++completed_;
+    part_taken_ = false;
   }
   fold_overflow();
   if (!last) reconsider();

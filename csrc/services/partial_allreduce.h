@@ -190,6 +190,7 @@ class PartialAllreduce final : public Collective {
   Deposit deposit_;
   ResultQueue results_;
   RoundNumber completed_ = 0;
+  bool part_taken_ = false;              // of this rank, in the running round
   std::uint64_t flushes_ = 0;            // flush rounds completed
   bool flush_waits_ = false;             // a flush call waits for the next flush round
   RoundSummary flushed_;                 // of the newest flush round

@@ -30,7 +30,8 @@ class TimedMemory final : public Memory {
   void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
     host_memory().add(elements, into, from, count, divisor);
   }
-  void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
+  void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
+             std::size_t divisor) override {
     host_memory().store(elements, into, from, count, divisor);
   }
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {

@@ -155,11 +155,13 @@ class Outcome:
         self.made = np.zeros(calls, bool)
         self.round_of = np.full(calls, -1)
         self.late_of = np.zeros(calls, bool)
+        self.included_of = np.zeros(calls, bool)
         of_call = ~self.flush
         where = self.rank[of_call], self.call[of_call]
         self.made[where] = True
         self.round_of[where] = self.round[of_call]
         self.late_of[where] = self.late[of_call]
+        self.included_of[where] = self.included[of_call]
         # Rounds that had completed when the data was handed over: exact, but for a late call for which one more
         # completed before it looked.
         self.handed_over_latest = self.round_of + self.late_of
@@ -226,8 +228,8 @@ class Outcome:
         elif case.late == "replace":
             self.check_superseded(lost, self.made)
         else:
-            assert not (self.late_of & self.delivered).any(), "late, and not dropped"
-            self.check_superseded(lost & ~self.late_of, self.made & ~self.late_of)
+            assert not (self.delivered & ~self.included_of).any(), "missed its round, and not dropped"
+            self.check_superseded(lost & self.included_of, self.made & self.included_of)
 
         if case.missed == "sum" and case.late == "accumulate":
             total = np.zeros((case.size, case.size), np.int64)
