@@ -18,18 +18,20 @@ static void allreduce_tree(ScheduleBuilder& s, Operands io) {
   s.copy(io.in, io.out);
   // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that
   // has nothing holds its turn for one short message only.
-  const std::size_t landings = io.out.count <= kShort ? tree.children().size() : kLandings;
-  std::vector<Slice> incoming;
-  for (std::size_t i = 0; i < tree.children().size(); ++i) {
-    if (i < landings) incoming.push_back(s.buffer(io.out.count, "incoming"));
-    s.recv(incoming[i % landings], tree.children()[i]);
-    s.reduce(incoming[i % landings], io.out);
+  const std::vector<Rank>& children = tree.children();
+  const std::size_t limit = io.out.count <= kShort ? children.size() : kLandings;
+  std::vector<Slice> landings;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    if (landings.size() < limit) landings.push_back(s.buffer(io.out.count, "incoming"));
+    const Slice incoming = landings[i % landings.size()];
+    s.recv(incoming, children[i]);
+    s.reduce(incoming, io.out);
   }
   if (!tree.is_root()) {
     s.send(io.out, tree.parent());
     s.recv(io.out, tree.parent());
   }
-  for (const Rank child : tree.children()) s.send(io.out, child);
+  for (const Rank child : children) s.send(io.out, child);
 }
 
 PYC_ALLREDUCE("tree", allreduce_tree, .steps = "<= 2 ceil(log_32 P)", .bytes = "S, and S to each child",

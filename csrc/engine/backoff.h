@@ -18,18 +18,20 @@ class Backoff {
   /// share a core they must look less often, or looking alone fills the cores.
   explicit Backoff(Rank ranks) : longest_nap_(longest_nap(ranks, std::thread::hardware_concurrency())) {}
 
-  void reset() { idle_ = 0; }
+  void reset() {
+    idle_ = 0;
+    nap_ = kFirstNap;
+  }
 
   /// `near`: a round is under way and its next message should not be long in coming.
   void pause(bool near) {
     ++idle_;
     if (idle_ <= kLooks) return;
-    if (idle_ <= kLooks + kYields) {
+    if (idle_ <= (near ? kYieldsWhileNear : kYields)) {
       sched_yield();
       return;
     }
-    if (idle_ == kLooks + kYields + 1) nap_ = kFirstNap;
-    nap(near ? std::min(nap_, kNapWhileNear) : nap_);
+    nap(near && idle_ <= kNear ? kNapWhileNear : nap_);
     nap_ = std::min(2 * nap_, longest_nap_);
   }
 
@@ -42,17 +44,19 @@ class Backoff {
  private:
   static constexpr int kLooks = 2;
   static constexpr int kYields = 20;
+  static constexpr int kYieldsWhileNear = 300;
+  static constexpr int kNear = 400;  // what has not come by then waits for a rank that computes
   static constexpr Seconds kFirstNap = 10e-6;
   static constexpr Seconds kNapWhileNear = 20e-6;
 
   static Seconds longest_nap(Rank ranks, unsigned cores) {
-    constexpr Seconds kPerRankOnACore = 50e-6;  // looking then takes about a tenth of each core
+    constexpr Seconds kPerRankOnACore = 60e-6;  // looking then takes about a tenth of each core
     return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
   }
 
   Seconds longest_nap_;
   int idle_ = 0;
-  Seconds nap_ = 0;
+  Seconds nap_ = kFirstNap;
 };
 
 }  // namespace pyc

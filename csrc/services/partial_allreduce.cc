@@ -13,9 +13,15 @@
 namespace pyc {
 namespace {
 
+/// Added to an initiator that has left: the lowest that has arrived comes first, and such a one only if there is none.
+constexpr Rank kHasLeft = Rank{1} << 30U;
+
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
-  // Synchronous means that every rank is waited for in every round.
-  if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
+  // Synchronous means that every rank starts each round for itself, and has something for it.
+  if (options.policy.kind == Policy::Kind::kFull) {
+    options.max_staleness = 0;
+    options.activation = "none";
+  }
   return options;
 }
 
@@ -50,6 +56,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            Options options) {
   Engine& e = *engine;
   // No elements still make a round: the plan then has one element of no bytes.
+  options = normalized(std::move(options));
   PartialAllreducePlan plan = plan_partial_allreduce(options.activation, options.algorithm, e.rank(), e.size(),
                                                      std::max<std::size_t>(options.count, 1));
   const auto made = e.exclusively([&] {
@@ -76,7 +83,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
                                    std::uint32_t id)
     : engine_(&engine),
       memory_(memory),
-      options_(normalized(std::move(options))),
+      options_(std::move(options)),
       elements_(elements_of(options_.type, options_.op)),
       id_(id),
       plan_(std::move(plan)),
@@ -447,6 +454,11 @@ void PartialAllreduce::reconsider() {
   const Rank size = engine_->size();
   if (membership_.all_left()) return start(me);  // the flush round
   if (const Rank starter = told_of(round_).starter; starter != kNoRank) return start(starter);
+  if (options_.policy.kind == Policy::Kind::kFull) {
+    if (arrived_) return start(me);
+    if (membership_.left().contains(me)) start(me + kHasLeft);
+    return;
+  }
   if (!counts_arrivals(options_.policy)) {
     if (arrived_ && may_start(options_.policy, round_, me, membership_.left(), size)) start(me);
     return;
@@ -529,7 +541,7 @@ void PartialAllreduce::complete(Run& run) {
   RoundRecord record;
   RoundInfo& info = record.summary.info;
   info.round = round_;
-  info.initiator = all.initiator;
+  info.initiator = all.initiator % kHasLeft;
   info.contributor_count = all.contributors;
   info.contributors.assign(members.begin(), members.end());
   info.active = all.active;
