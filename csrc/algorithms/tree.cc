@@ -18,7 +18,7 @@ static void allreduce_tree(ScheduleBuilder& s, Operands io) {
   s.copy(io.in, io.out);
   // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that
   // has nothing holds its turn for one short message only.
-  const std::vector<Rank>& children = tree.children();
+  const std::vector<Rank> children = tree.children();
   const std::size_t limit = io.out.count <= kShort ? children.size() : kLandings;
   std::vector<Slice> landings;
   for (std::size_t i = 0; i < children.size(); ++i) {
