@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 __path__ = extend_path(__path__, __name__)
 
 from .communicator import Communicator
-from .errors import ClosedError, MismatchError, ScheduleError, StallError, TransportError
+from .errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
 from .handles import wait_all, wait_any
 from .operations import AVG
 from .partial import PartialAllreduce
@@ -50,6 +50,7 @@ __all__ = [
     "PartialRequest",
     "Policy",
     "Quorum",
+    "RankFailedError",
     "Round",
     "RoundInfo",
     "ScheduleError",

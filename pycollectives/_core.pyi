@@ -11,6 +11,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 __version__: str
+interface: str  # SHA-256 of this file when the extension was built
 
 def mpi_library_version() -> str:
     """What MPI_Get_library_version says to this module; must equal mpi4py's."""
@@ -30,6 +31,12 @@ class Engine:
         """`size` engines in this process, joined by mailboxes; every message is delayed by up to `delay` seconds."""
     @property
     def rank(self) -> int: ...
+    @property
+    def local_ranks(self) -> int:
+        """Ranks of the communicator that share this one's memory."""
+    @property
+    def in_own_process(self) -> bool:
+        """False in a fork of the process that made it."""
     @property
     def size(self) -> int: ...
     @property
@@ -57,6 +64,8 @@ class PartialAllreduce:
         self,
         engine: Engine,
         *,
+        path: str = "flat",  # | "board", which must be made by all ranks at once
+        timeout: float | None = None,  # of making a board
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         dtype_name: str,
@@ -74,7 +83,7 @@ class PartialAllreduce:
         history: int = 8,
         name: str = "",
     ) -> None:
-        """Collective in the sense that every rank must create the same objects in the same order; sends nothing."""
+        """Every rank must create the same objects in the same order; on the flat path this sends nothing."""
     def contribute(self, x: Any) -> Round:
         """`data`: any C-contiguous buffer of exactly the right number of bytes (checked); releases the GIL."""
     @property
@@ -87,6 +96,9 @@ class PartialAllreduce:
     def discard(self) -> int:
         """Throws away what waits to be taken; the number of contributions discarded."""
     @property
+    def in_own_process(self) -> bool:
+        """False in a fork of the process that made it."""
+    @property
     def closed(self) -> bool: ...
     @property
     def rounds(self) -> int:
@@ -96,8 +108,8 @@ class PartialAllreduce:
     @property
     def algorithm(self) -> str: ...
     @property
-    def schedule(self) -> Schedule:
-        """This rank's plan."""
+    def schedule(self) -> Schedule | None:
+        """This rank's plan; None on a board, which has none."""
 
 @final
 class Round:

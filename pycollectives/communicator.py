@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -51,7 +52,8 @@ class Communicator:
         "thread": one thread per process serves all communicators; "caller": messages move only inside calls of this
         package. Default: `PYC_PROGRESS`, or "thread".
     ranks_per_node
-        1 or None: every rank is a node of its own. Other values are not in this build.
+        Ranks that work together in shared memory, on a board, instead of sending messages: 1, so that all goes by
+        messages, or at least the number of ranks, if they share a machine. Default: `PYC_RANKS_PER_NODE`, or 1.
     timeout
         Default limit in seconds for creating, flushing and closing collectives. Default: `PYC_TIMEOUT`, or none.
 
@@ -95,18 +97,26 @@ class Communicator:
             timeout=_limit_of_creation(timeout),
         )
         self._start(
-            core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout), comm, options.timeout
+            core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout),
+            comm,
+            options.ranks_per_node,
+            options.timeout,
         )
 
     @classmethod
-    def from_engine(cls, engine: _core.Engine, *, timeout: float | None = None) -> Self:
+    def from_engine(cls, engine: _core.Engine, *, ranks_per_node: int = 1, timeout: float | None = None) -> Self:
         """Wrap an engine that is not on MPI: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
-        self._start(engine, None, checked_timeout(timeout))
+        self._start(engine, None, ranks_per_node, checked_timeout(timeout))
         return self
 
-    def _start(self, engine: _core.Engine, comm: MPI.Comm | None, timeout: float | None) -> None:
+    def _start(self, engine: _core.Engine, comm: MPI.Comm | None, ranks_per_node: int, timeout: float | None) -> None:
         self._engine = engine
+        try:
+            self._ranks_per_node = _node_of(engine, ranks_per_node)
+        except ValueError:
+            engine.abandon()  # all ranks are told the same
+            raise
         self._comm = comm
         self._timeout = timeout
         self._rank = engine.rank
@@ -126,6 +136,11 @@ class Communicator:
     def size(self) -> int:
         """The number of ranks."""
         return self._size
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks that work together in shared memory; 1: every rank is a node of its own."""
+        return self._ranks_per_node
 
     @property
     def comm(self) -> MPI.Comm:
@@ -185,7 +200,8 @@ class Communicator:
             What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
             with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
             data of this rank replaces it first. "drop": data that misses the round that its call completes with is
-            discarded at once; other data that no round has taken yet is replaced by newer.
+            discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
+            replaced by newer.
         missed
             What a late call is given: "latest", the newest result, or "sum", the sum of all results that this rank
             had not been given (`op` SUM or AVG).
@@ -251,12 +267,18 @@ class Communicator:
                     name=f"partial_allreduce[{self._created}]" if name is None else name,
                     size=self._size,
                     algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
+                    on_board=self._ranks_per_node > 1,
                     **options,
                 ),
                 timeout=self._timeout,
             )
             collective = PartialAllreduce(
-                core.PartialAllreduce(self._engine, convert=specification.readable, **specification.engine_arguments()),
+                core.PartialAllreduce(
+                    self._engine,
+                    convert=specification.readable,
+                    timeout=self._timeout,
+                    **specification.engine_arguments(),
+                ),
                 specification,
                 forget=lambda closed: self._collectives.pop(closed, None),
                 timeout=self._timeout,
@@ -293,7 +315,7 @@ class Communicator:
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """
-        if self._closed:
+        if self._closed or not self._engine.in_own_process:
             return 0
         discarded = sum(collective.abandon() for collective in tuple(self._collectives))
         self._engine.abandon()
@@ -342,22 +364,21 @@ class _Options:
     progress: Progress
     timeout: float | None
     exit_timeout: float | None
+    ranks_per_node: int
 
     @classmethod
     def checked(cls, progress: Progress | None, ranks_per_node: int | None, timeout: float | None) -> _Options:
         environment = settings()
         progress = environment.progress if progress is None else checked_progress(progress)
-        if ranks_per_node not in (None, 1):
-            raise ValueError(
-                f"ranks_per_node: expected 1 or None, got {ranks_per_node!r}: "
-                "this build has no node-local shared memory, every rank is a node of its own"
-            )
+        if ranks_per_node is not None and (not isinstance(ranks_per_node, int) or ranks_per_node < 1):
+            raise ValueError(f"ranks_per_node: expected an integer of at least 1 or None, got {ranks_per_node!r}")
+        ranks_per_node = environment.ranks_per_node if ranks_per_node is None else ranks_per_node
         timeout = environment.timeout if timeout is None else checked_timeout(timeout)
         _check_thread_level(progress)
-        return cls(progress, timeout, environment.exit_timeout)
+        return cls(progress, timeout, environment.exit_timeout, ranks_per_node)
 
     def signature(self) -> dict[str, str | int | None]:
-        return {}
+        return {"ranks_per_node": self.ranks_per_node}
 
 
 class _OverMpi:
@@ -375,15 +396,19 @@ class _OverMpi:
 
         def complete(request: MPI.Request, *buffers: object) -> None:
             passes = 0
-            while not request.Test():
-                if deadline.passed:
-                    _unfinished.append((request, buffers))
-                    raise StallError(
-                        f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
-                        "collective, and MPI does not tell which)"
-                    )
-                passes += 1
-                time.sleep(0 if passes <= 200 else 1e-3)
+            try:
+                while not request.Test():
+                    if deadline.passed:
+                        raise StallError(
+                            f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
+                            "collective, and MPI does not tell which); no collective works on that communicator now"
+                        )
+                    passes += 1
+                    time.sleep(0 if passes <= 200 else 1e-3)
+            except BaseException:
+                # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))
+                raise
 
         length = np.array([len(mine)], np.int32)
         lengths = np.empty(self._comm.size, np.int32)
@@ -394,8 +419,17 @@ class _OverMpi:
         return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
 
 
-_unfinished: list[tuple[MPI.Request, tuple[object, ...]]] = []
-"""Collectives that a rank gave up: MPI may still write to their buffers."""
+def _node_of(engine: _core.Engine, ranks_per_node: int) -> int:
+    """Return how many ranks work together in shared memory: one, or all."""
+    together = engine.local_ranks == engine.size
+    if ranks_per_node == 1:
+        return 1
+    if not together or ranks_per_node < engine.size:
+        raise ValueError(
+            f"ranks_per_node: expected 1, or at least {engine.size} (all ranks, on one machine), got {ranks_per_node}: "
+            "this build has no nodes of several ranks beside others"
+        )
+    return engine.size
 
 
 def _limit_of_creation(timeout: object) -> float | None:

@@ -4,7 +4,8 @@
 |---|---|---|---|
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit for creating, flushing and closing collectives |
-| `PYC_EXIT_TIMEOUT` | seconds | 60 | how long MPI_Finalize serves others that have not closed (engine) |
+| `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long MPI_Finalize serves others that have not closed (engine) |
+| `PYC_RANKS_PER_NODE` | integer | 1 | default of `ranks_per_node` of `Communicator` |
 | `PYC_TRACE` | a path | none | write `path.rankN.json`, one Chrome trace per rank (engine) |
 
 Arguments of `Communicator` have precedence. A bad value raises `ValueError` when the first communicator is created.
@@ -41,12 +42,15 @@ class Settings:
     exit_timeout
         Seconds that the end of the program waits for other ranks to close what it left open, or None for no limit;
         then it ends the job.
+    ranks_per_node
+        Ranks that work together in shared memory; 1: none do.
     """
 
     progress: Progress = "thread"
     timeout: float | None = None
     trace: Path | None = None
     exit_timeout: float | None = 60.0
+    ranks_per_node: int = 1
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -91,7 +95,14 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
     at_exit = environment.get("PYC_EXIT_TIMEOUT") or "60"
     exit_timeout = None if at_exit == "none" else checked_timeout(at_exit, "environment variable PYC_EXIT_TIMEOUT")
+    ranks_per_node = _ranks_per_node(environment.get("PYC_RANKS_PER_NODE") or "1")
     trace = environment.get("PYC_TRACE")
     if trace and not Path(trace).absolute().parent.is_dir():
         raise ValueError(f"environment variable PYC_TRACE: expected a path in an existing folder, got {trace!r}")
-    return Settings(progress, timeout, Path(trace) if trace else None, exit_timeout)
+    return Settings(progress, timeout, Path(trace) if trace else None, exit_timeout, ranks_per_node)
+
+
+def _ranks_per_node(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"environment variable PYC_RANKS_PER_NODE: expected an integer of at least 1, got {text!r}")
+    return int(text)

@@ -6,7 +6,7 @@ Misuse of a single call raises the built-in `ValueError`, `TypeError` or `Buffer
 
 from __future__ import annotations
 
-__all__ = ["ClosedError", "MismatchError", "ScheduleError", "StallError", "TransportError"]
+__all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "StallError", "TransportError"]
 
 
 class ScheduleError(ValueError):
@@ -25,6 +25,10 @@ class TransportError(RuntimeError):
 
     The communicator is unusable afterwards.
     """
+
+
+class RankFailedError(RuntimeError):
+    """A rank that is needed has died; the text names it. The collective is unusable now."""
 
 
 class StallError(TimeoutError):

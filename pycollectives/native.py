@@ -7,6 +7,9 @@ the one that the extension is joined to.
 
 from __future__ import annotations
 
+import hashlib
+from importlib import resources
+
 from mpi4py import MPI
 
 __all__ = ["LIBRARY", "MPI", "THREAD_LEVELS", "core"]
@@ -33,6 +36,16 @@ def _check_library(of_mpi4py: str, of_core: str) -> None:
         )
 
 
+def _check_interface(built: str) -> None:
+    """Started in a source tree, Python may find an extension that was built from other sources."""
+    expected = hashlib.sha256(resources.files(__package__).joinpath("_core.pyi").read_bytes()).hexdigest()
+    if built != expected:
+        raise ImportError(
+            "pycollectives: the extension was built from other sources than these modules: build it again "
+            "(`pip install .`), or start Python outside the source tree"
+        )
+
+
 try:
     from . import _core as core
 except ImportError as error:
@@ -43,3 +56,4 @@ except ImportError as error:
     ) from error
 
 _check_library(MPI.Get_library_version(), core.mpi_library_version())
+_check_interface(core.interface)

@@ -169,7 +169,7 @@ class PartialAllreduce:
 
     def abandon(self) -> int:
         """Close at once and discard what waits; the number of contributions that nobody will get."""
-        if self._collective.closed:
+        if not self._collective.in_own_process or self._collective.closed:
             return 0
         discarded = self._collective.discard()
         self._collective.close()

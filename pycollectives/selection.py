@@ -25,9 +25,12 @@ from .policies import Policy, Solo
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Row", "SelectionTable", "built_in_table", "is_sparse", "resolve"]
+__all__ = ["BOARD", "Row", "SelectionTable", "built_in_table", "is_sparse", "resolve"]
 
 FORMAT = 1
+
+BOARD = "board"
+"""The algorithm of ranks that share a machine: in shared memory, without messages."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,9 @@ def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bo
     return isinstance(policy, Solo) and late == "drop" and max_staleness is None
 
 
-def resolve(algorithm: str, ranks: int, nbytes: int, known: Sequence[str], *, sparse: bool = False) -> str:
+def resolve(
+    algorithm: str, ranks: int, nbytes: int, known: Sequence[str], *, sparse: bool = False, on_board: bool = False
+) -> str:
     """Return the name of the algorithm to run.
 
     Parameters
@@ -106,12 +111,16 @@ def resolve(algorithm: str, ranks: int, nbytes: int, known: Sequence[str], *, sp
         The algorithms that the engine has.
     sparse
         Whether few ranks contribute to a round.
+    on_board
+        Whether all ranks share a machine.
 
     Raises
     ------
     ValueError
         If the engine does not have it.
     """
+    if algorithm == "auto" and on_board:
+        return BOARD
     name = built_in_table().choose(ranks, nbytes, sparse=sparse) if algorithm == "auto" else algorithm
     if name not in known:
         raise ValueError(f"algorithm: expected 'auto' or one of {', '.join(sorted(known))}; got {name!r}")

@@ -63,6 +63,7 @@ class PartialAllreduceSpecification:
         name: Any,
         size: int,
         algorithms: Sequence[str],
+        on_board: bool = False,
     ) -> PartialAllreduceSpecification:
         """Check the arguments for `size` ranks and an engine that has `algorithms`.
 
@@ -89,7 +90,8 @@ class PartialAllreduceSpecification:
             algorithm,
             size,
             buffer.count * buffer.dtype.itemsize,
-            algorithms,
+            [*algorithms, selection.BOARD] if on_board else algorithms,
+            on_board=on_board,
             sparse=selection.is_sparse(policy, late, max_staleness),
         )
         if not isinstance(name, str):
@@ -133,6 +135,7 @@ class PartialAllreduceSpecification:
             "missed": self.missed,
             "max_staleness": self.max_staleness,
             "algorithm": self.algorithm,
+            "path": "board" if self.algorithm == selection.BOARD else "flat",
             "history": self.history,
             "name": self.name,
         }

@@ -21,7 +21,13 @@ T = TypeVar("T")
 
 
 def loopback(
-    size: int, *, progress: Progress = "thread", delay: float = 0.0, seed: int = 0, timeout: float | None = 60.0
+    size: int,
+    *,
+    progress: Progress = "thread",
+    delay: float = 0.0,
+    seed: int = 0,
+    ranks_per_node: int = 1,
+    timeout: float | None = 60.0,
 ) -> list[Communicator]:
     """Return `size` communicators of this process, joined by mailboxes; each is to be used by a thread of its own.
 
@@ -33,7 +39,7 @@ def loopback(
         As for `Communicator`.
     delay, seed
         Every message takes up to `delay` seconds, drawn from `seed`.
-    timeout
+    ranks_per_node, timeout
         As for `Communicator`.
     """
     from .native import core
@@ -41,7 +47,7 @@ def loopback(
     if size < 1:
         raise ValueError(f"size: expected at least 1, got {size}")
     engines = core.Engine.loopback(size, progress=progress, delay=delay, seed=seed)
-    return [Communicator.from_engine(engine, timeout=timeout) for engine in engines]
+    return [Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout) for engine in engines]
 
 
 @overload

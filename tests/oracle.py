@@ -338,8 +338,14 @@ def _check_deliveries(
     if case.late == "replace":
         ranks = [Counter(r for r, _ in seen.contents or ()) for seen in rounds.values()]
         assert all(n == 1 for counter in ranks for n in counter.values()), "a replaced contribution was delivered"
-    if case.late == "drop":
-        late = {(log.rank, told.contribution) for log in logs for told in log.told if told.late or not told.included}
+    held = case.max_staleness is not None or isinstance(case.policy, pc.Full)  # what a round is held for is not late
+    if case.late == "drop" and not held:
+        late = {
+            (log.rank, told.contribution)
+            for log in logs
+            for told in log.told
+            if told.late or not (told.included or told.missed)
+        }
         assert not late & set(delivered), f"late, yet delivered under late='drop': {late & set(delivered)}"
     return delivered
 
@@ -350,11 +356,11 @@ def _check_own_account(
     """`included`, `staleness` and `active` say of this rank's data what the contents say; next-round delivery."""
     for log in logs:
         # Rounds that had completed when a contribution was handed over. Unknown where a call was told of a newer round
-        # than the one that it waited for, because nobody had looked at that in time.
+        # than the one that it waited for, or a late call than there was then, because nobody had looked in time.
         handed = {
             told.contribution: told.round + 1 if told.late else told.round
             for told in log.told
-            if told.contribution is not None and (told.late or told.missed == 0)
+            if told.contribution is not None and (not told.overrun if told.late else told.missed == 0)
         }
         for (rank, j), at in delivered.items():
             if rank == log.rank and j in handed:  # promise 5: what was handed over is in the next round

@@ -6,12 +6,14 @@
 # Options, e.g. `-k flush`, go to each pytest.
 #   SUITES           which tests (default: plan unit launch mpi)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8)
+#   PATHS            which of the suite mpi (default: flat board)
 #   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suites=${SUITES:-plan unit launch mpi}
 ranks=${RANKS:-1 2 3 4 5 7 8}
+paths=${PATHS:-flat board}
 limit=${SECONDS_PER_RUN:-900}
 options=("$@")
 
@@ -40,9 +42,13 @@ for suite in $suites; do
     launch) run "launched programs" pytest tests/launch ;;
     mpi)
       for n in $ranks; do
-        PYC_TEST_RANKS=$n run "MPI, $n ranks" \
-          tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank \
-          pytest --with-mpi -p no:cacheprovider --color=no tests/mpi
+        for path in $paths; do
+          per_node=1
+          [ "$path" = flat ] || per_node=$n
+          PYC_TEST_RANKS=$n PYC_RANKS_PER_NODE=$per_node run "MPI, $n ranks, $path" \
+            tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank \
+            pytest --with-mpi -p no:cacheprovider --color=no tests/mpi
+        done
       done
       ;;
     *) echo "SUITES: expected plan, unit, launch or mpi, got $suite"; exit 1 ;;

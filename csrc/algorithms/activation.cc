@@ -1,4 +1,4 @@
-// Ways to make a round that any rank starts reach every rank. In each a rank forwards exactly once to each of its
+// Two ways to make a round that any rank starts reach every rank. In both a rank forwards exactly once to each of its
 // out-neighbours, whoever started and however many did, so every posted receive is matched in every round and nothing
 // is ever cancelled.
 //
@@ -53,13 +53,10 @@ Activation activate_by_tree(ScheduleBuilder& s) {
   return relay(s, sources, tree.children(), 0);
 }
 
-Activation activate_by_nobody(ScheduleBuilder& s) { return relay(s, {}, {}, kNoRank); }
-
 Activation activate(const std::string& how, ScheduleBuilder& s) {
   if (how == "dissemination") return activate_by_dissemination(s);
   if (how == "tree") return activate_by_tree(s);
-  if (how == "none") return activate_by_nobody(s);
-  throw std::invalid_argument("activation: expected 'dissemination', 'tree' or 'none', got '" + how + "'");
+  throw std::invalid_argument("activation: expected 'dissemination' or 'tree', got '" + how + "'");
 }
 
 }  // namespace pyc

@@ -20,10 +20,7 @@ Activation activate_by_dissemination(ScheduleBuilder& s);
 /// By one tree: whoever starts asks the root, which tells everybody.
 Activation activate_by_tree(ScheduleBuilder& s);
 
-/// None: every rank starts for itself. For synchronous rounds.
-Activation activate_by_nobody(ScheduleBuilder& s);
-
-/// "dissemination", "tree" or "none"; std::invalid_argument for any other name.
+/// "dissemination" or "tree"; std::invalid_argument for any other name.
 Activation activate(const std::string& how, ScheduleBuilder& s);
 
 }  // namespace pyc

@@ -127,6 +127,8 @@ void bind_engine(py::module_& m) {
                   py::arg("delay") = 0.0, py::arg("seed") = 0)
       .def_property_readonly("rank", &Engine::rank)
       .def_property_readonly("size", &Engine::size)
+      .def_property_readonly("local_ranks", [](Engine& e) { return e.transport().local_ranks(); })
+      .def_property_readonly("in_own_process", &Engine::is_in_own_process)
       .def_property_readonly("transport", &Engine::transport_name)
       .def_property_readonly("progress",
                              [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })

@@ -23,6 +23,8 @@ void translate(std::exception_ptr error) {
     raise("ScheduleError", e.what());
   } catch (const TransportError& e) {
     raise("TransportError", e.what());
+  } catch (const RankFailedError& e) {
+    raise("RankFailedError", e.what());
   } catch (const StallError& e) {
     raise("StallError", e.what());
   } catch (const ClosedError& e) {
@@ -42,6 +44,7 @@ std::string mpi_library_version() {
 
 PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = PYC_VERSION;
+  m.attr("interface") = PYC_INTERFACE;
   pybind11::register_exception_translator(&pyc::translate);
   m.def("mpi_library_version", &pyc::mpi_library_version);
   pyc::bind_schedule(m);

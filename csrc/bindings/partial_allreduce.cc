@@ -7,7 +7,8 @@
 #include "bindings/bindings.h"
 #include "core/error.h"
 #include "memory/memory.h"
-#include "services/partial_allreduce.h"
+#include "services/board_allreduce.h"
+#include "services/flat_allreduce.h"
 
 namespace pyc {
 namespace {
@@ -52,14 +53,14 @@ struct BoundRound {
   std::shared_ptr<std::atomic_flag> in_use;
 
   bool test() {
-    const ExclusiveUse use(*in_use, collective->name());
+    const ExclusiveUse use(*in_use, collective->options().name);
     const py::gil_scoped_release released;
     return collective->test(*call);
   }
   py::object wait(const py::object& timeout) {
     const Seconds limit = timeout_from(timeout);
     if (!call->given) {
-      const ExclusiveUse use(*in_use, collective->name());
+      const ExclusiveUse use(*in_use, collective->options().name);
       const py::gil_scoped_release released;
       collective->wait(*call, limit, run_signal_handlers);
     }
@@ -69,15 +70,30 @@ struct BoundRound {
 
 class BoundPartialAllreduce {
  public:
-  BoundPartialAllreduce(std::shared_ptr<Engine> engine, PartialAllreduceOptions options, py::dtype dtype,
-                        std::vector<py::ssize_t> shape, py::object convert)
+  /// `path`: "flat" or "board"; making a board is collective and takes at most `timeout` seconds.
+  BoundPartialAllreduce(std::shared_ptr<Engine> engine, const std::string& path, Seconds timeout,
+                        PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
+                        py::object convert)
       : dtype_(std::move(dtype)),
         shape_(std::move(shape)),
         bytes_(options.count * size_of(options.type)),
-        convert_(std::move(convert)) {
+        convert_(std::move(convert)),
+        engine_(engine) {
     const py::gil_scoped_release released;  // an algorithm written in Python takes it again
-    collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options));
+    if (path == "board") {
+      collective_ =
+          BoardAllreduce::create(std::move(engine), host_memory(), std::move(options), timeout, run_signal_handlers);
+    } else if (path == "flat") {
+      auto flat = FlatAllreduce::create(std::move(engine), host_memory(), std::move(options));
+      schedule_ = flat->schedule();
+      collective_ = std::move(flat);
+    } else {
+      throw std::invalid_argument("path: expected 'flat' or 'board', got '" + path + "'");
+    }
   }
+
+  bool in_own_process() const { return engine_->is_in_own_process(); }
+  const std::optional<Schedule>& schedule() const { return schedule_; }
 
   PartialAllreduce& operator*() { return *collective_; }
 
@@ -86,18 +102,19 @@ class BoundPartialAllreduce {
     if (is_plain(data)) return hand_over(reinterpret_cast<const std::byte*>(py::detail::array_proxy(data.ptr())->data));
     const ContiguousView view(convert_(data));
     if (view.bytes() != bytes_) {
-      throw std::invalid_argument(collective_->name() + ": expected " + std::to_string(bytes_) + " bytes, got " +
-                                  std::to_string(view.bytes()));
+      throw std::invalid_argument(collective_->options().name + ": expected " + std::to_string(bytes_) +
+                                  " bytes, got " + std::to_string(view.bytes()));
     }
     return hand_over(view.data());
   }
 
   py::array result() const {
-    const BufferRef& buffer = collective_->result();
-    if (!buffer) throw std::runtime_error(collective_->name() + ": no result yet: contribute and wait first");
-    auto* const reference = new BufferRef(buffer);  // the array keeps the buffer from being used again
-    const py::capsule owner(reference, [](void* p) { delete static_cast<BufferRef*>(p); });
-    py::array array(dtype_, shape_, {}, buffer.data(), owner);
+    std::shared_ptr<const std::byte> buffer = collective_->result();
+    if (!buffer) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
+    const std::byte* const data = buffer.get();
+    using Reference = std::shared_ptr<const std::byte>;  // the array keeps the buffer from being used again
+    const py::capsule owner(new Reference(std::move(buffer)), [](void* p) { delete static_cast<Reference*>(p); });
+    py::array array(dtype_, shape_, {}, data, owner);
     py::detail::array_proxy(array.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
     return array;
   }
@@ -106,7 +123,7 @@ class BoundPartialAllreduce {
     const Seconds limit = timeout_from(timeout);
     std::shared_ptr<Call> call;
     {
-      const ExclusiveUse use(*in_use_, collective_->name());
+      const ExclusiveUse use(*in_use_, collective_->options().name);
       const py::gil_scoped_release released;
       call = collective_->start_flush();
       collective_->wait(*call, limit, run_signal_handlers);
@@ -116,7 +133,7 @@ class BoundPartialAllreduce {
 
  private:
   BoundRound hand_over(const std::byte* data) {
-    const ExclusiveUse use(*in_use_, collective_->name());
+    const ExclusiveUse use(*in_use_, collective_->options().name);
     const py::gil_scoped_release released;
     return {collective_, collective_->contribute(data), in_use_};
   }
@@ -134,6 +151,8 @@ class BoundPartialAllreduce {
   std::vector<py::ssize_t> shape_;
   std::size_t bytes_;
   py::object convert_;
+  std::shared_ptr<Engine> engine_;
+  std::optional<Schedule> schedule_;  // of the flat path
   std::shared_ptr<PartialAllreduce> collective_;
   std::shared_ptr<std::atomic_flag> in_use_ = std::make_shared<std::atomic_flag>();
 };
@@ -181,26 +200,27 @@ void bind_partial_allreduce(py::module_& m) {
 
   using Bound = BoundPartialAllreduce;
   py::class_<Bound>(m, "PartialAllreduce")
-      .def(py::init([](std::shared_ptr<Engine> engine, std::vector<py::ssize_t> shape, py::dtype dtype,
-                       const std::string& dtype_name, py::object convert, const std::string& op,
-                       const std::string& policy, int policy_size, std::uint64_t seed, double grace,
-                       const std::string& late, const std::string& missed, std::optional<std::uint64_t> max_staleness,
-                       const std::string& activation, const std::string& algorithm, std::size_t history,
-                       std::string name) {
+      .def(py::init([](std::shared_ptr<Engine> engine, const std::string& path, const py::object& timeout,
+                       std::vector<py::ssize_t> shape, py::dtype dtype, const std::string& dtype_name,
+                       py::object convert, const std::string& op, const std::string& policy, int policy_size,
+                       std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
+                       std::optional<std::uint64_t> max_staleness, const std::string& activation,
+                       const std::string& algorithm, std::size_t history, std::string name) {
              PartialAllreduceOptions options = options_from(
                  {policy, policy_size, seed, grace, late, missed, max_staleness, activation, algorithm, history, op});
              options.type = data_type(dtype_name);
              options.count = 1;
              for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
              options.name = std::move(name);
-             return std::make_unique<Bound>(std::move(engine), std::move(options), std::move(dtype), std::move(shape),
-                                            std::move(convert));
+             return std::make_unique<Bound>(std::move(engine), path, timeout_from(timeout), std::move(options),
+                                            std::move(dtype), std::move(shape), std::move(convert));
            }),
-           py::arg("engine"), py::kw_only(), py::arg("shape"), py::arg("dtype"), py::arg("dtype_name"),
-           py::arg("convert"), py::arg("op"), py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0,
-           py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
-           py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
-           py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("name") = "")
+           py::arg("engine"), py::kw_only(), py::arg("path") = "flat", py::arg("timeout") = py::none(),
+           py::arg("shape"), py::arg("dtype"), py::arg("dtype_name"), py::arg("convert"), py::arg("op"),
+           py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0,
+           py::arg("late") = "accumulate", py::arg("missed") = "latest", py::arg("max_staleness") = py::none(),
+           py::arg("activation") = "tree", py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8,
+           py::arg("name") = "")
       .def("contribute", &Bound::contribute, py::arg("x"))
       .def_property_readonly("result", &Bound::result)
       .def("flush", &Bound::flush, py::arg("timeout") = py::none())
@@ -210,9 +230,10 @@ void bind_partial_allreduce(py::module_& m) {
           "discard", [](Bound& b) { return (*b).discard(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
-      .def_property_readonly("name", [](Bound& b) { return (*b).name(); })
+      .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })
       .def_property_readonly("algorithm", [](Bound& b) { return (*b).options().algorithm; })
-      .def_property_readonly("schedule", [](Bound& b) { return (*b).schedule(); });
+      .def_property_readonly("in_own_process", &Bound::in_own_process)
+      .def_property_readonly("schedule", &Bound::schedule);
 }
 
 }  // namespace pyc

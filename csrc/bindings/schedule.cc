@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "schedule/builder.h"
 #include "schedule/checker.h"
+#include "services/flat_allreduce.h"
 
 namespace pyc {
 namespace {

@@ -21,6 +21,11 @@ struct StallError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A rank that is needed has died.
+struct RankFailedError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// The object was closed, or MPI was finalized under it.
 struct ClosedError : std::runtime_error {
   using std::runtime_error::runtime_error;

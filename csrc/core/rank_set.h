@@ -9,9 +9,24 @@
 
 namespace pyc {
 
+/// A set of ranks that somebody else holds.
+struct RankView {
+  const std::uint64_t* words;
+  std::size_t length;  // in words
+  Rank members;
+
+  bool contains(Rank rank) const {
+    const auto word = static_cast<std::size_t>(rank) / 64;
+    return word < length && ((words[word] >> (static_cast<unsigned>(rank) % 64)) & 1U) != 0;
+  }
+  Rank count() const { return members; }
+  bool empty() const { return members == 0; }
+};
+
 class RankSet {
  public:
-  bool contains(Rank rank) const { return word(rank) < words_.size() && ((words_[word(rank)] >> bit(rank)) & 1U) != 0; }
+  operator RankView() const { return {words_.data(), words_.size(), count_}; }  // NOLINT(google-explicit-constructor)
+  bool contains(Rank rank) const { return RankView(*this).contains(rank); }
 
   /// Returns whether the rank was new.
   bool insert(Rank rank) {

@@ -25,7 +25,9 @@ class Backoff {
 
   /// `near`: a round is under way and its next message should not be long in coming.
   void pause(bool near) {
-    ++idle_;
+    if (near && !near_) reset();  // another thread has made it so
+    near_ = near;
+    idle_ = std::min(idle_ + 1, kNear + 1);
     if (idle_ <= kLooks) return;
     if (idle_ <= (near ? kYieldsWhileNear : kYields)) {
       sched_yield();
@@ -56,6 +58,7 @@ class Backoff {
 
   Seconds longest_nap_;
   int idle_ = 0;
+  bool near_ = false;
   Seconds nap_ = kFirstNap;
 };
 

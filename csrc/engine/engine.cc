@@ -18,6 +18,7 @@ namespace {
 constexpr std::uint32_t kGatheringSerial = 0;  // no run has it
 constexpr Tag kGatheringTag = 0;               // no collective has it, see first_tag
 constexpr Seconds kInterruptPeriod = 0.05;
+constexpr Seconds kArrivalTime = 0.1;
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
 std::atomic<unsigned>& forks() {
@@ -107,6 +108,7 @@ std::uint32_t Engine::claim_place() {
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
   next_collective_ = id + 1;
   by_id_[id] = collective.get();
+  if (collective->in_background()) in_background_ = true;
   collectives_.push_back(std::move(collective));
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
     NoticeHeader header;
@@ -130,6 +132,10 @@ std::uint32_t Engine::reserve_run() {
   return static_cast<std::uint32_t>(runs_.size() - 1);
 }
 
+void Engine::wake() {
+  if (progress_ == Progress::kThread) ProgressThread::instance().wake();
+}
+
 bool Engine::advance() {
   if (!is_in_own_process()) return false;
   const std::unique_lock lock(progress_mutex_, std::try_to_lock);
@@ -147,12 +153,15 @@ bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   bool ended = false;
+  bool background = abandoned_;
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
     ended = ended || collective->finished();
+    background = background || collective->in_background();
   }
   busy_.store(busy, std::memory_order_relaxed);
+  in_background_.store(background, std::memory_order_relaxed);
   if (ended) {
     std::erase_if(by_id_, [](const auto& entry) { return entry.second->finished(); });
     std::erase_if(collectives_, [](const auto& collective) { return collective->finished(); });
@@ -204,26 +213,38 @@ std::vector<std::string> Engine::exchange(const std::string& mine, const std::st
     throw std::invalid_argument("exchange: at most 4096 bytes, got " + std::to_string(mine.size()));
   }
   exclusively([&] { start_gathering(mine); });
-  const auto done = [this] { return exclusively([this] { return gathering_->open == 0; }); };
-  if (!wait(done, timeout, interrupt)) {
-    exclusively([this] { notify_all(Notice::kGaveUp); });
-    const auto missing = exclusively([this] {
-      std::vector<Rank> ranks;
-      for (Rank r = 0; r < size(); ++r) {
-        if (!gathering_->received[static_cast<std::size_t>(r)]) ranks.push_back(r);
-      }
-      return ranks;
+  // Once somebody has given up nothing can come of it: what is under way may still arrive, to be named rightly.
+  Seconds hopeless_since = Collective::kNever;
+  const auto done = [&] {
+    return exclusively([&] {
+      if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
+      return gathering_->open == 0 || transport_->now() - hopeless_since > kArrivalTime;
     });
-    throw StallError(what + ": " + list_ranks(missing) + " did not call it within " + in_seconds(timeout) +
-                     " (it is collective); the communicator is unusable now");
+  };
+  const Seconds start = transport_->now();
+  bool complete = false;
+  try {
+    complete = wait(done, timeout, interrupt);
+  } catch (...) {  // Ctrl-C, or the engine failed
+    give_up();
+    throw;
   }
+  if (!complete) give_up();
   return exclusively([&] {
-    if (!gave_up_.empty()) {  // what is to be made would exist on some ranks only
-      throw StallError(what + ": " + list_ranks(gave_up_) +
-                       " gave up waiting in a collective call; the communicator is unusable now");
-    }
+    std::vector<Rank> missing;
     std::vector<std::string> texts;
-    for (const Gathering::Wire& wire : gathering_->theirs) texts.push_back(wire.str());
+    for (Rank r = 0; r < size(); ++r) {
+      if (!gathering_->received[static_cast<std::size_t>(r)]) missing.push_back(r);
+      texts.push_back(gathering_->theirs[static_cast<std::size_t>(r)].str());
+    }
+    // What is to be made exists on every rank or is of no use on any.
+    std::string text = what + ": ";
+    if (!missing.empty()) {
+      text += list_ranks(missing) + " did not call it within " + in_seconds(transport_->now() - start) +
+              " (it is collective)";
+    }
+    if (!gave_up_.empty()) text += (missing.empty() ? "" : ", ") + list_ranks(gave_up_) + " gave up waiting";
+    if (!missing.empty() || !gave_up_.empty()) throw StallError(text + "; the communicator is unusable now");
     gathering_.reset();
     return texts;
   });
@@ -243,6 +264,12 @@ void Engine::start_gathering(const std::string& mine) {
                      Gathering::cookie(r, Gathering::kIn));
     transport_->send(r, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(r, Gathering::kOut));
   }
+}
+
+/// Tells the others that what they make together will not be complete.
+void Engine::give_up() {
+  if (!is_in_own_process() || failed_ || closed_) return;
+  exclusively([this] { notify_all(Notice::kGaveUp); });
 }
 
 std::vector<Rank> Engine::gave_up() {
@@ -311,8 +338,10 @@ void Engine::answer_gathering(Rank from) {
 void Engine::abandon() {
   exclusively([this] {
     abandoned_ = true;
+    in_background_ = true;
     for (const auto& collective : collectives_) collective->abandon();
   });
+  wake();
 }
 
 void Engine::on_sent(Cookie cookie) {
@@ -347,7 +376,8 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
     if (notice.size() != sizeof said) throw InternalError("a notice has the wrong length");
     std::memcpy(&said, notice.data(), sizeof said);
     if (header.kind == Notice::kGaveUp) {
-      if (from != rank()) gave_up_.push_back(from);
+      if (from == rank()) return;
+      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
       return;
     }
     goodbyes_[static_cast<std::size_t>(from)] = true;

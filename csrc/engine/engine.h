@@ -59,6 +59,10 @@ class Engine final : private Listener {
   /// One pass, unless another thread is at it. Returns whether anything moved.
   bool advance();
   bool busy() const { return busy_.load(std::memory_order_relaxed); }
+  /// Whether the progress thread must drive it; else the application's calls do all there is to do.
+  bool in_background() const { return in_background_.load(std::memory_order_relaxed); }
+  /// After something was enrolled that needs the progress thread. Without any lock held.
+  void wake();
   bool has_waiter() const { return waiters_.load(std::memory_order_relaxed) > 0; }
   Seconds deadline() const;
 
@@ -110,6 +114,7 @@ class Engine final : private Listener {
   void check_process() const;
   bool pass();
   void notify_all(Notice::Kind kind);
+  void give_up();
   void start_gathering(const std::string& mine);
   void say_goodbye();
   void answer_gathering(Rank from);
@@ -142,6 +147,7 @@ class Engine final : private Listener {
   std::exception_ptr error_;  // written once, before failed_
   std::atomic<bool> failed_{false};
   std::atomic<bool> busy_{false};
+  std::atomic<bool> in_background_{false};
   std::atomic<int> waiters_{0};
 };
 

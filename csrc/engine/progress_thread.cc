@@ -20,8 +20,18 @@ Seconds thread_cpu_seconds() {
 }  // namespace
 
 ProgressThread& ProgressThread::instance() {
-  static ProgressThread* const thread = new ProgressThread;  // never destroyed: engines may outlive static objects
+  // Never destroyed: engines may outlive static objects. A fork has none of its parent's threads, and begins anew.
+  static std::atomic<ProgressThread*> thread{new ProgressThread};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { thread = new ProgressThread; });
+  static_cast<void>(registered);
   return *thread;
+}
+
+void ProgressThread::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+  }  // it has looked before this and sleeps, or looks after this
+  woken_.notify_one();
 }
 
 void ProgressThread::add(Engine* engine) {
@@ -47,6 +57,7 @@ void ProgressThread::remove(Engine* engine) {
       ended = std::move(thread_);
     }
   }
+  woken_.notify_one();
   if (ended.joinable()) ended.join();
 }
 
@@ -61,11 +72,14 @@ void ProgressThread::loop(unsigned generation) {
     bool moved = false;
     bool busy = false;
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      const auto idle = [this](const Engine* engine) { return !engine->in_background(); };
+      woken_.wait(lock,
+                  [&] { return generation_ != generation || !std::all_of(engines_.begin(), engines_.end(), idle); });
       if (generation_ != generation) return;
       if (ranks_ != ranks) backoff = Backoff(ranks = ranks_);
       for (Engine* engine : engines_) {
-        if (engine->has_waiter()) continue;  // it drives for itself
+        if (engine->has_waiter() || idle(engine)) continue;  // a waiter drives for itself
         moved = engine->advance() || moved;
         busy = busy || engine->busy();
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,6 +19,9 @@ class ProgressThread {
   /// Returns when the thread no longer touches the engine. The thread ends with its last engine.
   void remove(Engine* engine);
 
+  /// An engine has something to do in the background: the thread sleeps while none has.
+  void wake();
+
   /// CPU time that the thread has used.
   Seconds cpu_seconds();
 
@@ -26,6 +30,7 @@ class ProgressThread {
   void loop(unsigned generation);
 
   std::mutex mutex_;  // guards engines_; held during a pass over them, so taken before an engine's progress lock
+  std::condition_variable woken_;
   std::vector<Engine*> engines_;
   Rank ranks_ = 1;           // that share this machine
   unsigned generation_ = 0;  // of the thread

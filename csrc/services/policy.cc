@@ -26,7 +26,7 @@ Rank referee_of(const Policy& policy, RoundNumber round, Rank size) {
   return Designation(policy.seed, round, size).at(0);
 }
 
-bool may_start(const Policy& policy, RoundNumber round, Rank rank, const RankSet& left, Rank size) {
+bool may_start(const Policy& policy, RoundNumber round, Rank rank, RankView left, Rank size) {
   if (policy.kind != Policy::Kind::kAnyOf) return !counts_arrivals(policy);  // solo and full: whoever arrives
   const Designation designation(policy.seed, round, size);
   Rank designated = 0;
@@ -38,7 +38,7 @@ bool may_start(const Policy& policy, RoundNumber round, Rank rank, const RankSet
   return false;
 }
 
-bool enough_arrived(const Policy& policy, RoundNumber round, const RankSet& arrived, const RankSet& left, Rank size) {
+bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank size) {
   if (arrived.empty()) return false;
   if (policy.kind == Policy::Kind::kQuorum) {
     Rank present = arrived.count();

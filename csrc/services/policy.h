@@ -49,10 +49,10 @@ constexpr bool counts_arrivals(const Policy& policy) {
 
 /// For a policy that does not count: may `rank`, having arrived, start the round? A designated rank that has left is
 /// replaced by the next of the sequence.
-bool may_start(const Policy& policy, RoundNumber round, Rank rank, const RankSet& left, Rank size);
+bool may_start(const Policy& policy, RoundNumber round, Rank rank, RankView left, Rank size);
 
 /// For a policy that counts: may the round start? A rank that has left counts as arrived, but no round starts without a
 /// real arrival.
-bool enough_arrived(const Policy& policy, RoundNumber round, const RankSet& arrived, const RankSet& left, Rank size);
+bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank size);
 
 }  // namespace pyc

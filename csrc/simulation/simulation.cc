@@ -58,7 +58,7 @@ class Simulation {
   struct Application {
     std::unique_ptr<TimedMemory> memory;
     std::shared_ptr<Engine> engine;
-    std::shared_ptr<PartialAllreduce> collective;
+    std::shared_ptr<FlatAllreduce> collective;
     std::size_t next_call = 0;
     std::deque<Waiting> waiting;
     bool working = false;
@@ -103,7 +103,7 @@ Simulation::Simulation(const SimulationOptions& options)
     PartialAllreduceOptions collective = options.collective;
     collective.count = count_;
     collective.type = DataType::kInt64;
-    a.collective = PartialAllreduce::create(a.engine, *a.memory, std::move(collective));
+    a.collective = FlatAllreduce::create(a.engine, *a.memory, std::move(collective));
   }
   result_.count = count_;
 }
@@ -210,7 +210,7 @@ void Simulation::record(Rank rank, const Waiting& waiting) {
   result_.calls.push_back(
       {rank, waiting.number, waiting.called, network_.now(), waiting.call->late, waiting.call->info});
   if (!options_.record_results) return;
-  const auto* values = reinterpret_cast<const std::int64_t*>(a.collective->result().data());
+  const auto* values = reinterpret_cast<const std::int64_t*>(a.collective->result().get());
   result_.results.insert(result_.results.end(), values, values + count_);
 }
 

@@ -1,5 +1,5 @@
 // All ranks of a partial allreduce in one thread and in virtual time: scripted applications on the engine's own
-// protocol code (services/partial_allreduce.h) over a simulated network (transport/simulated.h). The same script and
+// protocol code (services/flat_allreduce.h) over a simulated network (transport/simulated.h). The same script and
 // seeds give the same run.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/partial_allreduce.h"
+#include "services/flat_allreduce.h"
 #include "transport/simulated.h"
 
 namespace pyc {

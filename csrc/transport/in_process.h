@@ -25,7 +25,7 @@ class InProcessTransport : public Transport {
 
   Rank rank() const override { return rank_; }
   Rank size() const override { return size_; }
-  Rank local_ranks() const override { return 1; }  // one thread serves them all
+  Rank local_ranks() const override { return size(); }
   Tag max_tag() const override { return std::numeric_limits<Tag>::max(); }
   std::size_t in_flight() const override { return posted_count_ + sent_.size(); }
 

@@ -59,7 +59,7 @@ class Transport {
   virtual Rank rank() const = 0;
   virtual Rank size() const = 0;
 
-  /// Ranks, this one included, that share this machine's cores, each with a progress thread of its own.
+  /// Ranks, this one included, that share this machine: its cores and its memory.
   virtual Rank local_ranks() const = 0;
 
   /// Tags are at most this.

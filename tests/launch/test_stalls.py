@@ -38,7 +38,7 @@ def test_a_rank_does_not_create_what_the_others_create():
     outcome = mpirun(3, "not_created.py", limit=60, PYC_EXIT_TIMEOUT="2")
     for rank in (0, 2):
         stall, again, _ = outcome.said(rank)
-        assert re.match(r"stall: partial_allreduce: rank 1 did not call it within 1", stall), outcome
+        assert re.match(r"stall: partial_allreduce: rank 1 did not call it within [01]", stall), outcome
         assert "unusable" in again, outcome
     assert outcome.status == 0, outcome
     assert "Traceback" not in outcome.err, outcome
@@ -49,7 +49,7 @@ def test_a_rank_creates_after_the_others_gave_up():
     outcome = mpirun(3, "created_late.py", limit=60)
     assert outcome.status == 0, outcome
     for rank in (0, 2):
-        assert outcome.said(rank)[0].startswith("stall: partial_allreduce: rank 1 did not call it within 1 s"), outcome
+        assert outcome.said(rank)[0].startswith("stall: partial_allreduce: rank 1 did not call it within "), outcome
     assert outcome.said(1)[0].startswith("stall: partial_allreduce: ranks 0, 2 gave up waiting"), outcome
 
 

@@ -197,7 +197,8 @@ def test_collectives_are_usable_after_a_flush(comm):
             recorder.flush()
 
     rounds = run(comm, case, part)
-    assert sum(seen.flush for seen in rounds.values()) == 4
+    # Whoever looks so late that the flush round is in the total already is told of the newest.
+    assert sum(seen.flush for seen in rounds.values()) >= 4
 
 
 def test_flushes_in_a_row_deliver_nothing_twice(comm):

@@ -228,8 +228,9 @@ class Outcome:
         elif case.late == "replace":
             self.check_superseded(lost, self.made)
         else:
-            assert not (self.delivered & ~self.included_of).any(), "missed its round, and not dropped"
-            self.check_superseded(lost & self.included_of, self.made & self.included_of)
+            held = case.max_staleness is not None or case.policy == "full"  # what a round is held for is not late
+            assert held or not (self.delivered & ~self.included_of).any(), "missed its round, and not dropped"
+            self.check_superseded(lost & self.included_of, self.made & (self.included_of | self.delivered))
 
         if case.missed == "sum" and case.late == "accumulate":
             total = np.zeros((case.size, case.size), np.int64)

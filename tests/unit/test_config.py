@@ -5,6 +5,14 @@ import pytest
 from pycollectives.config import Settings, checked_progress, checked_timeout, settings
 
 
+def test_ranks_per_node():
+    assert settings({}).ranks_per_node == 1
+    assert settings({"PYC_RANKS_PER_NODE": "4"}).ranks_per_node == 4
+    for wrong in ("0", "-1", "all"):
+        with pytest.raises(ValueError, match="PYC_RANKS_PER_NODE: expected an integer of at least 1, got"):
+            settings({"PYC_RANKS_PER_NODE": wrong})
+
+
 def test_exit_timeout():
     assert settings({}).exit_timeout == 60.0
     assert settings({"PYC_EXIT_TIMEOUT": "2.5"}).exit_timeout == 2.5

@@ -31,6 +31,7 @@ class PlayedCollective:
         self.gate = threading.Event()
         self.gate.set()
         self.closed = False
+        self.in_own_process = True
         self.waiting = 0
 
     def contribute(self, data):

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,13 @@ from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
 LIMIT = 30.0
+
+
+@pytest.fixture(autouse=True, params=[1, 1000], ids=["flat", "board"])
+def ranks_per_node(request, monkeypatch):
+    """Everything here holds on both paths."""
+    monkeypatch.setitem(loopback.__kwdefaults__, "ranks_per_node", request.param)
+    return request.param
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -368,3 +376,19 @@ def test_a_fork_is_told_that_the_communicator_is_its_parent_s():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
         handle.wait(timeout=LIMIT)
         assert ar.flush(timeout=LIMIT).contributors in ((), (0,))
+
+
+def test_synchronous_ranks_with_equal_numbers_of_calls_wait_for_no_further_one():
+    """Data that came too late for one round is there for the next: its rank need not arrive again."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
+        if comm.rank == 1:
+            time.sleep(0.05)
+        for handle in [ar.contribute(np.ones(1, np.int64)) for _ in range(2)]:
+            handle.wait(timeout=LIMIT)
+        together.wait(LIMIT)  # nobody calls again before all are here
+        return True
+
+    together = threading.Barrier(2)
+    assert run_ranks(2, program) == [True, True]

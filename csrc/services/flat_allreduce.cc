@@ -1,4 +1,4 @@
-#include "services/partial_allreduce.h"
+#include "services/flat_allreduce.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,15 +13,9 @@
 namespace pyc {
 namespace {
 
-/// Added to an initiator that has left: the lowest that has arrived comes first, and such a one only if there is none.
-constexpr Rank kHasLeft = Rank{1} << 30U;
-
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
-  // Synchronous means that every rank starts each round for itself, and has something for it.
-  if (options.policy.kind == Policy::Kind::kFull) {
-    options.max_staleness = 0;
-    options.activation = "none";
-  }
+  // Synchronous means that every rank is waited for in every round.
+  if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
   return options;
 }
 
@@ -52,8 +46,7 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
 
 // ------------------------------------------------------------------------------------------------ construction
 
-std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory,
-                                                           Options options) {
+std::shared_ptr<FlatAllreduce> FlatAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options) {
   Engine& e = *engine;
   // No elements still make a round: the plan then has one element of no bytes.
   options = normalized(std::move(options));
@@ -61,8 +54,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                      std::max<std::size_t>(options.count, 1));
   const auto made = e.exclusively([&] {
     const std::uint32_t id = e.claim_place();
-    std::shared_ptr<PartialAllreduce> collective(
-        new PartialAllreduce(e, memory, std::move(options), std::move(plan), id));
+    std::shared_ptr<FlatAllreduce> collective(new FlatAllreduce(e, memory, std::move(options), std::move(plan), id));
     const auto last_tag = static_cast<std::uint64_t>(collective->plan_.schedule.channels() + 1) * kTagStride;
     if (last_tag > static_cast<std::uint64_t>(e.transport().max_tag())) {
       throw std::invalid_argument("algorithm '" + collective->options_.algorithm + "' at " + std::to_string(e.size()) +
@@ -73,14 +65,15 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
     e.enroll(id, collective);
     return collective;
   });
+  e.wake();
   // The engine owns its collectives; who holds a collective holds its engine too.
-  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<PartialAllreduce>>;
+  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<FlatAllreduce>>;
   auto both = std::make_shared<Both>(std::move(engine), made);
   return {both, made.get()};
 }
 
-PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, PartialAllreducePlan plan,
-                                   std::uint32_t id)
+FlatAllreduce::FlatAllreduce(Engine& engine, Memory& memory, Options options, PartialAllreducePlan plan,
+                             std::uint32_t id)
     : engine_(&engine),
       memory_(memory),
       options_(std::move(options)),
@@ -95,7 +88,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
 
 // ------------------------------------------------------------------------------------------------ application side
 
-std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+std::shared_ptr<Call> FlatAllreduce::contribute(const std::byte* data) {
   engine_->check();
   if (open_flush_) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
@@ -127,11 +120,11 @@ std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
 }
 
 /// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for.
-void PartialAllreduce::hand_over(Call& call, BufferRef& spare, bool combined) {
+void FlatAllreduce::hand_over(Call& call, BufferRef& spare, bool combined) {
   promise_kept();
   call.sequence = ++sequence_;
   call.late = completed_ > accounted_;
-  const bool missed_its_round = call.late || part_taken_;
+  const bool missed_its_round = (call.late || part_taken_) && !held_;
   if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
     if (!combined) {
       std::swap(deposit_.data, spare);
@@ -158,7 +151,7 @@ void PartialAllreduce::hand_over(Call& call, BufferRef& spare, bool combined) {
 }
 
 /// Calls whose round has completed are done, whether or not anybody looked: what they are told is kept with them.
-void PartialAllreduce::promise_kept() {
+void FlatAllreduce::promise_kept() {
   if (!promised_ || completed_ <= *promised_) return;
   for (const std::shared_ptr<Call>& call : pending_) {
     call->info = kept_.info_for(call->sequence);
@@ -169,7 +162,7 @@ void PartialAllreduce::promise_kept() {
   promised_.reset();
 }
 
-bool PartialAllreduce::try_finish(Call& call) {
+bool FlatAllreduce::try_finish(Call& call) {
   if (call.given) return true;
   Lock lock(mutex_);
   if (call.flush) {
@@ -188,7 +181,7 @@ bool PartialAllreduce::try_finish(Call& call) {
   return true;
 }
 
-bool PartialAllreduce::test(Call& call) {
+bool FlatAllreduce::test(Call& call) {
   engine_->check();
   if (try_finish(call)) return true;
   engine_->advance();
@@ -196,14 +189,14 @@ bool PartialAllreduce::test(Call& call) {
   return try_finish(call);
 }
 
-const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+const RoundInfo& FlatAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   if (try_finish(call)) return call.info;
   if (!engine_->wait([&] { return try_finish(call); }, timeout, interrupt)) stall(call, interrupt);
   return call.info;
 }
 
-std::shared_ptr<Call> PartialAllreduce::start_flush() {
+std::shared_ptr<Call> FlatAllreduce::start_flush() {
   engine_->check();
   if (open_flush_) return open_flush_;
   auto call = std::make_shared<Call>();
@@ -223,7 +216,7 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
   return call;
 }
 
-void PartialAllreduce::close() {
+void FlatAllreduce::close() {
   engine_->check();
   {
     const Lock lock(mutex_);
@@ -235,7 +228,7 @@ void PartialAllreduce::close() {
   engine_->advance();
 }
 
-std::size_t PartialAllreduce::discard() {
+std::size_t FlatAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   Lock lock(mutex_);
   while (deposit_.busy) {  // another thread is contributing: it takes a copy's time
@@ -247,18 +240,24 @@ std::size_t PartialAllreduce::discard() {
   return std::exchange(deposit_.contributions, 0);
 }
 
-bool PartialAllreduce::closed() const {
+std::shared_ptr<const std::byte> FlatAllreduce::result() const {
+  if (!result_) return nullptr;
+  const auto reference = std::make_shared<BufferRef>(result_);
+  return {reference, reference->data()};
+}
+
+bool FlatAllreduce::closed() const {
   const Lock lock(mutex_);
   return closed_;
 }
 
-RoundNumber PartialAllreduce::rounds() const {
+RoundNumber FlatAllreduce::rounds() const {
   const Lock lock(mutex_);
   return completed_;
 }
 
 /// Takes from the desk every round up to the call's that the application has not been given.
-PartialAllreduce::Given PartialAllreduce::collect(Call& call, Lock& lock) {
+FlatAllreduce::Given FlatAllreduce::collect(Call& call, Lock& lock) {
   while (folding_) {  // a round is being added to the total: it takes a copy's time
     lock.unlock();
     std::this_thread::yield();
@@ -285,7 +284,7 @@ PartialAllreduce::Given PartialAllreduce::collect(Call& call, Lock& lock) {
 /// Makes `result_` from what was collected. Only what must be computed is copied: a single sum is given as it is.
 /// A call whose round an earlier look has given already leaves the newest result; in "sum" mode its sum is empty, so
 /// that adding up what every call gives counts every round once.
-void PartialAllreduce::publish(const Given& given) {
+void FlatAllreduce::publish(const Given& given) {
   const bool sum_mode = options_.missed == Options::Missed::kSum;
   const bool nothing_new = given.records.empty() && !given.total;
   if (nothing_new && !sum_mode) return;
@@ -315,7 +314,7 @@ void PartialAllreduce::publish(const Given& given) {
   result_ = std::move(value);
 }
 
-void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
+void FlatAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
   constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
   const Seconds waited = engine_->transport().now() - call.made;
   RoundNumber round = call.round;
@@ -361,7 +360,7 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
 
 // ------------------------------------------------------------------------------------------------ protocol side
 
-bool PartialAllreduce::advance() {
+bool FlatAllreduce::advance() {
   bool moved = false;
   if (attention_.load(std::memory_order_relaxed)) {
     attention_.store(false, std::memory_order_relaxed);  // before reading: what comes later sets it again
@@ -380,7 +379,7 @@ bool PartialAllreduce::advance() {
   return moved;
 }
 
-void PartialAllreduce::read_desk() {
+void FlatAllreduce::read_desk() {
   bool arrived = false;
   bool flush = false;
   bool close = false;
@@ -403,7 +402,7 @@ void PartialAllreduce::read_desk() {
 }
 
 /// The application has arrived in the present round.
-void PartialAllreduce::arrive() {
+void FlatAllreduce::arrive() {
   if (arrived_) return;
   arrived_ = true;
   if (phase_ != Phase::kArmed) return;
@@ -416,13 +415,13 @@ void PartialAllreduce::arrive() {
   }
 }
 
-PartialAllreduce::Told& PartialAllreduce::told_of(RoundNumber round) {
+FlatAllreduce::Told& FlatAllreduce::told_of(RoundNumber round) {
   Told& told = told_[round % 2];
   if (told.round != round) told = {.round = round};
   return told;
 }
 
-void PartialAllreduce::count_arrival(Rank from, RoundNumber round) {
+void FlatAllreduce::count_arrival(Rank from, RoundNumber round) {
   if (round < round_) return;  // of a round that has completed here meanwhile
   Told& told = told_of(round);
   told.arrived.insert(from);
@@ -432,14 +431,14 @@ void PartialAllreduce::count_arrival(Rank from, RoundNumber round) {
 }
 
 /// This rank is the root of the activation and `initiator` has started the round.
-void PartialAllreduce::asked_to_start(Rank initiator, RoundNumber round) {
+void FlatAllreduce::asked_to_start(Rank initiator, RoundNumber round) {
   if (round < round_) return;
   Told& told = told_of(round);
   told.starter = std::min(told.starter, initiator);
   reconsider();
 }
 
-void PartialAllreduce::leave(bool for_good) {
+void FlatAllreduce::leave(bool for_good) {
   membership_.leave(engine_->rank(), membership_.epoch(), for_good);
   for (Rank r = 0; r < engine_->size(); ++r) {
     if (r != engine_->rank()) notify(r, Notice::kLeft, membership_.epoch(), for_good ? 1 : 0);
@@ -448,17 +447,12 @@ void PartialAllreduce::leave(bool for_good) {
 }
 
 /// Somebody has arrived or left, or the round has just been armed: may it start?
-void PartialAllreduce::reconsider() {
+void FlatAllreduce::reconsider() {
   if (phase_ != Phase::kArmed) return;
   const Rank me = engine_->rank();
   const Rank size = engine_->size();
   if (membership_.all_left()) return start(me);  // the flush round
   if (const Rank starter = told_of(round_).starter; starter != kNoRank) return start(starter);
-  if (options_.policy.kind == Policy::Kind::kFull) {
-    if (arrived_) return start(me);
-    if (membership_.left().contains(me)) start(me + kHasLeft);
-    return;
-  }
   if (!counts_arrivals(options_.policy)) {
     if (arrived_ && may_start(options_.policy, round_, me, membership_.left(), size)) start(me);
     return;
@@ -472,7 +466,7 @@ void PartialAllreduce::reconsider() {
 }
 
 /// Fires this rank's own trigger, and asks the root of the activation to do the same.
-void PartialAllreduce::start(Rank initiator) {
+void FlatAllreduce::start(Rank initiator) {
   initiator_ = initiator;
   grace_ends_ = kNever;
   if (plan_.root != kNoRank && plan_.root != engine_->rank()) {
@@ -482,7 +476,7 @@ void PartialAllreduce::start(Rank initiator) {
   current_->run->pump();
 }
 
-void PartialAllreduce::on_signal(Run& run, OpId op) {
+void FlatAllreduce::on_signal(Run& run, OpId op) {
   if (op == plan_.active) {
     phase_ = Phase::kActive;
     grace_ends_ = kNever;
@@ -494,7 +488,7 @@ void PartialAllreduce::on_signal(Run& run, OpId op) {
 }
 
 /// Takes the deposit into the running round, if it may go ahead.
-bool PartialAllreduce::take() {
+bool FlatAllreduce::take() {
   const Rank me = engine_->rank();
   Presence own;
   BufferRef data;
@@ -503,6 +497,7 @@ bool PartialAllreduce::take() {
     if (deposit_.busy) return false;
     const bool held = options_.max_staleness && lacking_ >= *options_.max_staleness && !deposit_.full &&
                       !membership_.left().contains(me);
+    held_ = held;
     if (held) return false;
     part_taken_ = true;
     taken_newest_ = 0;
@@ -531,7 +526,7 @@ bool PartialAllreduce::take() {
   return true;
 }
 
-void PartialAllreduce::complete(Run& run) {
+void FlatAllreduce::complete(Run& run) {
   const Presence& all = run.presence().at(data_blocks_.first);
   const auto members = run.presence().members(data_blocks_.first);
   const auto size = static_cast<std::uint32_t>(engine_->size());
@@ -541,7 +536,7 @@ void PartialAllreduce::complete(Run& run) {
   RoundRecord record;
   RoundInfo& info = record.summary.info;
   info.round = round_;
-  info.initiator = all.initiator % kHasLeft;
+  info.initiator = all.initiator;
   info.contributor_count = all.contributors;
   info.contributors.assign(members.begin(), members.end());
   info.active = all.active;
@@ -575,7 +570,7 @@ void PartialAllreduce::complete(Run& run) {
 }
 
 /// Adds the oldest result to the running total when more rounds were missed than the history holds.
-void PartialAllreduce::fold_overflow() {
+void FlatAllreduce::fold_overflow() {
   std::optional<RoundRecord> oldest;
   BufferRef total;
   {
@@ -586,7 +581,7 @@ void PartialAllreduce::fold_overflow() {
     total = std::move(total_);
   }
   struct Folded {  // an application waits for it: also if this throws
-    PartialAllreduce& owner;
+    FlatAllreduce& owner;
     ~Folded() {
       const Lock lock(owner.mutex_);
       owner.folding_ = false;
@@ -607,7 +602,7 @@ void PartialAllreduce::fold_overflow() {
 }
 
 /// Makes the present round ready to be started by anybody.
-void PartialAllreduce::arm() {
+void FlatAllreduce::arm() {
   if (idle_runs_.empty()) {
     auto pooled = std::make_unique<PooledRun>();
     const RunContext context{.schedule = plan_.schedule,
@@ -633,7 +628,7 @@ void PartialAllreduce::arm() {
   current_->run->arm(round_);
 }
 
-void PartialAllreduce::retire() {
+void FlatAllreduce::retire() {
   std::erase_if(draining_, [this](PooledRun* pooled) {
     if (!pooled->run->retired()) return false;
     pooled->data.reset();
@@ -642,7 +637,7 @@ void PartialAllreduce::retire() {
   });
 }
 
-void PartialAllreduce::abandon() {
+void FlatAllreduce::abandon() {
   {
     const Lock lock(mutex_);
     deposit_.full = false;
@@ -652,12 +647,12 @@ void PartialAllreduce::abandon() {
   attention_.store(true, std::memory_order_release);
 }
 
-void PartialAllreduce::notify(Rank to, Notice::Kind kind, std::uint64_t number, std::uint32_t value) {
+void FlatAllreduce::notify(Rank to, Notice::Kind kind, std::uint64_t number, std::uint32_t value) {
   const Notice notice{{id_, kind}, number, value, 0};
   engine_->transport().notify(to, std::as_bytes(std::span(&notice, 1)));
 }
 
-void PartialAllreduce::on_notice(Rank from, ConstBytes bytes) {
+void FlatAllreduce::on_notice(Rank from, ConstBytes bytes) {
   Notice notice;
   if (bytes.size() != sizeof notice) throw InternalError("a notice has the wrong length");
   std::memcpy(&notice, bytes.data(), sizeof notice);
@@ -682,7 +677,7 @@ void PartialAllreduce::on_notice(Rank from, ConstBytes bytes) {
   }
 }
 
-PartialAllreduce::Standing PartialAllreduce::standing(RoundNumber round) const {
+FlatAllreduce::Standing FlatAllreduce::standing(RoundNumber round) const {
   if (round < round_) return Standing::kComplete;
   if (membership_.left().contains(engine_->rank())) return Standing::kLeft;
   return arrived_ ? Standing::kArrived : Standing::kNotArrived;

@@ -1,0 +1,43 @@
+// Memory that the processes of one node share.
+//
+// An anonymous file (memfd) that the others open through its maker's /proc entry: it has no name, so nothing stays
+// behind whatever becomes of the job, its pages are freed with the last mapping, and no process waits for another to
+// free it. *Rejected: an MPI-3 shared window*: freeing it is collective, so a collective that some ranks have closed
+// would keep its memory until all meet again, and its backing file has a name and needs room in /dev/shm.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace pyc {
+
+class SharedMemory {
+ public:
+  /// Zeroed, and backed by pages as they are touched. std::runtime_error says what the system refused.
+  static std::shared_ptr<SharedMemory> create(std::size_t bytes);
+
+  /// What `create` returned elsewhere, by its `handle`. Opening in the process that made it gives the same object.
+  static std::shared_ptr<SharedMemory> open(const std::string& handle);
+
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  const std::string& handle() const { return handle_; }
+
+  /// Everybody who is to open it has: the file descriptor is given back.
+  void seal();
+
+ private:
+  SharedMemory(int file, std::size_t bytes, std::string handle);
+
+  int file_;
+  std::size_t bytes_;
+  std::string handle_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace pyc

@@ -1,0 +1,150 @@
+"""The board: what only ranks that share memory can get wrong."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.testing import loopback, run_ranks
+
+LIMIT = 30.0
+
+
+def on_board(size, program):
+    return run_ranks(size, program, ranks_per_node=size, timeout=100.0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 16_384, 16_385, 300_001])
+@pytest.mark.parametrize("dtype", ["int64", "float16", "uint8"])
+def test_chunks_that_several_ranks_reduce(count, dtype):
+    """Counts on both sides of one chunk (64 KiB), and many chunks, which waiting ranks help with."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=count, dtype=dtype, policy=pc.Full())
+        assert ar.algorithm == "board"
+        for call in range(5):
+            result, info = ar.allreduce((np.arange(count) % 7 + call).astype(ar.dtype), timeout=LIMIT)
+            assert info.contributors == (0, 1, 2, 3)
+            np.testing.assert_array_equal(result, 4 * (np.arange(count) % 7 + call))
+        return True
+
+    assert all(on_board(4, program))
+
+
+def test_a_result_that_is_kept_never_changes():
+    """More results than the board lends: the others are copies."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=1000, dtype="int64", policy=pc.Full())
+        results = [ar.allreduce(np.full(1000, call), timeout=LIMIT)[0] for call in range(50)]
+        for call, result in enumerate(results):
+            assert not result.flags.writeable
+            np.testing.assert_array_equal(result, 3 * call)
+        return True
+
+    assert all(on_board(3, program))
+
+
+def test_one_contributor_s_data_is_the_result():
+    """Nothing is reduced and nothing is copied but what is handed over."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=3, dtype="float32", policy=pc.Solo())
+        if comm.rank == 1:
+            ar.allreduce(np.array([1, 2, 3], np.float32), timeout=LIMIT)
+            there.set()
+        there.wait(LIMIT)
+        result, info = ar.allreduce(np.zeros(3, np.float32), timeout=LIMIT)
+        return result.tolist() if comm.rank == 0 else None, info.round
+
+    there = threading.Event()
+    (result, _), *_ = on_board(2, program)
+    assert result in ([1, 2, 3], [0, 0, 0])  # its own round, if rank 1 was not alone in looking
+
+
+def test_a_sleeping_rank_is_given_the_sum_of_what_the_others_did():
+    """More rounds than the history holds are folded for it, by the others."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=4, dtype="int64", missed="sum", history=2)
+        if comm.rank == 0:
+            done.wait(LIMIT)
+        else:
+            for _ in range(100):
+                ar.allreduce(np.ones(4, np.int64), timeout=LIMIT)
+            done.set()
+        result, info = ar.allreduce(np.zeros(4, np.int64), timeout=LIMIT)
+        total = result + 0
+        ar.flush(timeout=LIMIT)
+        return (total + ar.result).tolist() if comm.rank == 0 else info.overrun
+
+    done = threading.Event()
+    given, _ = on_board(2, program)
+    assert given == [100] * 4
+
+
+def test_a_late_call_releases_a_round_that_is_held_for_it():
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="int64", max_staleness=1)
+        if comm.rank == 0:
+            ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)  # rank 1 is absent
+            held.set()
+            ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)  # waits for it
+        else:
+            held.wait(LIMIT)
+            time.sleep(0.05)
+            assert ar.contribute(np.ones(1, np.int64)).late
+        return True
+
+    held = threading.Event()
+    assert all(on_board(2, program))
+
+
+def test_grace_ends_though_nobody_else_comes():
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Quorum(1, grace=0.05))
+        if comm.rank == 0:
+            begin = time.monotonic()
+            _, info = ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)
+            assert info.contributors == (0,)
+            assert time.monotonic() - begin >= 0.05
+            done.set()
+        done.wait(LIMIT)
+        return True
+
+    done = threading.Event()
+    assert all(on_board(3, program))
+
+
+def test_no_file_has_a_name_and_no_descriptor_stays_open():
+    def program(comm):
+        def used():
+            together.wait(LIMIT)
+            return set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+
+        before = used()
+        ar = comm.partial_allreduce(count=1000, dtype="f8")
+        ar.allreduce(np.ones(1000), timeout=LIMIT)
+        return before == used()
+
+    together = threading.Barrier(2)
+    assert on_board(2, program) == [True, True]
+
+
+def test_flat_by_explicit_choice():
+    def program(comm):
+        assert comm.ranks_per_node == 2
+        ring = comm.partial_allreduce(count=8, dtype="f8", algorithm="ring", policy=pc.Full())
+        board = comm.partial_allreduce(count=8, dtype="f8", policy=pc.Full())
+        return ring.algorithm, board.algorithm, *(ar.allreduce(np.ones(8), timeout=LIMIT)[0][0] for ar in (ring, board))
+
+    assert on_board(2, program) == [("ring", "board", 2.0, 2.0)] * 2
+
+
+@pytest.mark.parametrize("ranks_per_node", [2, 3])
+def test_nodes_of_some_ranks_are_refused(ranks_per_node):
+    with pytest.raises(ValueError, match="ranks_per_node: expected 1, or at least 4"):
+        loopback(4, ranks_per_node=ranks_per_node)
