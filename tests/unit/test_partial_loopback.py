@@ -378,8 +378,10 @@ def test_a_fork_is_told_that_the_communicator_is_its_parent_s():
         assert ar.flush(timeout=LIMIT).contributors in ((), (0,))
 
 
-def test_synchronous_ranks_with_equal_numbers_of_calls_wait_for_no_further_one():
+def test_synchronous_ranks_with_equal_numbers_of_calls_wait_for_no_further_one(ranks_per_node):
     """Data that came too late for one round is there for the next: its rank need not arrive again."""
+    if ranks_per_node > 1:
+        pytest.skip("on a board a synchronous round takes nothing before all have come: the calls are combined")
 
     def program(comm):
         ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
