@@ -52,7 +52,7 @@ class Backoff {
   static constexpr Seconds kNapWhileNear = 20e-6;
 
   static Seconds longest_nap(Rank ranks, unsigned cores) {
-    constexpr Seconds kPerRankOnACore = 60e-6;  // looking then takes about a tenth of each core
+    constexpr Seconds kPerRankOnACore = 75e-6;  // looking then takes about a tenth of each core
     return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
   }
 

@@ -469,8 +469,8 @@ const RoundInfo& BoardAllreduce::wait(Call& call, Seconds timeout, const Engine:
 /// RankFailedError if a rank that has not closed is gone.
 void BoardAllreduce::check_alive() const {
   std::vector<Rank> gone;
-  for (Rank r = 0; r < engine_->size(); ++r) {
-    if (!board_->closed().contains(r) && state_of(board_->place(r).process) == ProcessState::kGone) gone.push_back(r);
+  for (const Rank r : not_closed()) {
+    if (state_of(board_->place(r).process) == ProcessState::kGone) gone.push_back(r);
   }
   if (gone.empty()) return;
   throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; the collective is unusable now");
