@@ -253,6 +253,7 @@ def test_initiators_are_uniform_and_the_same_everywhere(comm):
     for _ in range(200):
         info = ar.contribute(ONE).wait(LIMIT)
         seen[info.round] = info.initiator
+        WORLD.Barrier()  # nobody leaves early and is replaced, and no round goes unseen
     last = ar.flush(timeout=LIMIT)
     ar.close()
     everything = {}
