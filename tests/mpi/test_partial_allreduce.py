@@ -197,8 +197,9 @@ def test_collectives_are_usable_after_a_flush(comm):
             recorder.flush()
 
     rounds = run(comm, case, part)
-    # Whoever looks so late that the flush round is in the total already is told of the newest.
-    assert sum(seen.flush for seen in rounds.values()) >= 4
+    flushes = sum(seen.flush for seen in rounds.values())
+    # On a board, whoever looks so late that the flush round is in the total already is told of the newest.
+    assert flushes == 4 if comm.ranks_per_node == 1 else flushes >= 4
 
 
 def test_flushes_in_a_row_deliver_nothing_twice(comm):
