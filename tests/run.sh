@@ -6,14 +6,14 @@
 # Options, e.g. `-k flush`, go to each pytest.
 #   SUITES           which tests (default: plan unit launch mpi)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8)
-#   PATHS            which of the suite mpi (default: flat board)
+#   PATHS            of the suite mpi: flat, board (default: flat)
 #   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suites=${SUITES:-plan unit launch mpi}
 ranks=${RANKS:-1 2 3 4 5 7 8}
-paths=${PATHS:-flat board}
+paths=${PATHS:-flat}
 limit=${SECONDS_PER_RUN:-900}
 options=("$@")
 
