@@ -34,11 +34,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
 
+FLAT = ["--ranks-per-node", "1"]
 MEASUREMENTS = {
     "skew-8": (8, ["bench/skew.py"]),  # what `make demo` runs
-    "skew-32": (32, ["bench/skew.py", "--ranks-per-node", "1"]),
-    "latency-8": (8, ["bench/latency.py"]),
+    "skew-32": (32, ["bench/skew.py"]),
+    "skew-32-mixed": (32, ["bench/skew.py", "--ranks-per-node", "16"]),
+    "skew-32-flat": (32, ["bench/skew.py", *FLAT]),
+    "latency-2": (2, ["bench/latency.py", "--policy", "full"]),
+    "latency-8": (8, ["bench/latency.py", "--policy", "full"]),
+    "latency-32": (32, ["bench/latency.py", "--policy", "full"]),
+    "latency-8-flat": (8, ["bench/latency.py", "--policy", "full", *FLAT]),
     "idle-8": (8, ["bench/idle.py"]),
+    "idle-8-flat": (8, ["bench/idle.py", *FLAT]),
 }
 
 # --- Blocks ---------------------------------------------------------------------------------------------------------

@@ -1,19 +1,28 @@
-"""The command line: `python -m pycollectives info | simulate | bench | trace merge`."""
+"""The command line: `python -m pycollectives info | tune | simulate | bench | dump | trace merge`."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import runpy
 import sys
+import tempfile
+import traceback
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from . import __version__, loads, policies, selection, tracing
-from .config import Settings, settings
+from . import __version__, flight, loads, policies, selection, tables, tracing, tuning_report
+from .config import Settings, selection_files, settings
 from .simulation import Costs, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
@@ -26,8 +35,7 @@ def main() -> None:
 
 @main.command()
 def info() -> None:
-    """Show version, MPI, thread level, transports, progress and algorithms."""
-    from rich.console import Console
+    """Show version, MPI, thread level, transports, progress, algorithms and the selection table."""
     from rich.table import Table
 
     from .native import LIBRARY, MPI, THREAD_LEVELS, core
@@ -36,6 +44,10 @@ def info() -> None:
     if started and MPI.COMM_WORLD.rank != 0:
         return
     environment = _settings()
+    try:
+        table = tables.in_use()
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     facts = Table(show_header=False, box=None)
     for fact, value in (
         ("pycollectives", __version__),
@@ -47,6 +59,8 @@ def info() -> None:
         ("progress", environment.progress),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
+        ("selection table", f"{table.name}, digest {table.digest}"),
+        ("measured on", str(table.machine or "see below")),
     ):
         facts.add_row(fact, value)
 
@@ -54,19 +68,10 @@ def info() -> None:
     for algorithm in core.algorithms():
         known.add_row(*(str(algorithm[key]) for key in ("name", "steps", "bytes", "reference")))
 
-    table = selection.built_in_table()
-    chosen = Table("ranks", "bytes", "contributors", "algorithm", title='algorithm="auto": the first row that holds')
-    for row in table.rows:
-        chosen.add_row(_limit(row.max_ranks), _limit(row.max_bytes), "few" if row.sparse else "any", row.algorithm)
-
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    for part in (facts, known, chosen):
+    console = tuning_report.console()
+    for part in (facts, known, tuning_report.selection_table(table)):
         console.print(part)
-    console.print(f"Thresholds: {table.source}.")
-
-
-def _limit(limit: int | None) -> str:
-    return "any" if limit is None else f"<= {limit}"
+    console.print(f"Measured by: {table.source}.")
 
 
 def _settings() -> Settings:
@@ -162,9 +167,16 @@ def simulate_command(
         else:
             work = loads.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
         known = [str(entry["name"]) for entry in core.algorithms()]
-        algorithm = selection.resolve(
-            algorithm, ranks, nbytes, known, sparse=selection.is_sparse(policy, late, max_staleness)
+        choice = selection.resolve(
+            algorithm,
+            known,
+            tables.in_use(),
+            ranks=ranks,
+            nodes=ranks,
+            nbytes=nbytes,
+            sparse=selection.is_sparse(policy, late, max_staleness),
         )
+        algorithm = choice.name
         costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         summary = simulate(
             work,
@@ -209,6 +221,110 @@ def simulate_command(
     Console(highlight=False).print(table)
 
 
+def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+    sizes = [size.strip() for size in text.split(",")]
+    if not all(size.isdecimal() and int(size) > 0 and int(size) % 4 == 0 for size in sizes):
+        raise click.BadParameter(f"expected multiples of 4, separated by commas; got {text!r}")
+    return sorted(set(map(int, sizes)))
+
+
+@main.command()
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead of ~/.config/pycollectives/selection.json, which the library looks for.",
+)
+@click.option(
+    "--bytes",
+    "sizes",
+    metavar="LIST",
+    callback=_sizes,
+    default="8,1024,8192,65536,262144,1048576,4194304",
+    show_default=True,
+    help="Of one rank's data. Each speaks for sizes up to 4 times smaller and larger.",
+)
+@click.option(
+    "--seconds",
+    default=120.0,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Nothing new is begun after that; a choice differs from the built-in one after 3 passes at the earliest.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the file that was written, instead of tables.")
+def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -> None:
+    """Measure this machine for algorithm="auto": `mpirun -n P python -m pycollectives tune`.
+
+    Times boards and schedules on 2, 4, 8, ... P ranks and writes the table that the library then uses. Run it as your
+    programs run: with their launcher, their number of ranks per machine, and nothing else on the machine.
+    """
+    from .native import MPI
+
+    if not MPI.Is_initialized():
+        raise click.ClickException("tuning needs MPI: unset MPI4PY_RC_INITIALIZE")
+    world = MPI.COMM_WORLD
+    try:
+        problem = world.bcast(_cannot_tune(world, output) if world.rank == 0 else None)
+        if problem is None:
+            _tune(world, output or _users_table(), sizes, seconds, as_json)
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.Abort(1)
+    if problem is not None:
+        if world.rank == 0:
+            raise click.ClickException(problem)
+        sys.exit(1)
+
+
+def _users_table() -> Path:
+    path = selection_files()[1]
+    if path is None:
+        raise ValueError("there is no home folder for the table: say --output FILE")
+    return path
+
+
+def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
+    """Return why there is no use in measuring, if there is none; on rank 0."""
+    if world.size < 2:
+        return (
+            "expected at least 2 ranks, got 1: run `mpirun -n P python -m pycollectives tune`, with as many ranks as "
+            "your programs have, and the mpirun of the MPI library that mpi4py uses"
+        )
+    try:
+        path = output or _users_table()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except (OSError, ValueError) as error:
+        return f"--output: the table could not be written: {error}"
+    return None
+
+
+def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> None:
+    """Measure, write and print; collective."""
+    from .native import core
+    from .tuning import Tuning
+
+    tuning = Tuning(world, sizes, seconds, [str(entry["name"]) for entry in core.algorithms()])
+    if world.rank != 0:
+        tuning.run()
+        return
+    with tuning_report.progress(seconds) as tuning.told:
+        measured = tuning.run()
+    table, document = tuning.document(measured)
+    tables.write(path, document)
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    console = tuning_report.console()
+    console.print(tuning_report.measured_table(measured, tables.built_in()))
+    console.print(tuning_report.selection_table(table))
+    console.print(f"{measured.passes} complete passes in {measured.elapsed:.0f} s; written to {path}", soft_wrap=True)
+    for note in tuning.notes(measured):
+        console.print(f"Note: {note}", soft_wrap=True)
+
+
 @main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -240,6 +356,70 @@ def _bench_folder() -> Path:
         if (place / "skew.py").is_file():
             return place
     raise click.ClickException("the benchmarks are not installed beside this package")
+
+
+@main.command()
+@click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
+@click.option("--json", "as_json", is_flag=True, help="Print all records as one JSON object.")
+@click.option(
+    "--timeout",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds to wait for answers.",
+)
+def dump(pids: tuple[int, ...], as_json: bool, timeout: float) -> None:
+    """Show what running programs do: the newest rounds of processes on this machine, by default of all of yours.
+
+    Each is sent SIGUSR2 and writes its record into its PYC_DUMP_DIR, or its working folder.
+    """
+    try:
+        asked = pids or tuple(flight.listening())
+        if not asked:
+            raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
+        documents, silent = flight.request(asked, timeout)
+    except flight.DumpError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"format": 1, "processes": list(documents.values()), "silent": silent}))
+    elif documents:
+        _print_records(documents)
+    if silent:
+        raise click.ClickException("; ".join(silent))
+
+
+def _print_records(documents: dict[Path, flight.Document]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found = flight.rows(documents.values())
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
+    for group in dict.fromkeys(row.group for row in found):
+        columns = ("rank", "pid", "collective", "newest round", "state", "waiting for", "not arrived")
+        table = Table(*columns, title=f"Communicator {group}")
+        for row in found:
+            if row.group == group:
+                missing = list_ranks(row.not_arrived)
+                if row.unknown:
+                    missing += f"{'; ' if missing else ''}no record of {list_ranks(row.unknown)}"
+                newest = "" if row.round is None else row.round
+                cells = (row.rank, row.pid, row.collective, newest, row.state, row.waiting, missing)
+                table.add_row(*(Text(str(cell)) for cell in cells))
+        console.print(table)
+    if not found:
+        console.print("All communicators are closed.")
+    for path in documents:
+        console.print(f"{path}", soft_wrap=True)
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Write ranks shortly: 0, 2-5."""
+    text = []
+    for _, run in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0]):
+        members = [rank for _, rank in run]
+        text.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
+    return ", ".join(text)
 
 
 @main.group()

@@ -55,6 +55,8 @@ class Engine:
         StallError names who has not. Idempotent."""
     def abandon(self) -> None:
         """Closes at once and waits for nobody; the engine serves the others until the process ends."""
+    def flight_record(self) -> str:
+        """The newest rounds as this rank has seen them and what it waits for, as JSON."""
     @property
     def open_collectives(self) -> list[str]: ...
 
@@ -64,12 +66,14 @@ class PartialAllreduce:
         self,
         engine: Engine,
         *,
-        path: str = "flat",  # | "board", which must be made by all ranks at once
+        nodes: Sequence[int] | None = None,  # of each rank; None: every rank is a node of its own
+        segment_bytes: int = ...,  # of the reduction within a node
         timeout: float | None = None,  # of making a board
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         dtype_name: str,
         convert: Callable[[Any], Any],  # of a contribution that is not a plain array of shape and dtype
+        writable: Callable[[Any], NDArray[Any]],  # ... and of what a result is written to: an array over it, of `shape`
         op: str,
         policy: str,  # "solo" | "majority" | "quorum" | "any_of" | "all_of" | "full"
         policy_size: int = 0,  # k of quorum, m of any_of and all_of
@@ -85,7 +89,12 @@ class PartialAllreduce:
     ) -> None:
         """Every rank must create the same objects in the same order; on the flat path this sends nothing."""
     def contribute(self, x: Any) -> Round:
-        """`data`: any C-contiguous buffer of exactly the right number of bytes (checked); releases the GIL."""
+        """`x`: any C-contiguous buffer of exactly the right number of bytes (checked). Waits for nobody, and so keeps
+        the GIL if that takes microseconds: on a board, if the data of all ranks is small."""
+    def contribute_and_wait(self, x: Any, timeout: float | None = None) -> RoundInfo:
+        """`contribute(x).wait(timeout)` without the handle; a wrong timeout is refused before anything is sent."""
+    def allreduce(self, x: Any, out: Any | None = None, timeout: float | None = None) -> tuple[NDArray[Any], RoundInfo]:
+        """The same, and the result: written to `out`, or what `result` gives."""
     @property
     def result(self) -> NDArray[Any]:
         """Read-only array of the given shape and dtype; RuntimeError before a call was given a round."""

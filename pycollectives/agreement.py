@@ -15,7 +15,16 @@ from .errors import MismatchError, StallError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Exchange", "Signed", "agree", "describe_ranks"]
+__all__ = [
+    "Exchange",
+    "Signed",
+    "agree",
+    "describe_difference",
+    "describe_ranks",
+    "describe_values",
+    "encode",
+    "share",
+]
 
 MAX_REFUSAL = 500
 """Characters of a refusal that are told to the other ranks; the engine exchanges at most 4096 bytes."""
@@ -32,7 +41,7 @@ class Exchange(Protocol):
 
 
 class Signed(Protocol):
-    """Something that has a signature: arguments that can be compared."""
+    """Something that has a signature, which is compared: a call's arguments, or the fingerprint of a buffer."""
 
     def signature(self) -> Mapping[str, str | int | None]:
         """Return what must be the same on all ranks."""
@@ -62,39 +71,65 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
     StallError
         Some ranks did not make this call in time.
     """
+    mine, statements = share(engine, what, make, timeout=timeout)
+    if any(said != statements[0] for said in statements):
+        raise MismatchError(f"{what}: arguments differ: {describe_difference(dict(enumerate(statements)))}")
+    return mine
+
+
+def share(
+    engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None
+) -> tuple[SignedT, list[dict[str, Any]]]:
+    """Make this rank's arguments; return them, and every rank's signature in the order of ranks; collective.
+
+    Parameters
+    ----------
+    engine, what, make, timeout
+        As for `agree`.
+
+    Raises
+    ------
+    MismatchError
+        Ranks make different calls, or another rank refused its arguments; names them.
+    StallError
+        Some ranks did not make this call in time.
+    """
     try:
         mine = make()
     except Exception as error:
         refusal = f"{type(error).__name__}: {error}"[:MAX_REFUSAL]
         with contextlib.suppress(StallError):  # the caller's own mistake matters more
-            engine.exchange(_encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
+            engine.exchange(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
         raise
-    told = _encode({"call": what, **mine.signature()})
-    heard = engine.exchange(told, what=what, timeout=timeout)
-    if any(other != told for other in heard):
-        raise MismatchError(f"{what}: {_difference([json.loads(other) for other in heard])}")
-    return mine
+    heard = engine.exchange(encode({"call": what, **mine.signature()}), what=what, timeout=timeout)
+    decoded = {text: json.loads(text) for text in set(heard)}
+    statements = [decoded[text] for text in heard]
+    refusals = {rank: said["refused"] for rank, said in enumerate(statements) if "refused" in said}
+    if refusals:
+        texts = _listed(f"refused on {describe_ranks(ranks)}: {text}" for text, ranks in _grouped(refusals))
+        raise MismatchError(f"{what}: {'; '.join(texts)}")
+    calls = {rank: said["call"] for rank, said in enumerate(statements)}
+    if len(set(calls.values())) > 1:
+        raise MismatchError(f"{what}: ranks make different calls: {describe_values(calls)}")
+    return mine, statements
 
 
-def _encode(statement: Mapping[str, str | int | None]) -> bytes:
+def encode(statement: Mapping[str, object]) -> bytes:
+    """Return a statement as the text that ranks exchange; `json.loads` reads it."""
     return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
 
 
-def _difference(statements: Sequence[Mapping[str, Any]]) -> str:
-    """Say how the ranks' statements differ."""
-    refusals = {rank: said["refused"] for rank, said in enumerate(statements) if "refused" in said}
-    if refusals:
-        return "; ".join(_listed(f"refused on {describe_ranks(ranks)}: {text}" for text, ranks in _grouped(refusals)))
-    calls = {rank: said["call"] for rank, said in enumerate(statements)}
-    if len(set(calls.values())) > 1:
-        return f"ranks make different calls: {_values(calls)}"
-    fields = [field for field in statements[0] if len({said[field] for said in statements}) > 1]
-    return "arguments differ: " + "; ".join(
-        f"{field}: {_values({rank: said[field] for rank, said in enumerate(statements)})}" for field in fields
+def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
+    """Say in which fields statements of one form differ: "count: 10 on ranks 0-2, 12 on rank 3; op: ..."."""
+    fields = next(iter(statements.values()))
+    return "; ".join(
+        f"{field}: {describe_values({rank: said[field] for rank, said in statements.items()})}"
+        for field in fields
+        if len({said[field] for said in statements.values()}) > 1
     )
 
 
-def _values(by_rank: Mapping[int, Any]) -> str:
+def describe_values(by_rank: Mapping[int, Any]) -> str:
     """Say who has what: "10 on ranks 0-2, 12 on rank 3"."""
     return ", ".join(_listed(f"{value} on {describe_ranks(ranks)}" for value, ranks in _grouped(by_rank)))
 

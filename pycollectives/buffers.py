@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DTYPE_NAMES",
     "BufferDescription",
+    "array_of",
     "as_array",
     "as_bytes_exporter",
     "checked_dtype",
@@ -191,8 +192,14 @@ def contiguous(array: Array) -> Array:
     return array
 
 
-def _array_of(buffer: object) -> Array:
-    """Return what a buffer or a specification says, C-contiguous."""
+def array_of(buffer: object) -> Array:
+    """Return what a buffer or a specification such as `[buffer, count, type]` says, C-contiguous, of any type.
+
+    Raises
+    ------
+    TypeError, BufferError, ValueError
+        No buffer; not C-contiguous, or on a device; a count that exceeds the buffer.
+    """
     return _array_of_spec(buffer) if _is_spec(buffer) else contiguous(as_array(buffer))
 
 
@@ -208,7 +215,7 @@ def describe(buffer: object) -> BufferDescription:
     ValueError
         If a count exceeds the buffer.
     """
-    array = _array_of(buffer)
+    array = array_of(buffer)
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
@@ -233,7 +240,7 @@ def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: 
     BufferError
         Not C-contiguous, or on a device.
     """
-    array = _array_of(buffer)
+    array = array_of(buffer)
     if array.dtype != expected.dtype:
         raise TypeError(f"expected elements of {expected.dtype}, got {array.dtype}")
     if array.size != expected.count:

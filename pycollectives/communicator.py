@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
+import json
 import os
 import sys
 import threading
-import time
-import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from .agreement import agree
-from .config import checked_progress, checked_timeout, settings
+from .agreement import agree, share
+from .checking import Checks, NoChecks
+from .config import checked_ranks_per_node, checked_timeout
 from .deadline import Deadline
-from .errors import ClosedError, StallError
+from .errors import ClosedError
+from .fingerprint import Fingerprint
+from .nodes import nodes_of
+from .options import Options
 from .partial import PartialAllreduce, warn_of_discarded
 from .policies import Policy, Solo
 from .specification import PartialAllreduceSpecification
@@ -40,6 +40,8 @@ class Communicator:
 
     The messages of this package go over duplicates of the communicator given, so that they never meet the user's.
 
+    With `PYC_CHECK=1` in the environment ranks compare what they call and what rounds gave them: for debugging.
+
     As a context manager it flushes and closes what is open, in the order of creation, and waits until every rank has
     closed everything. If the block raises, it closes at once, waits for nobody, discards data that waits, and a
     `RuntimeWarning` says how much; the other ranks go on without this one.
@@ -52,8 +54,9 @@ class Communicator:
         "thread": one thread per process serves all communicators; "caller": messages move only inside calls of this
         package. Default: `PYC_PROGRESS`, or "thread".
     ranks_per_node
-        Ranks that work together in shared memory, on a board, instead of sending messages: 1, so that all goes by
-        messages, or at least the number of ranks, if they share a machine. Default: `PYC_RANKS_PER_NODE`, or 1.
+        How many ranks of a machine form a node: they work together in shared memory, on a board, and only one of them
+        exchanges messages, with the other nodes'. "all", or a number, in the order of ranks; 1: all goes by messages.
+        Default: `PYC_RANKS_PER_NODE`, or "all".
     timeout
         Default limit in seconds for creating, flushing and closing collectives. Default: `PYC_TIMEOUT`, or none.
 
@@ -64,7 +67,7 @@ class Communicator:
     RuntimeError
         MPI is not initialised, is finalised, or its thread level is too low.
     MismatchError
-        Another rank's arguments were refused.
+        Another rank's arguments were refused, or `ranks_per_node` or `PYC_CHECK` differ between ranks.
     StallError
         Some ranks do not make it within the time limit.
 
@@ -82,47 +85,51 @@ class Communicator:
         comm: MPI.Comm,
         *,
         progress: Progress | None = None,
-        ranks_per_node: int | None = None,
+        ranks_per_node: int | Literal["all"] | None = None,
         timeout: float | None = None,
     ) -> None:
         """See the class."""
         from .native import core
 
-        _check_usable(comm)
-        _warn_of_singletons()
-        options = agree(
-            _OverMpi(comm),
-            "Communicator",
-            lambda: _Options.checked(progress, ranks_per_node, timeout),
-            timeout=_limit_of_creation(timeout),
-        )
-        self._start(
-            core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout),
-            comm,
-            options.ranks_per_node,
-            options.timeout,
-        )
+        options, nodes = Options.agreed(comm, progress, ranks_per_node, timeout)
+
+        def engine() -> _core.Engine:
+            return core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout)
+
+        self._start(engine(), comm, nodes, options.timeout, engine() if options.check else None)
 
     @classmethod
-    def from_engine(cls, engine: _core.Engine, *, ranks_per_node: int = 1, timeout: float | None = None) -> Self:
-        """Wrap an engine that is not on MPI: see `pycollectives.testing.loopback`."""
+    def from_engine(
+        cls,
+        engine: _core.Engine,
+        *,
+        ranks_per_node: int | Literal["all"] = "all",
+        timeout: float | None = None,
+        meetings: _core.Engine | None = None,
+    ) -> Self:
+        """Wrap an engine that is not on MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
-        self._start(engine, None, ranks_per_node, checked_timeout(timeout))
+        nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
+        self._start(engine, None, nodes, checked_timeout(timeout), meetings)
         return self
 
-    def _start(self, engine: _core.Engine, comm: MPI.Comm | None, ranks_per_node: int, timeout: float | None) -> None:
+    def _start(
+        self,
+        engine: _core.Engine,
+        comm: MPI.Comm | None,
+        nodes: list[int],
+        timeout: float | None,
+        meetings: _core.Engine | None,
+    ) -> None:
         self._engine = engine
-        try:
-            self._ranks_per_node = _node_of(engine, ranks_per_node)
-        except ValueError:
-            engine.abandon()  # all ranks are told the same
-            raise
+        self._nodes = nodes
         self._comm = comm
         self._timeout = timeout
         self._rank = engine.rank
         self._size = engine.size
         self._created = 0
-        self._creation = threading.Lock()  # held while ranks agree, so that threads take turns
+        self._agreeing = threading.Lock()  # held while ranks exchange, so that threads take turns
+        self._checks = NoChecks() if meetings is None else Checks(meetings, timeout)
         self._collectives: dict[PartialAllreduce, None] = {}  # open, in the order of creation: served until closed
         self._closed = False
         _open[self] = None
@@ -139,8 +146,13 @@ class Communicator:
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks that work together in shared memory; 1: every rank is a node of its own."""
-        return self._ranks_per_node
+        """Ranks of the largest node, which work together in shared memory; 1: every rank is a node of its own."""
+        return max(Counter(self._nodes).values())
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The node of each rank; nodes are numbered in the order of their lowest ranks."""
+        return tuple(self._nodes)
 
     @property
     def comm(self) -> MPI.Comm:
@@ -167,6 +179,23 @@ class Communicator:
     def advance(self) -> bool:
         """Move what can be moved, without waiting; whether anything did. For `progress="caller"`."""
         return self._engine.advance()
+
+    def flight_record(self) -> dict[str, Any]:
+        """Return the newest rounds as this rank has seen them, and what it waits for: plain data for JSON.
+
+        The last `PYC_FLIGHT_ROUNDS` (256) of all collectives together. Any thread may call it at any time. The keys are
+        explained in docs/tutorial.md, "When it hangs".
+
+        >>> import numpy as np, pycollectives as pc
+        >>> from mpi4py import MPI
+        >>> with pc.Communicator(MPI.COMM_SELF) as comm:
+        ...     ar = comm.partial_allreduce(like=np.ones(3))
+        ...     _ = ar.allreduce(np.ones(3))
+        ...     comm.flight_record()["rounds"][0]["contributors"]
+        [0]
+        """
+        record: dict[str, Any] = json.loads(self._engine.flight_record())
+        return record
 
     def partial_allreduce(
         self,
@@ -208,7 +237,9 @@ class Communicator:
         max_staleness
             After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
         algorithm
-            A name that `python -m pycollectives info` lists, or "auto": chosen by bytes and ranks.
+            "auto": what was measured to be best for these ranks, nodes and bytes (`python -m pycollectives tune`).
+            "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
+            "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them.
         history
             Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
             so many results are kept one by one, and older ones are folded into a running total: nothing is lost,
@@ -255,8 +286,9 @@ class Communicator:
         """Make a partial allreduce; what `like` raises is a refusal of this rank that the others learn of."""
         from .native import core
 
-        with self._creation:
+        with self._agreeing:
             self._check_open()
+            self._checks.meet(call, self._timeout)
             specification = agree(
                 self._engine,
                 call,
@@ -267,18 +299,20 @@ class Communicator:
                     name=f"partial_allreduce[{self._created}]" if name is None else name,
                     size=self._size,
                     algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
-                    on_board=self._ranks_per_node > 1,
+                    nodes=self._nodes,
                     **options,
                 ),
                 timeout=self._timeout,
             )
+            of_engine = core.PartialAllreduce(
+                self._engine,
+                convert=specification.readable,
+                writable=specification.writable,
+                timeout=self._timeout,
+                **specification.engine_arguments(),
+            )
             collective = PartialAllreduce(
-                core.PartialAllreduce(
-                    self._engine,
-                    convert=specification.readable,
-                    timeout=self._timeout,
-                    **specification.engine_arguments(),
-                ),
+                self._checks.watched(of_engine, specification),
                 specification,
                 forget=lambda closed: self._collectives.pop(closed, None),
                 timeout=self._timeout,
@@ -286,6 +320,52 @@ class Communicator:
             self._created += 1
             self._collectives[collective] = None
             return collective
+
+    def same_everywhere(self, x: BufferSpec) -> bool:
+        """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
+
+        For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
+        is, by one core at about 1 GB/s. All ranks wait for all, as in a barrier: so `flush` first, or the others may
+        wait for a contribution of a rank that waits here.
+
+        Parameters
+        ----------
+        x
+            C-contiguous host memory of any shape and element type: a NumPy array or anything that exports PEP 3118 or
+            DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, a NaN
+            is the same as one of the same bits.
+
+        Returns
+        -------
+        bool
+            The same on every rank.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            The buffer is refused: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Another rank's buffer was refused, or another rank makes another collective call.
+        StallError
+            Some ranks do not call it within the communicator's timeout; no collective can be made on it afterwards.
+        ClosedError
+            The communicator is closed.
+
+        >>> import numpy as np
+        >>> from pycollectives.testing import run_ranks
+        >>> def program(comm):
+        ...     weights = np.arange(3.0)
+        ...     equal = comm.same_everywhere(weights)
+        ...     weights[1] += comm.rank
+        ...     return equal, comm.same_everywhere(weights)
+        >>> run_ranks(2, program)
+        [(True, False), (True, False)]
+        """
+        with self._agreeing:
+            self._check_open()
+            self._checks.meet("same_everywhere", self._timeout)
+            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=self._timeout)
+        return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close what is open, in the order of creation, and wait for all ranks to do so; collective.
@@ -307,6 +387,7 @@ class Communicator:
             if not collective.closed:
                 collective.flush(deadline.remaining())
             collective.close()
+        self._checks.finish(deadline.remaining())
         self._engine.close(timeout=deadline.remaining())
         self._end()
 
@@ -318,6 +399,7 @@ class Communicator:
         if self._closed or not self._engine.in_own_process:
             return 0
         discarded = sum(collective.abandon() for collective in tuple(self._collectives))
+        self._checks.leave()
         self._engine.abandon()
         self._end()
         return discarded
@@ -355,133 +437,6 @@ class Communicator:
             discarded = self.abandon()
             if any_open:
                 warn_of_discarded(what, discarded)
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Checked arguments of `Communicator`. Ranks may make progress in different ways."""
-
-    progress: Progress
-    timeout: float | None
-    exit_timeout: float | None
-    ranks_per_node: int
-
-    @classmethod
-    def checked(cls, progress: Progress | None, ranks_per_node: int | None, timeout: float | None) -> _Options:
-        environment = settings()
-        progress = environment.progress if progress is None else checked_progress(progress)
-        if ranks_per_node is not None and (not isinstance(ranks_per_node, int) or ranks_per_node < 1):
-            raise ValueError(f"ranks_per_node: expected an integer of at least 1 or None, got {ranks_per_node!r}")
-        ranks_per_node = environment.ranks_per_node if ranks_per_node is None else ranks_per_node
-        timeout = environment.timeout if timeout is None else checked_timeout(timeout)
-        _check_thread_level(progress)
-        return cls(progress, timeout, environment.exit_timeout, ranks_per_node)
-
-    def signature(self) -> dict[str, str | int | None]:
-        return {"ranks_per_node": self.ranks_per_node}
-
-
-class _OverMpi:
-    """Agreement before there is an engine: by collectives on the user's communicator, as its duplication is.
-
-    They are non-blocking: a blocking call would answer neither Ctrl-C nor a time limit. Point-to-point messages would
-    tell which ranks are missing, but could meet the user's own.
-    """
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self._comm = comm
-
-    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
-        deadline = Deadline(timeout)
-
-        def complete(request: MPI.Request, *buffers: object) -> None:
-            passes = 0
-            try:
-                while not request.Test():
-                    if deadline.passed:
-                        raise StallError(
-                            f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
-                            "collective, and MPI does not tell which); no collective works on that communicator now"
-                        )
-                    passes += 1
-                    time.sleep(0 if passes <= 200 else 1e-3)
-            except BaseException:
-                # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))
-                raise
-
-        length = np.array([len(mine)], np.int32)
-        lengths = np.empty(self._comm.size, np.int32)
-        complete(self._comm.Iallgather(length, lengths), length, lengths)
-        everything = np.empty(lengths.sum(), np.uint8)
-        complete(self._comm.Iallgatherv(mine, [everything, lengths]), mine, everything, lengths)
-        ends = np.cumsum(lengths)
-        return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
-
-
-def _node_of(engine: _core.Engine, ranks_per_node: int) -> int:
-    """Return how many ranks work together in shared memory: one, or all."""
-    together = engine.local_ranks == engine.size
-    if ranks_per_node == 1:
-        return 1
-    if not together or ranks_per_node < engine.size:
-        raise ValueError(
-            f"ranks_per_node: expected 1, or at least {engine.size} (all ranks, on one machine), got {ranks_per_node}: "
-            "this build has no nodes of several ranks beside others"
-        )
-    return engine.size
-
-
-def _limit_of_creation(timeout: object) -> float | None:
-    """Return the limit that the arguments ask for; None if they are refused, which `_Options` says."""
-    try:
-        return settings().timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
-        return None
-
-
-def _check_usable(comm: object) -> None:
-    from .native import MPI
-
-    if not isinstance(comm, MPI.Comm):
-        raise TypeError(f"comm: expected an mpi4py communicator such as MPI.COMM_WORLD, got {comm!r}")
-    if not MPI.Is_initialized():
-        raise RuntimeError("MPI is not initialised: call MPI.Init_thread(MPI.THREAD_MULTIPLE) first")
-    if MPI.Is_finalized():
-        raise RuntimeError("MPI is finalised: no communicator can be made any more")
-    if comm == MPI.COMM_NULL:
-        raise ValueError("comm: expected a communicator that this rank belongs to, got MPI.COMM_NULL")
-    if comm.Is_inter():
-        raise ValueError("comm: expected an intracommunicator, got an intercommunicator; join both groups with Merge()")
-
-
-LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where launchers say how many ranks they started, the innermost first: mpirun inside a job step of SLURM."""
-
-
-def _warn_of_singletons() -> None:
-    """A launcher that the MPI library does not understand starts N programs of one rank each, without an error."""
-    from .native import LIBRARY, MPI
-
-    announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))
-    if MPI.COMM_WORLD.size == 1 and announced.isdecimal() and int(announced) > 1:
-        warnings.warn(
-            f"{variable} says {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher does "
-            f"not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
-            RuntimeWarning,
-            stacklevel=3,  # the user's call of Communicator
-        )
-
-
-def _check_thread_level(progress: Progress) -> None:
-    from .native import MPI, THREAD_LEVELS
-
-    level = MPI.Query_thread()
-    if progress == "thread" and level < MPI.THREAD_MULTIPLE:
-        raise RuntimeError(
-            "progress='thread': expected MPI initialised with MPI_THREAD_MULTIPLE (mpi4py's default: see "
-            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; use that level, or progress='caller'"
-        )
 
 
 _open: dict[Communicator, None] = {}

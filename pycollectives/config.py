@@ -5,8 +5,13 @@
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit for creating, flushing and closing collectives |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long MPI_Finalize serves others that have not closed (engine) |
-| `PYC_RANKS_PER_NODE` | integer | 1 | default of `ranks_per_node` of `Communicator` |
+| `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
+| `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
 | `PYC_TRACE` | a path | none | write `path.rankN.json`, one Chrome trace per rank (engine) |
+| `PYC_SELECTION` | a file | the user's, or the built-in one | the table of `algorithm="auto"`: see `tables` |
+| `PYC_FLIGHT_ROUNDS` | integer | 256 | rounds that the flight recorder keeps; 0: nothing is recorded (engine) |
+| `PYC_DUMP_DIR` | a folder | `.` | where flight records are written; if set, at a `StallError` too (engine) |
+| `PYC_SIGUSR2` | 0, 1 | 1 | whether SIGUSR2 writes the flight record (engine) |
 
 Arguments of `Communicator` have precedence. A bad value raises `ValueError` when the first communicator is created.
 """
@@ -24,7 +29,17 @@ if TYPE_CHECKING:
 
     from .typing import Progress
 
-__all__ = ["Settings", "checked_progress", "checked_timeout", "settings"]
+__all__ = [
+    "Settings",
+    "checked_progress",
+    "checked_ranks_per_node",
+    "checked_timeout",
+    "selection_files",
+    "settings",
+]
+
+
+MOST_FLIGHT_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -43,14 +58,26 @@ class Settings:
         Seconds that the end of the program waits for other ranks to close what it left open, or None for no limit;
         then it ends the job.
     ranks_per_node
-        Ranks that work together in shared memory; 1: none do.
+        Ranks of a machine that work together in shared memory, or None for all; 1: none do.
+    check
+        Whether ranks compare their collective calls and the rounds that they are given.
+    flight_rounds
+        Rounds that the engine's flight recorder keeps, of all collectives together; 0: none.
+    dump_dir
+        Where the engine writes flight records, or None.
+    sigusr2
+        Whether SIGUSR2 makes it write them, if the signal has no handler yet.
     """
 
     progress: Progress = "thread"
     timeout: float | None = None
     trace: Path | None = None
     exit_timeout: float | None = 60.0
-    ranks_per_node: int = 1
+    ranks_per_node: int | None = None
+    check: bool = False
+    flight_rounds: int = 256
+    dump_dir: Path | None = None
+    sigusr2: bool = True
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -95,14 +122,60 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
     at_exit = environment.get("PYC_EXIT_TIMEOUT") or "60"
     exit_timeout = None if at_exit == "none" else checked_timeout(at_exit, "environment variable PYC_EXIT_TIMEOUT")
-    ranks_per_node = _ranks_per_node(environment.get("PYC_RANKS_PER_NODE") or "1")
+    ranks_per_node = checked_ranks_per_node(
+        environment.get("PYC_RANKS_PER_NODE") or "all", "environment variable PYC_RANKS_PER_NODE"
+    )
     trace = environment.get("PYC_TRACE")
     if trace and not Path(trace).absolute().parent.is_dir():
         raise ValueError(f"environment variable PYC_TRACE: expected a path in an existing folder, got {trace!r}")
-    return Settings(progress, timeout, Path(trace) if trace else None, exit_timeout, ranks_per_node)
+    check = environment.get("PYC_CHECK") or "0"
+    if check not in ("0", "1"):
+        raise ValueError(f"environment variable PYC_CHECK: expected '0' or '1', got {check!r}")
+    flight_rounds = environment.get("PYC_FLIGHT_ROUNDS") or "256"
+    if not flight_rounds.isdecimal() or int(flight_rounds) > MOST_FLIGHT_ROUNDS:
+        raise ValueError(
+            "environment variable PYC_FLIGHT_ROUNDS: expected an integer from 0 to "
+            f"{MOST_FLIGHT_ROUNDS}, got {flight_rounds!r}"
+        )
+    dump_dir = environment.get("PYC_DUMP_DIR")
+    if dump_dir and not Path(dump_dir).is_dir():
+        raise ValueError(f"environment variable PYC_DUMP_DIR: expected an existing folder, got {dump_dir!r}")
+    sigusr2 = environment.get("PYC_SIGUSR2") or "1"
+    if sigusr2 not in {"0", "1"}:
+        raise ValueError(f"environment variable PYC_SIGUSR2: expected 0 or 1, got {sigusr2!r}")
+    return Settings(
+        progress,
+        timeout,
+        Path(trace) if trace else None,
+        exit_timeout,
+        ranks_per_node,
+        check == "1",
+        int(flight_rounds),
+        Path(dump_dir) if dump_dir else None,
+        sigusr2 == "1",
+    )
 
 
-def _ranks_per_node(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"environment variable PYC_RANKS_PER_NODE: expected an integer of at least 1, got {text!r}")
-    return int(text)
+def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int | None:
+    """Return the number of ranks, or None for "all"; raise ValueError."""
+    if value == "all":
+        return None
+    if isinstance(value, str) and value.isdecimal():  # from the environment
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{what}: expected an integer of at least 1 or 'all', got {value!r}")
+    return value
+
+
+def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path | None, Path | None]:
+    """Return where selection tables may be: the file that `PYC_SELECTION` names, and the user's, if there are such.
+
+    >>> selection_files({"PYC_SELECTION": "table.json", "XDG_CONFIG_HOME": "/etc/xdg"})
+    (PosixPath('table.json'), PosixPath('/etc/xdg/pycollectives/selection.json'))
+    """
+    named = environment.get("PYC_SELECTION")
+    folder = environment.get("XDG_CONFIG_HOME", "")
+    if not Path(folder).is_absolute():  # a relative one is to be ignored, says the XDG Base Directory Specification
+        folder = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+    users = Path(folder) / "pycollectives" / "selection.json"
+    return Path(named) if named else None, users if users.is_absolute() else None

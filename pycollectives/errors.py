@@ -6,6 +6,9 @@ Misuse of a single call raises the built-in `ValueError`, `TypeError` or `Buffer
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 __all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "StallError", "TransportError"]
 
 
@@ -16,7 +19,8 @@ class ScheduleError(ValueError):
 class MismatchError(ValueError):
     """Arguments that must agree on all ranks do not, or another rank's arguments were refused.
 
-    Raised on every rank that took part, at the creation of the object; the text names the ranks and their values.
+    Raised on every rank that took part in the call, which is the creation of an object or another comparison of what
+    ranks have; the text names the ranks and their values.
     """
 
 
@@ -32,7 +36,20 @@ class RankFailedError(RuntimeError):
 
 
 class StallError(TimeoutError):
-    """A wait ran into its time limit: the text names the collective, the round and the ranks that have not arrived."""
+    """A wait ran into its time limit: the text names the collective, the round and the ranks that have not arrived.
+
+    With `PYC_DUMP_DIR` set, the flight record of this process has been written there, and the text names the file.
+    """
+
+    _record: str | None = None
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """The flight record of this process at that moment; its `communicators` are as of `Communicator.flight_record`.
+
+        None if the library did not raise the error.
+        """
+        return None if self._record is None else json.loads(self._record)
 
 
 class ClosedError(RuntimeError):

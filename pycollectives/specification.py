@@ -6,7 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import buffers, operations, selection
+from . import buffers, operations, selection, tables
 from .policies import Policy
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class PartialAllreduceSpecification:
         Shape and element type of every contribution and result.
     exact_shape
         Whether contributions must have that shape, or only its count.
-    algorithm
-        A name that the engine has: "auto" is resolved.
+    choice
+        What `algorithm` stands for: "auto" is resolved.
+    selection_table
+        The table that was asked, as ranks compare it; None: `algorithm` left nothing open.
     """
 
     buffer: buffers.BufferDescription
@@ -42,9 +44,16 @@ class PartialAllreduceSpecification:
     late: str
     missed: str
     max_staleness: int | None
-    algorithm: str
+    choice: selection.Choice
+    selection_table: str | None
     history: int
     name: str
+    nodes: tuple[int, ...]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name, after "auto" has been resolved."""
+        return self.choice.name
 
     @classmethod
     def checked(
@@ -63,9 +72,9 @@ class PartialAllreduceSpecification:
         name: Any,
         size: int,
         algorithms: Sequence[str],
-        on_board: bool = False,
+        nodes: Sequence[int] | None = None,
     ) -> PartialAllreduceSpecification:
-        """Check the arguments for `size` ranks and an engine that has `algorithms`.
+        """Check the arguments for `size` ranks on `nodes` (None: one each) and an engine that has `algorithms`.
 
         Raises
         ------
@@ -86,19 +95,38 @@ class PartialAllreduceSpecification:
         history = _integer("history", history, at_least=1)
         if not isinstance(algorithm, str):
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
-        algorithm = selection.resolve(
+        nodes = range(size) if nodes is None else nodes
+        count = len(set(nodes))
+        asked = algorithm == "auto" or (count < size and algorithm.startswith(selection.BOARD))
+        table = tables.in_use() if asked else tables.built_in()
+        choice = selection.resolve(
             algorithm,
-            size,
-            buffer.count * buffer.dtype.itemsize,
-            [*algorithms, selection.BOARD] if on_board else algorithms,
-            on_board=on_board,
+            algorithms,
+            table,
+            ranks=size,
+            nodes=count,
+            nbytes=buffer.count * buffer.dtype.itemsize,
             sparse=selection.is_sparse(policy, late, max_staleness),
         )
+        selection_table = tables.describe(table) if asked else None
         if not isinstance(name, str):
             raise TypeError(f"name: expected a string, got {name!r}")
         if not 0 < len(name) <= MAX_NAME:
             raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(name)}")
-        return cls(buffer, exact_shape, op, policy, late, missed, max_staleness, algorithm, history, name)
+        return cls(
+            buffer,
+            exact_shape,
+            op,
+            policy,
+            late,
+            missed,
+            max_staleness,
+            choice,
+            selection_table,
+            history,
+            name,
+            tuple(nodes) if choice.board else tuple(range(size)),
+        )
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
@@ -111,6 +139,8 @@ class PartialAllreduceSpecification:
             "missed": self.missed,
             "max_staleness": self.max_staleness,
             "algorithm": self.algorithm,
+            "segment_bytes": self.choice.segment_bytes,
+            "selection_table": self.selection_table,
             "history": self.history,
             "name": self.name,
         }
@@ -123,6 +153,10 @@ class PartialAllreduceSpecification:
             raise type(error)(f"{self.name}: {error}") from None
         return buffers.as_bytes_exporter(array)
 
+    def writable(self, out: object) -> Array:
+        """Return an array of our shape over memory that a result is to be written to; raise if it cannot be."""
+        return buffers.writable_array(out, self.buffer).reshape(self.buffer.shape)
+
     def engine_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective."""
         return {
@@ -134,8 +168,9 @@ class PartialAllreduceSpecification:
             "late": self.late,
             "missed": self.missed,
             "max_staleness": self.max_staleness,
-            "algorithm": self.algorithm,
-            "path": "board" if self.algorithm == selection.BOARD else "flat",
+            "nodes": self.nodes,
+            "algorithm": self.choice.schedule or "recursive_doubling",  # nothing is sent on a single node
+            "segment_bytes": self.choice.segment_bytes or selection.DEFAULT_SEGMENT_BYTES,
             "history": self.history,
             "name": self.name,
         }

@@ -26,8 +26,9 @@ def loopback(
     progress: Progress = "thread",
     delay: float = 0.0,
     seed: int = 0,
-    ranks_per_node: int = 1,
+    ranks_per_node: int | Literal["all"] = "all",
     timeout: float | None = 60.0,
+    check: bool = False,
 ) -> list[Communicator]:
     """Return `size` communicators of this process, joined by mailboxes; each is to be used by a thread of its own.
 
@@ -41,13 +42,19 @@ def loopback(
         Every message takes up to `delay` seconds, drawn from `seed`.
     ranks_per_node, timeout
         As for `Communicator`.
+    check
+        Compare calls and rounds across ranks, as `PYC_CHECK=1` does.
     """
     from .native import core
 
     if size < 1:
         raise ValueError(f"size: expected at least 1, got {size}")
     engines = core.Engine.loopback(size, progress=progress, delay=delay, seed=seed)
-    return [Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout) for engine in engines]
+    meetings = core.Engine.loopback(size, progress=progress) if check else [None] * size
+    return [
+        Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout, meetings=of_checks)
+        for engine, of_checks in zip(engines, meetings, strict=True)
+    ]
 
 
 @overload

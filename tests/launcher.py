@@ -14,6 +14,10 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROGRAMS = Path(__file__).parent / "launch" / "programs"
 
@@ -72,9 +76,14 @@ def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = N
     return Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin)
 
 
-def mpirun(ranks: int, program: str, *arguments: object, limit: float = 60, **env: str) -> Outcome:
-    """Run a program of tests/launch/programs on `ranks` ranks; it is given their number first. Fails if it hangs."""
-    command = [*launcher(), "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(ranks)]
+def mpirun(
+    ranks: int, program: str, *arguments: object, limit: float = 60, options: Sequence[str] = (), **env: str
+) -> Outcome:
+    """Run a program of tests/launch/programs on `ranks` ranks; it is given their number first. Fails if it hangs.
+
+    `options` are the launcher's.
+    """
+    command = [*launcher(), *options, "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(ranks)]
     outcome = run([*command, *map(str, arguments)], limit=limit, env=environment(**env))
     assert not outcome.hung, f"{program} hung: {outcome}"
     return outcome

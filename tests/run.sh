@@ -4,16 +4,16 @@
 #   tests/run.sh [PYTEST OPTION...]
 #
 # Options, e.g. `-k flush`, go to each pytest.
-#   SUITES           which tests (default: plan unit launch mpi)
+#   SUITES           which tests (default: model plan unit launch mpi)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8)
-#   PATHS            of the suite mpi: flat, board (default: flat)
+#   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-suites=${SUITES:-plan unit launch mpi}
+suites=${SUITES:-model plan unit launch mpi}
 ranks=${RANKS:-1 2 3 4 5 7 8}
-paths=${PATHS:-flat}
+shapes=${SHAPES:-flat mixed board}
 limit=${SECONDS_PER_RUN:-900}
 options=("$@")
 
@@ -37,20 +37,27 @@ rank_0_is_heard='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec >/dev/null
 
 for suite in $suites; do
   case $suite in
+    model) run "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
     plan) run "plans" pytest --numprocesses=auto tests/plan ;;
     unit) run "units" pytest tests/unit ;;
     launch) run "launched programs" pytest tests/launch ;;
     mpi)
       for n in $ranks; do
-        for path in $paths; do
-          per_node=1
-          [ "$path" = flat ] || per_node=$n
-          PYC_TEST_RANKS=$n PYC_RANKS_PER_NODE=$per_node run "MPI, $n ranks, $path" \
+        for shape in $shapes; do
+          case $shape in
+            flat) per_node=1 ;;
+            mixed) per_node=$((n > 4 ? 3 : 2)) ;;  # the last node has fewer
+            board) per_node=all ;;
+            *) echo "SHAPES: expected flat, mixed or board, got $shape"; exit 1 ;;
+          esac
+          [ "$shape" = flat ] || ((n > 1)) || continue  # one rank is one node
+          [ "$shape" != mixed ] || ((n > 2)) || continue
+          PYC_TEST_RANKS=$n PYC_RANKS_PER_NODE=$per_node run "MPI, $n ranks, $shape" \
             tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank \
             pytest --with-mpi -p no:cacheprovider --color=no tests/mpi
         done
       done
       ;;
-    *) echo "SUITES: expected plan, unit, launch or mpi, got $suite"; exit 1 ;;
+    *) echo "SUITES: expected model, plan, unit, launch or mpi, got $suite"; exit 1 ;;
   esac
 done

@@ -35,15 +35,18 @@ STRETCH = 500
 """Rounds, about, between two flushes."""
 
 
-def policies(size: int) -> list[pc.Policy]:
+def policies(size: int) -> list[tuple[pc.Policy, int | None]]:
+    """Return policies, each with a `max_staleness`."""
     half = (size + 1) // 2
     return [
-        pc.Solo(),
-        pc.Majority(1),
-        pc.Quorum(half),
-        pc.Quorum(half, grace=1e-4),
-        pc.AnyOf(half, 2),
-        pc.AllOf(half, 3),
+        (pc.Solo(), None),
+        (pc.Majority(1), None),
+        (pc.Quorum(half), None),
+        (pc.Quorum(half, grace=1e-4), None),
+        (pc.AnyOf(half, 2), 3),
+        (pc.AllOf(half, 3), None),
+        (pc.Solo(), 2),
+        (pc.Full(), None),
     ]
 
 
@@ -55,12 +58,15 @@ class Worker:
     """
 
     def __init__(self, comm: pc.Communicator, index: int, seed: int) -> None:
-        policy = policies(comm.size)[index % 6]
+        kinds = policies(comm.size)
+        policy, max_staleness = kinds[index % len(kinds)]
         self.name = f"{index}: {policy!r}"
         self.rank, self.size = comm.rank, comm.size
         self.width = 2 * comm.size
         self.count = self.width * (1 if index % 2 == 0 else 300)  # inline, and with payloads of their own
-        self.ar = comm.partial_allreduce(count=self.count, dtype="int64", policy=policy, missed="sum", history=4)
+        self.ar = comm.partial_allreduce(
+            count=self.count, dtype="int64", policy=policy, max_staleness=max_staleness, missed="sum", history=4
+        )
         self.random = random.Random(f"{seed} {index} {comm.rank}")
         self.contributed = np.zeros(self.width, np.int64)
         self.total = np.zeros(self.width, np.int64)
@@ -142,7 +148,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100_000, help="of all collectives together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, whatever the rounds")
-    parser.add_argument("--collectives", type=int, default=6, help="each driven by a thread of its own")
+    parser.add_argument("--collectives", type=int, default=8, help="each driven by a thread of its own")
     parser.add_argument("--max-growth-mib", type=float, default=16.0)
     options = parser.parse_args()
     begin = time.monotonic()

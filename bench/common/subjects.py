@@ -1,8 +1,13 @@
-"""The collectives under test, all driven in the same way: open, then per call prepare, call (timed), check; close."""
+"""The collectives under test, all driven in the same way: open, then per call prepare, the timed call, check; close.
+
+What is timed is the library's own function with its arguments: a Python function around it, whose code and data are in
+no cache when a rank comes out of its sleep, would take several microseconds, as much as the call itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +21,8 @@ from .launch import RunError
 from .ledger import Entry, Page, audit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from pycollectives.typing import Late
@@ -38,17 +45,14 @@ class Operand:
 
 
 class Subject(Protocol):
-    def open(self, block: int, calls: int) -> None:
-        """Collective. Prepares for `calls` calls."""
+    def open(self, block: int, calls: int) -> Callable[[], Any]:
+        """Collective. Prepares for `calls` calls of what it returns: the timed region."""
 
     def prepare(self, call: int) -> None:
         """Writes the contribution of this call."""
 
-    def call(self) -> None:
-        """The timed region."""
-
-    def check(self, call: int) -> None:
-        """Looks at the result of the last call."""
+    def check(self, call: int, answer: Any) -> None:
+        """Looks at the result of the last call, and what it returned."""
 
     def close(self) -> None:
         """Collective. Raises RunError on every rank if a result of the block was wrong."""
@@ -98,17 +102,18 @@ class MpiAllreduce:
         self._receive = [self._out, operand.count, datatype]
         self._totals: list[float | int | None] = []
 
-    def open(self, block: int, calls: int) -> None:
+    def open(self, block: int, calls: int) -> Callable[[], Any]:
         self._source.open(block, calls)
         self._totals = []
+        return self._timed()
+
+    def _timed(self) -> Callable[[], Any]:
+        return functools.partial(self._comm.Allreduce, self._send, self._receive)
 
     def prepare(self, call: int) -> None:
         self._source.write(call)
 
-    def call(self) -> None:
-        self._comm.Allreduce(self._send, self._receive)
-
-    def check(self, call: int) -> None:
+    def check(self, call: int, answer: Any) -> None:
         if self._verify:
             self._totals.append(self._source.total(self._out))
 
@@ -126,12 +131,19 @@ class MpiIallreduce(MpiAllreduce):
 
     name = "MPI_Iallreduce"
 
-    def call(self) -> None:
-        self._comm.Iallreduce(self._send, self._receive).Wait()
+    def _timed(self) -> Callable[[], Any]:
+        return lambda: self._comm.Iallreduce(self._send, self._receive).Wait()
+
+
+COPIED = 4096
+"""Bytes up to which it is cheaper to have a result copied into an array than to be given a view of it."""
 
 
 class PartialAllreduce:
-    """Ours. The communicator lives for one block, so that nothing of the library runs while the others are timed."""
+    """Ours in its cheapest Python form: a view of the result, or a copy of a short one.
+
+    The communicator lives for one block, so that nothing of the library runs while the others are timed.
+    """
 
     def __init__(
         self,
@@ -150,13 +162,14 @@ class PartialAllreduce:
         self._algorithm = algorithm
         self._ranks_per_node = ranks_per_node
         self._source = Source(comm, operand)
+        self._out = np.empty_like(self._source.buffer)
         self._page = Page()
         self._open = contextlib.ExitStack()
         self.algorithm = algorithm  # once open, what "auto" stands for
         self.active: list[list[int]] = []  # of each call of each block, warm-up included
         self.initiators: list[list[int]] = []
 
-    def open(self, block: int, calls: int) -> None:
+    def open(self, block: int, calls: int) -> Callable[[], Any]:
         self._source.open(block, calls)
         self._page = Page()
         self.active.append([])
@@ -175,30 +188,28 @@ class PartialAllreduce:
             raise RunError(str(error)) from error
         self._collective = self._open.enter_context(collective)
         self.algorithm = collective.algorithm
+        arguments = [self._source.buffer, self._out]
+        return functools.partial(collective.allreduce, *arguments[: 2 if self._out.nbytes <= COPIED else 1])
 
     def prepare(self, call: int) -> None:
         self._source.write(call)
 
-    def call(self) -> None:
-        self._info = self._collective.contribute(self._source.buffer).wait()
-        self._result = self._collective.result
-
-    def check(self, call: int) -> None:
-        self.active[-1].append(self._info.active)
-        self.initiators[-1].append(self._info.initiator)
+    def check(self, call: int, answer: Any) -> None:
+        result, info = answer
+        self.active[-1].append(info.active)
+        self.initiators[-1].append(info.initiator)
         if self._operand.verify:
-            self._page.calls.append(self._entry(self._source.values[call], self._info))
+            self._page.calls.append(self._entry(self._source.values[call], info, result))
 
     def close(self) -> None:
         info = self._collective.flush()
         if self._operand.verify:
-            self._result = self._collective.result
-            self._page.flush = self._entry(0, info)
+            self._page.flush = self._entry(0, info, self._collective.result)
         self._open.close()
         if self._operand.verify:
             self._audit()
 
-    def _entry(self, value: int, info: Any) -> Entry:
+    def _entry(self, value: int, info: Any, result: NDArray[Any]) -> Entry:
         return Entry(
             value=value,
             round=info.round,
@@ -206,7 +217,7 @@ class PartialAllreduce:
             contributors=tuple(info.contributors),
             active=info.active,
             included=info.included,
-            total=self._source.total(self._result),
+            total=self._source.total(result),
         )
 
     def _audit(self) -> None:

@@ -57,7 +57,7 @@ PartialAllreduceOptions options_from(const PolicyArguments& arguments) {
   return options;
 }
 
-Seconds timeout_from(const py::object& timeout) {
+Seconds timeout_from(py::handle timeout) {
   if (timeout.is_none()) return -1;
   const double seconds = PyFloat_AsDouble(timeout.ptr());
   if (PyErr_Occurred() != nullptr) {

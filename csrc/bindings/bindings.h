@@ -43,11 +43,9 @@ DataType data_type(const std::string& name);
 ReduceOp reduce_op(const std::string& name);
 
 /// -1 for None; TypeError unless a number, ValueError unless >= 0. Needs the GIL.
-Seconds timeout_from(const py::object& timeout);
+Seconds timeout_from(py::handle timeout);
 
 /// Lets Ctrl-C end a wait: takes the GIL, runs signal handlers, throws what they raise.
 void run_signal_handlers();
-
-py::object round_info(const RoundInfo& info);
 
 }  // namespace pyc

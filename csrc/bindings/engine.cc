@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "core/error.h"
 #include "engine/engine.h"
+#include "engine/flight_dump.h"
 #include "engine/progress_thread.h"
 #include "transport/loopback.h"
 #include "transport/mpi_transport.h"
@@ -31,6 +32,12 @@ std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int co
   const char* path = std::getenv("PYC_TRACE");
   if (path == nullptr || *path == '\0') return nullptr;
   return std::make_unique<Trace>(path, transport.rank(), transport.size(), communicator);
+}
+
+/// PYC_FLIGHT_ROUNDS, which Python has checked.
+std::size_t flight_rounds() {
+  const char* const text = std::getenv("PYC_FLIGHT_ROUNDS");
+  return text == nullptr || *text == '\0' ? 256 : std::strtoul(text, nullptr, 10);
 }
 
 int next_communicator() {
@@ -63,9 +70,12 @@ class OpenEngines {
   void close_all() {
     for (const std::shared_ptr<Engine>& engine : engines_) {
       if (engine->closed() || !engine->is_in_own_process()) continue;
-      engine->abandon();
       try {
+        engine->abandon();
         engine->close(exit_timeout_, {});
+      } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
+        engine->transport().abandon();
+        std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s\n", engine->rank(), error.what());
       } catch (const std::exception& error) {
         std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s; ending the job\n", engine->rank(),
                      error.what());
@@ -93,13 +103,18 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progre
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
   const Seconds limit = timeout_from(exit_timeout);
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<MpiTransport> transport;
   {
     const py::gil_scoped_release released;  // duplicating is collective
     transport = std::make_unique<MpiTransport>(*handle);
   }
   auto trace = trace_from_environment(*transport, next_communicator());
-  auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace));
+  const std::string group = std::to_string(transport->group());
+  auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace), flight_rounds());
+  engine->recorder().set_group(group);
+  int world_rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  FlightDump::instance().set_world_rank(world_rank);
   OpenEngines::instance().add(engine, limit);
   return engine;
 }
@@ -110,8 +125,9 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
   const int communicator = next_communicator();
   for (auto& transport : make_loopback(size, delay, seed)) {
     auto trace = trace_from_environment(*transport, communicator);
-    engines.push_back(
-        std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback", std::move(trace)));
+    engines.push_back(std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback",
+                                               std::move(trace), flight_rounds()));
+    engines.back()->recorder().set_group("loopback " + std::to_string(communicator));
   }
   return engines;
 }
@@ -171,6 +187,12 @@ void bind_engine(py::module_& m) {
             keep_serving(e);
           },
           py::call_guard<py::gil_scoped_release>())
+      .def("flight_record",
+           [](Engine& e) {
+             e.check_process();
+             const py::gil_scoped_release released;
+             return e.recorder().json();
+           })
       .def_property_readonly("open_collectives", [](Engine& e) {
         const py::gil_scoped_release released;
         return e.open_collectives();

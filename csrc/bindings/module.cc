@@ -5,6 +5,7 @@
 
 #include "bindings/bindings.h"
 #include "core/error.h"
+#include "engine/flight_dump.h"
 
 namespace pyc {
 namespace {
@@ -14,6 +15,25 @@ void raise(const char* name, const char* text) {
   py::gil_scoped_acquire gil;
   const py::object type = py::module_::import("pycollectives.errors").attr(name);
   PyErr_SetString(type.ptr(), text);
+}
+
+/// With the flight records of this process, which go to a file too if PYC_DUMP_DIR says where.
+void raise_stall(const char* what) {
+  py::gil_scoped_acquire gil;
+  FlightDump& dump = FlightDump::instance();
+  const std::string record = dump.document("StallError");
+  std::string text = what;
+  if (dump.has_directory()) {
+    try {
+      text += " (flight record: " + dump.write(record) + ")";
+    } catch (const std::exception& error) {
+      text += std::string(" (no flight record: ") + error.what() + ")";
+    }
+  }
+  const py::object type = py::module_::import("pycollectives.errors").attr("StallError");
+  const py::object error = type(text);
+  error.attr("_record") = record;
+  PyErr_SetObject(type.ptr(), error.ptr());
 }
 
 void translate(std::exception_ptr error) {
@@ -26,7 +46,7 @@ void translate(std::exception_ptr error) {
   } catch (const RankFailedError& e) {
     raise("RankFailedError", e.what());
   } catch (const StallError& e) {
-    raise("StallError", e.what());
+    raise_stall(e.what());
   } catch (const ClosedError& e) {
     raise("ClosedError", e.what());
   }

@@ -3,7 +3,7 @@
 #include "bindings/bindings.h"
 #include "schedule/builder.h"
 #include "schedule/checker.h"
-#include "services/flat_allreduce.h"
+#include "services/node_agent.h"
 
 namespace pyc {
 namespace {

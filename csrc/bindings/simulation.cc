@@ -70,15 +70,17 @@ py::dict columns(const SimulationResult& result, Rank size, bool recorded) {
 using Work = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Calls = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
-py::dict run(Rank size, const Work& work, const Calls& calls, const py::object& ending, const std::string& policy,
-             int policy_size, std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
-             std::optional<std::uint64_t> max_staleness, const std::string& activation, const std::string& algorithm,
-             std::size_t history, const std::string& op, std::size_t count, std::size_t pipeline, bool barrier,
-             double latency, double overhead, double gap_per_byte, double reduce_per_byte, double jitter,
-             std::uint64_t delivery_seed, std::optional<double> payload_bytes, bool record, std::uint64_t max_events) {
+py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& calls, const py::object& ending,
+             const std::string& policy, int policy_size, std::uint64_t seed, double grace, const std::string& late,
+             const std::string& missed, std::optional<std::uint64_t> max_staleness, const std::string& activation,
+             const std::string& algorithm, std::size_t history, const std::string& op, std::size_t count,
+             std::size_t pipeline, bool barrier, double latency, double overhead, double gap_per_byte,
+             double reduce_per_byte, double jitter, std::uint64_t delivery_seed, std::optional<double> payload_bytes,
+             bool record, std::uint64_t max_events) {
   if (work.ndim() != 2) throw std::invalid_argument("work: expected two dimensions, ranks by calls");
   SimulationOptions options;
   options.size = size;
+  options.ranks_per_node = ranks_per_node;
   options.max_calls = static_cast<std::size_t>(work.shape(1));
   options.work.assign(work.data(), work.data() + work.size());
   for (py::ssize_t i = 0; i < calls.size(); ++i) {
@@ -112,9 +114,9 @@ py::dict run(Rank size, const Work& work, const Calls& calls, const py::object& 
 }  // namespace
 
 void bind_simulation(py::module_& m) {
-  m.def("simulate", &run, py::kw_only(), py::arg("size"), py::arg("work"), py::arg("calls"),
-        py::arg("ending") = "flush", py::arg("policy") = "solo", py::arg("policy_size") = 0, py::arg("seed") = 0,
-        py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
+  m.def("simulate", &run, py::kw_only(), py::arg("size"), py::arg("ranks_per_node") = 1, py::arg("work"),
+        py::arg("calls"), py::arg("ending") = "flush", py::arg("policy") = "solo", py::arg("policy_size") = 0,
+        py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
         py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
         py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("op") = "SUM",
         py::arg("count") = 0, py::arg("pipeline") = 0, py::arg("barrier") = false, py::arg("latency") = 0.0,

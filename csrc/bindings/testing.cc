@@ -1,6 +1,10 @@
-// The submodule _core.testing: the memory's kernels, for comparison with NumPy.
+// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, without an engine.
+#include <span>
+
 #include "bindings/bindings.h"
+#include "engine/flight_recorder.h"
 #include "memory/memory.h"
+#include "transport/loopback.h"
 
 namespace pyc {
 namespace {
@@ -17,10 +21,64 @@ std::byte* bytes(py::array& array) { return static_cast<std::byte*>(array.mutabl
 const std::byte* bytes(const py::array& array) { return static_cast<const std::byte*>(array.data()); }
 std::size_t count(const py::array& array) { return static_cast<std::size_t>(array.size()); }
 
+/// A flight recorder of rank 0.
+struct LoneRecorder {
+  LoneRecorder(Rank size, std::size_t rounds)
+      : transports(make_loopback(size, 0, 0)), recorder(*transports.front(), rounds) {}
+
+  void note(std::uint32_t id, RoundNumber round, int state, const std::vector<Rank>& contributors) {
+    std::vector<std::uint64_t> bitmap((transports.size() + 63) / 64);
+    for (const Rank r : contributors) bitmap[static_cast<std::size_t>(r) / 64] |= std::uint64_t{1} << (r % 64);
+    RoundOutcome outcome;
+    if (!contributors.empty()) {
+      outcome = {contributors.front(), static_cast<std::uint32_t>(contributors.size()), bitmap};
+    }
+    recorder.note(id, round, static_cast<FlightRecorder::State>(state), outcome);
+  }
+
+  std::vector<std::unique_ptr<Transport>> transports;
+  FlightRecorder recorder;
+};
+
+void bind_recorder(py::module_& t) {
+  using L = LoneRecorder;
+  using State = FlightRecorder::State;
+  py::class_<L>(t, "FlightRecorder")
+      .def(py::init<Rank, std::size_t>(), py::arg("size"), py::arg("rounds"))
+      .def("opened", [](L& l, std::uint32_t id, const std::string& name) { l.recorder.opened(id, name); })
+      .def("left", [](L& l, std::uint32_t id) { l.recorder.left(id); })
+      .def("ended", [](L& l, std::uint32_t id) { l.recorder.ended(id); })
+      .def("note", &L::note, py::arg("collective"), py::arg("round"), py::arg("state"),
+           py::arg("contributors") = std::vector<Rank>())
+      .def("wait",  // calls `during`, which may raise
+           [](L& l, std::uint32_t id, const std::string& what, const py::object& round, const py::function& during) {
+             const FlightRecorder::Waiting waiting(l.recorder, id, what,
+                                                   round.is_none() ? kNoRound : round.cast<RoundNumber>());
+             during();
+           })
+      .def("seconds_per_round",  // what `rounds` rounds of a call and an outcome cost
+           [](L& l, std::uint32_t id, RoundNumber rounds) {
+             const py::gil_scoped_release released;
+             const std::uint64_t members = 3;
+             const Transport& transport = *l.transports.front();
+             const Seconds start = transport.now();
+             for (RoundNumber round = 0; round < rounds; ++round) {
+               l.recorder.note_at(id, round, State::kCalled, start);
+               l.recorder.note(id, round, State::kGiven, {0, 2, std::span(&members, 1)});
+             }
+             return (transport.now() - start) / static_cast<Seconds>(rounds);
+           })
+      .def("json", [](const L& l) {
+        const py::gil_scoped_release released;
+        return l.recorder.json();
+      });
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
   py::module_ t = m.def_submodule("testing");
+  bind_recorder(t);
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };

@@ -19,6 +19,7 @@ using Tag = std::int32_t;
 
 /// The n-th execution of a persistent collective, counted from 0.
 using RoundNumber = std::uint64_t;
+inline constexpr RoundNumber kNoRound = ~RoundNumber{0};
 
 /// Library time unit.
 using Seconds = double;

@@ -46,6 +46,9 @@ class Collective {
 
   /// Ranks that have not closed it, as far as known here.
   virtual std::vector<Rank> not_closed() const = 0;
+
+  /// Whether a rank of this node is known to wait in a call of it.
+  virtual bool has_waiting(Rank rank) const = 0;
 };
 
 }  // namespace pyc

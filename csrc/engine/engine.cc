@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "core/hot.h"
 #include "engine/backoff.h"
+#include "engine/flight_dump.h"
 #include "engine/progress_thread.h"
 
 namespace pyc {
@@ -70,25 +72,28 @@ struct Engine::Gathering {
 };
 
 Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name,
-               std::unique_ptr<Trace> trace)
+               std::unique_ptr<Trace> trace, std::size_t flight_rounds)
     : transport_(std::move(transport)),
       progress_(progress),
       transport_name_(std::move(transport_name)),
       trace_(std::move(trace)),
+      recorder_(*transport_, flight_rounds),
       runs_{nullptr},
       goodbyes_(static_cast<std::size_t>(transport_->size())),
       their_gatherings_(static_cast<std::size_t>(transport_->size())),
       forks_(forks()) {
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
+  if (recorder_.on()) FlightDump::instance().add(&recorder_);
 }
 
 Engine::~Engine() {
+  FlightDump::instance().remove(&recorder_);
   if (progress_ == Progress::kThread && !closed_ && is_in_own_process()) ProgressThread::instance().remove(this);
 }
 
-bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
+PYC_HOT bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
 
-void Engine::check_process() const {
+PYC_HOT void Engine::check_process() const {
   if (!is_in_own_process()) {
     throw ClosedError("this process is a fork: the communicator belongs to its parent");
   }
@@ -108,6 +113,7 @@ std::uint32_t Engine::claim_place() {
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
   next_collective_ = id + 1;
   by_id_[id] = collective.get();
+  recorder_.opened(id, collective->name());
   if (collective->in_background()) in_background_ = true;
   collectives_.push_back(std::move(collective));
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
@@ -124,6 +130,20 @@ std::vector<std::string> Engine::open_collectives() {
     std::vector<std::string> names;
     for (const auto& collective : collectives_) names.push_back(collective->name());
     return names;
+  });
+}
+
+std::optional<std::uint32_t> Engine::waits_in(Rank rank, const Collective* other_than) const {
+  for (const auto& [id, collective] : by_id_) {
+    if (collective != other_than && collective->has_waiting(rank)) return id;
+  }
+  return std::nullopt;
+}
+
+std::string Engine::name_of(std::uint32_t id) {
+  return exclusively([&] {
+    const auto found = by_id_.find(id);
+    return found == by_id_.end() ? std::string() : found->second->name();
   });
 }
 
@@ -152,22 +172,29 @@ bool Engine::advance() {
 bool Engine::pass() {
   bool moved = false;
   bool busy = false;
-  bool ended = false;
+  std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
   bool background = abandoned_;
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
-    ended = ended || collective->finished();
+    if (collective->finished()) ended.push_back(collective.get());
     background = background || collective->in_background();
   }
   busy_.store(busy, std::memory_order_relaxed);
   in_background_.store(background, std::memory_order_relaxed);
-  if (ended) {
-    std::erase_if(by_id_, [](const auto& entry) { return entry.second->finished(); });
-    std::erase_if(collectives_, [](const auto& collective) { return collective->finished(); });
-  }
+  if (!ended.empty()) forget(ended);
   if (abandoned_ && collectives_.empty()) say_goodbye();  // nobody will call close here: let the others close
   return transport_->poll(*this) || moved;
+}
+
+void Engine::forget(const std::vector<const Collective*>& ended) {
+  const auto is_one = [&ended](const Collective* c) { return std::find(ended.begin(), ended.end(), c) != ended.end(); };
+  std::erase_if(by_id_, [&](const auto& entry) {
+    if (!is_one(entry.second)) return false;
+    recorder_.ended(entry.first);
+    return true;
+  });
+  std::erase_if(collectives_, [&](const auto& collective) { return is_one(collective.get()); });
 }
 
 Seconds Engine::deadline() const {
@@ -176,7 +203,7 @@ Seconds Engine::deadline() const {
   return next;
 }
 
-void Engine::check() {
+PYC_HOT void Engine::check() {
   check_process();
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }
@@ -213,6 +240,7 @@ std::vector<std::string> Engine::exchange(const std::string& mine, const std::st
     throw std::invalid_argument("exchange: at most 4096 bytes, got " + std::to_string(mine.size()));
   }
   exclusively([&] { start_gathering(mine); });
+  const FlightRecorder::Waiting waiting(recorder_, 0, what);
   // Once somebody has given up nothing can come of it: what is under way may still arrive, to be named rightly.
   Seconds hopeless_since = Collective::kNever;
   const auto done = [&] {
@@ -278,6 +306,7 @@ std::vector<Rank> Engine::gave_up() {
 
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (closed_) return;
+  const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
   const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
@@ -307,6 +336,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   }
   exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
+  FlightDump::instance().remove(&recorder_);
   transport_->close();
   if (trace_) trace_->write();
 }

@@ -4,7 +4,7 @@
 //   progress   the right to drive: held during a pass by the progress thread or by a thread that waits. Everything a
 //              run or a collective's protocol does happens under it, hence the protocol is single-threaded.
 //   a collective's own mutex between the application and the protocol; held for a few instructions, never over a copy.
-//   a buffer pool's mutex.
+//   a buffer pool's mutex; the flight recorder's.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/collective.h"
+#include "engine/flight_recorder.h"
 #include "engine/run.h"
 #include "engine/trace.h"
 #include "transport/transport.h"
@@ -30,8 +32,9 @@ class Engine final : private Listener {
   /// Called now and then by a waiting thread without any lock held; throws to end the wait (Ctrl-C).
   using Interrupt = std::function<void()>;
 
+  /// `flight_rounds`: how many rounds the flight recorder keeps; 0: there is nothing to record or to dump.
   Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name = {},
-         std::unique_ptr<Trace> trace = nullptr);
+         std::unique_ptr<Trace> trace = nullptr, std::size_t flight_rounds = 0);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -42,6 +45,7 @@ class Engine final : private Listener {
   Transport& transport() { return *transport_; }
   const std::string& transport_name() const { return transport_name_; }
   Trace* trace() { return trace_.get(); }
+  FlightRecorder& recorder() { return recorder_; }
 
   // ---- collectives
 
@@ -49,6 +53,10 @@ class Engine final : private Listener {
   std::uint32_t claim_place();
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
   std::vector<std::string> open_collectives();
+  /// Another collective in whose call `rank` waits, as far as known here; its id. Under the progress lock.
+  std::optional<std::uint32_t> waits_in(Rank rank, const Collective* other_than) const;
+  /// Empty if it has ended here.
+  std::string name_of(std::uint32_t id);
 
   /// Runs are known by serial number, the upper half of their cookies.
   std::uint32_t reserve_run();
@@ -75,6 +83,8 @@ class Engine final : private Listener {
 
   /// False in a fork: the engine, its threads and its connections belong to the parent.
   bool is_in_own_process() const;
+  /// ClosedError in a fork.
+  void check_process() const;
 
   /// Calls `action` under the progress lock.
   template <class Action>
@@ -111,8 +121,8 @@ class Engine final : private Listener {
     std::uint32_t gatherings;  // started by the sender
   };
 
-  void check_process() const;
   bool pass();
+  void forget(const std::vector<const Collective*>& ended);
   void notify_all(Notice::Kind kind);
   void give_up();
   void start_gathering(const std::string& mine);
@@ -127,6 +137,7 @@ class Engine final : private Listener {
   Progress progress_;
   std::string transport_name_;
   std::unique_ptr<Trace> trace_;
+  FlightRecorder recorder_;
 
   std::mutex progress_mutex_;
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation

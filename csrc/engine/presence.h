@@ -58,14 +58,11 @@ class PresenceTable {
     return {members_.data() + block * words_, words_};
   }
 
-  /// This rank's own part; `contributor` is kNoRank if it contributes nothing.
-  void assign(BlockRange range, const Presence& presence, Rank contributor) {
+  /// This node's own part, of the contributors in the bitmap `members`.
+  void assign(BlockRange range, const Presence& presence, std::span<const std::uint64_t> members) {
     for (std::uint32_t b = range.first; b < range.first + range.count; ++b) {
       presence_[b] = presence;
-      std::fill_n(words(b), words_, 0);
-      if (contributor != kNoRank && words_ > 0) {
-        words(b)[contributor / 64] = std::uint64_t{1} << (static_cast<unsigned>(contributor) % 64);
-      }
+      std::copy_n(members.begin(), words_, words(b));
     }
   }
 

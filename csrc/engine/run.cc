@@ -9,7 +9,7 @@ Run::Run(const RunContext& context, std::uint32_t serial, std::vector<BufferId> 
     : context_(context),
       serial_(serial),
       on_signal_(std::move(on_signal)),
-      presence_(context.schedule.blocks(), context.schedule.size(), context.track_members) {
+      presence_(context.schedule.blocks(), context.members, context.track_members) {
   const Schedule& plan = context_.schedule;
   for (std::size_t b = 0; b < plan.buffers().size(); ++b) {
     const bool bound_later = std::find(external.begin(), external.end(), BufferId(b)) != external.end();
@@ -55,12 +55,12 @@ void Run::execute(OpId id) {
     const ConstBytes header = presence_.header(from.blocks.first, round_, context_.collective);
     const bool present = presence_.at(from.blocks.first).present();
     const ConstBytes payload(from.data, present ? from.count * context_.element_bytes : 0);
-    context_.transport.send(send->to, tag(send->channel), header, payload, cookie(serial_, id));
+    context_.transport.send(peer(send->to), tag(send->channel), header, payload, cookie(serial_, id));
     return;  // completes in on_sent
   }
   if (const auto* recv = std::get_if<Recv>(&op.action)) {
     const Operand into = operand(id, 0);
-    context_.transport.recv(recv->from, tag(recv->channel), Bytes(into.data, into.count * context_.element_bytes),
+    context_.transport.recv(peer(recv->from), tag(recv->channel), Bytes(into.data, into.count * context_.element_bytes),
                             cookie(serial_, id));
     return;  // completes in on_received
   }

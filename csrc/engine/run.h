@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "engine/presence.h"
@@ -19,6 +20,8 @@ namespace pyc {
 /// What all runs of a collective share.
 struct RunContext {
   const Schedule& schedule;
+  std::span<const Rank> peers;  ///< transport's rank of each rank of the schedule
+  Rank members;                 ///< ranks that can contribute
   Memory& memory;
   Transport& transport;
   Elements elements;
@@ -75,6 +78,7 @@ class Run {
   void complete(OpId id);
   Operand operand(OpId id, std::size_t which) const;
   std::byte* address(const Slice& slice) const;
+  Rank peer(Rank rank) const { return context_.peers[static_cast<std::size_t>(rank)]; }
   Tag tag(std::uint32_t channel) const {
     return static_cast<Tag>(channel) * kTagStride + first_tag(context_.collective);
   }

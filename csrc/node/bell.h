@@ -7,8 +7,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
 
 #include "core/types.h"
 
@@ -16,6 +20,12 @@ namespace pyc {
 
 class Bell {
  public:
+  /// std::runtime_error where the system has no futex: waiting would then burn a core.
+  void check() {
+    if (futex(FUTEX_WAIT, rings_.load() - 1, nullptr) == 0 || errno == EAGAIN || errno == EINTR) return;
+    throw std::runtime_error(std::string("futex: ") + std::strerror(errno) + "; ranks_per_node=1 works without");
+  }
+
   /// To be read before the condition is looked at the last time; see `wait`.
   std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
 
@@ -34,8 +44,8 @@ class Bell {
   }
 
  private:
-  void futex(int operation, std::uint32_t value, const timespec* time) {
-    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rings_), operation, value, time, nullptr, 0);
+  long futex(int operation, std::uint32_t value, const timespec* time) {
+    return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rings_), operation, value, time, nullptr, 0);
   }
 
   std::atomic<std::uint32_t> rings_{0};

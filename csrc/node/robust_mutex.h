@@ -7,6 +7,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "core/relax.h"
 
 namespace pyc {
 
@@ -26,7 +27,13 @@ class RobustMutex {
 
   /// RankFailedError, now and for every later call: what the dead owner was changing is lost.
   void lock() {
-    const int code = pthread_mutex_lock(&mutex_);
+    // Held for a few instructions only: to be woken takes longer, unless its owner has lost its core.
+    int code = pthread_mutex_trylock(&mutex_);
+    for (int tries = 0; code == EBUSY && tries < kTries; ++tries) {
+      relax();
+      code = pthread_mutex_trylock(&mutex_);
+    }
+    if (code == EBUSY) code = pthread_mutex_lock(&mutex_);
     if (code == 0) return;
     if (code == EOWNERDEAD) pthread_mutex_unlock(&mutex_);  // not made consistent: unusable for everybody
     throw RankFailedError("a rank of this node died while it changed what all of them share");
@@ -34,6 +41,8 @@ class RobustMutex {
   void unlock() { pthread_mutex_unlock(&mutex_); }
 
  private:
+  static constexpr int kTries = 50;
+
   pthread_mutex_t mutex_{};
 };
 

@@ -35,10 +35,11 @@ Made& made() {
 
 SharedMemory::SharedMemory(int file, std::size_t bytes, std::string handle)
     : file_(file), bytes_(bytes), handle_(std::move(handle)) {
-  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
   if (data == MAP_FAILED) {
     const int error = errno;
-    ::close(file);
+    if (file >= 0) ::close(file);
     errno = error;
     refuse("mmap", bytes);
   }
@@ -59,6 +60,10 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes) {
   const std::lock_guard lock(made().mutex);
   made().by_handle[handle] = memory;
   return memory;
+}
+
+std::shared_ptr<SharedMemory> SharedMemory::create_private(std::size_t bytes) {
+  return std::shared_ptr<SharedMemory>(new SharedMemory(-1, bytes, {}));
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& handle) {

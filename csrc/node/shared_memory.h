@@ -17,6 +17,9 @@ class SharedMemory {
   /// Zeroed, and backed by pages as they are touched. std::runtime_error says what the system refused.
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
 
+  /// The same for ranks of this process alone: no file, no handle.
+  static std::shared_ptr<SharedMemory> create_private(std::size_t bytes);
+
   /// What `create` returned elsewhere, by its `handle`. Opening in the process that made it gives the same object.
   static std::shared_ptr<SharedMemory> open(const std::string& handle);
 

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "core/hot.h"
+
 namespace pyc {
 namespace {
 
@@ -53,6 +55,22 @@ bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, R
     if (!arrived.contains(designated) && !left.contains(designated)) return false;
   }
   return true;
+}
+
+PYC_HOT Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
+                      Rank size) {
+  if (left.count() == size) return {asker};  // the flush round
+  if (arrived.empty()) return {};
+  if (!counts_arrivals(policy)) {
+    for (Rank r = 0; r < size; ++r) {
+      if (arrived.contains(r) && may_start(policy, round, r, left, size)) return {r};
+    }
+    return {};
+  }
+  if (!enough_arrived(policy, round, arrived, left, size)) return {};
+  Rank come = 0;
+  for (Rank r = 0; r < size; ++r) come += arrived.contains(r) || left.contains(r) ? 1 : 0;
+  return {newest, policy.grace > 0 && come < size};
 }
 
 }  // namespace pyc

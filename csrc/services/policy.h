@@ -55,4 +55,13 @@ bool may_start(const Policy& policy, RoundNumber round, Rank rank, RankView left
 /// real arrival.
 bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank size);
 
+/// What the policy says of a round, with what is known here of who has arrived and who has left.
+struct Verdict {
+  Rank initiator = kNoRank;  ///< kNoRank: it may not start yet
+  bool gives_grace = false;  ///< it may start, but the rest is given time to come
+};
+/// `newest`: the last to arrive, while no grace ran. `asker`: who starts a round that nobody arrived in.
+Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
+              Rank size);
+
 }  // namespace pyc

@@ -1,14 +1,36 @@
 // What is known of a completed round, and what a call is told about it.
 #pragma once
 
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.h"
-#include "memory/pool.h"
 
 namespace pyc {
+
+/// A bitmap over ranks, 64 to a word. Up to 128 ranks it lies in the object: a copy allocates nothing.
+class RankBits {
+ public:
+  void assign(const std::uint64_t* words, std::size_t count) {
+    size_ = count;
+    if (count > kNear) return far_.assign(words, words + count);
+    for (std::size_t w = 0; w < count; ++w) near_[w] = words[w];
+  }
+  std::span<const std::uint64_t> words() const { return {size_ > kNear ? far_.data() : near_.data(), size_}; }
+  std::size_t size() const { return size_; }
+  std::uint64_t operator[](std::size_t word) const { return words()[word]; }
+
+ private:
+  static constexpr std::size_t kNear = 2;
+
+  std::size_t size_ = 0;
+  std::array<std::uint64_t, kNear> near_{};
+  std::vector<std::uint64_t> far_;
+};
 
 /// What a call is told (DESIGN: RoundInfo).
 struct RoundInfo {
@@ -16,7 +38,7 @@ struct RoundInfo {
   Rank initiator = kNoRank;
   bool included = false;
   std::uint32_t contributor_count = 0;
-  std::vector<std::uint64_t> contributors;  ///< bitmap over ranks; empty if not tracked
+  RankBits contributors;  ///< empty if not tracked
   std::uint32_t active = 0;
   std::uint64_t staleness = 0;
   std::uint64_t missed = 0;
@@ -31,26 +53,6 @@ struct RoundInfo {
     }
     return ranks;
   }
-};
-
-/// What is known of a completed round before a call asks: `info` without included, missed and overrun.
-struct RoundSummary {
-  RoundInfo info;
-  std::uint64_t newest_included = 0;  ///< sequence number of this rank's newest contribution in it; 0: none
-  bool flush = false;
-
-  RoundInfo info_for(std::uint64_t sequence) const {
-    RoundInfo told = info;
-    told.included = newest_included > 0 && newest_included >= sequence;
-    return told;
-  }
-};
-
-/// A round completed at this rank and not given to its application yet.
-struct RoundRecord {
-  RoundSummary summary;
-  BufferRef data;  ///< the result, of the accumulator type; not read if there are no contributors
-  RoundNumber round() const { return summary.info.round; }
 };
 
 /// One contribution, or one flush, and the round that it waits for.

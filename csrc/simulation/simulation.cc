@@ -58,7 +58,7 @@ class Simulation {
   struct Application {
     std::unique_ptr<TimedMemory> memory;
     std::shared_ptr<Engine> engine;
-    std::shared_ptr<FlatAllreduce> collective;
+    std::shared_ptr<PartialAllreduce> collective;
     std::size_t next_call = 0;
     std::deque<Waiting> waiting;
     bool working = false;
@@ -69,7 +69,7 @@ class Simulation {
   void work(Rank rank);
   void contribute(Rank rank);
   void drive(Rank rank);
-  void collect(Rank rank);
+  bool collect(Rank rank);
   void go_on(Rank rank);
   void release_barrier();
   void end(Rank rank);
@@ -77,6 +77,7 @@ class Simulation {
   std::string stuck();
 
   const SimulationOptions& options_;
+  const Nodes nodes_;
   const std::size_t count_;
   const bool identify_;  // contributions by bits
   SimulatedNetwork network_;
@@ -87,8 +88,15 @@ class Simulation {
   SimulationResult result_;
 };
 
+Nodes nodes_of(const SimulationOptions& options) {
+  std::vector<Rank> node_of;
+  for (Rank r = 0; r < options.size; ++r) node_of.push_back(r / options.ranks_per_node);
+  return Nodes(std::move(node_of));
+}
+
 Simulation::Simulation(const SimulationOptions& options)
     : options_(options),
+      nodes_(nodes_of(options)),
       count_(options.collective.count == 0 ? static_cast<std::size_t>(options.size) : options.collective.count),
       identify_(options.collective.count == 0),
       network_(options.size, options.network, options.delivery_seed),
@@ -96,6 +104,7 @@ Simulation::Simulation(const SimulationOptions& options)
       values_(count_, identify_ ? 0 : 1),
       open_(applications_.size()) {
   network_.scale_payload(options.payload_factor);
+  std::shared_ptr<SharedMemory> shared;  // of the ranks of a node, which come one after the other
   for (Rank r = 0; r < options.size; ++r) {
     Application& a = applications_[static_cast<std::size_t>(r)];
     a.memory = std::make_unique<TimedMemory>(network_, r, options.reduce_per_byte * options.payload_factor);
@@ -103,7 +112,10 @@ Simulation::Simulation(const SimulationOptions& options)
     PartialAllreduceOptions collective = options.collective;
     collective.count = count_;
     collective.type = DataType::kInt64;
-    a.collective = FlatAllreduce::create(a.engine, *a.memory, std::move(collective));
+    if (nodes_.agent(nodes_.of(r)) == r) {
+      shared = SharedMemory::create_private(PartialAllreduce::bytes_of_board(collective, nodes_, r));
+    }
+    a.collective = PartialAllreduce::join(a.engine, *a.memory, std::move(collective), nodes_, shared);
   }
   result_.count = count_;
 }
@@ -178,18 +190,30 @@ void Simulation::end(Rank rank) {
   release_barrier();
 }
 
+/// Something has happened at this rank: whatever that leads to on its node.
 void Simulation::drive(Rank rank) {
-  Application& a = applications_[static_cast<std::size_t>(rank)];
-  while (a.engine->advance()) a.engine->check();
-  collect(rank);
-  const Seconds deadline = a.engine->deadline();
-  if (deadline < Collective::kNever && deadline != a.alarm) {
-    a.alarm = deadline;
-    network_.at(deadline, [this, rank] { drive(rank); });
+  const std::vector<Rank>& ranks = nodes_.ranks(nodes_.of(rank));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Rank r : ranks) {
+      Application& a = applications_[static_cast<std::size_t>(r)];
+      while (a.engine->advance()) moved = true;
+      a.engine->check();
+    }
+    for (const Rank r : ranks) moved = collect(r) || moved;
+  }
+  for (const Rank r : ranks) {
+    Application& a = applications_[static_cast<std::size_t>(r)];
+    const Seconds deadline = a.engine->deadline();
+    if (deadline < Collective::kNever && deadline != a.alarm) {
+      a.alarm = deadline;
+      network_.at(deadline, [this, r] { drive(r); });
+    }
   }
 }
 
-void Simulation::collect(Rank rank) {
+/// Gives the application what has completed; whether anything has.
+bool Simulation::collect(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   bool any = false;
   while (!a.waiting.empty() && a.collective->try_finish(*a.waiting.front().call)) {
@@ -197,12 +221,10 @@ void Simulation::collect(Rank rank) {
     const bool flushed = a.waiting.front().call->flush;
     a.waiting.pop_front();
     any = true;
-    if (flushed) {
-      a.collective->close();
-      while (a.engine->advance()) a.engine->check();
-    }
+    if (flushed) a.collective->close();
   }
   if (any) go_on(rank);
+  return any;
 }
 
 void Simulation::record(Rank rank, const Waiting& waiting) {
@@ -237,6 +259,7 @@ SimulationResult simulate(const SimulationOptions& options) {
       options.work.size() != size * options.max_calls) {
     throw std::invalid_argument("simulate: calls and ending need one entry per rank, work one row per rank");
   }
+  if (options.ranks_per_node < 1) throw std::invalid_argument("simulate: ranks_per_node must be at least 1");
   if (options.collective.count == 0 && options.max_calls > 62) {
     throw std::invalid_argument("simulate: contributions are told apart by bits, at most 62 calls per rank");
   }

@@ -1,5 +1,5 @@
 // All ranks of a partial allreduce in one thread and in virtual time: scripted applications on the engine's own
-// protocol code (services/flat_allreduce.h) over a simulated network (transport/simulated.h). The same script and
+// protocol code (services/partial_allreduce.h) over a simulated network (transport/simulated.h). The same script and
 // seeds give the same run.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/flat_allreduce.h"
+#include "services/partial_allreduce.h"
 #include "transport/simulated.h"
 
 namespace pyc {
@@ -16,6 +16,7 @@ struct SimulationOptions {
   enum class Ending : std::uint8_t { kFlush, kClose, kNone };  // kFlush: flush, then close
 
   Rank size = 1;
+  Rank ranks_per_node = 1;  ///< consecutive ranks; the last node may have fewer
   // The application of rank r: calls[r] times { work for work[r * max_calls + j] seconds; contribute; wait }.
   std::vector<std::size_t> calls;
   std::size_t max_calls = 0;

@@ -1,12 +1,15 @@
 #include "transport/mpi_transport.h"
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
@@ -29,6 +32,9 @@ MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_
         kNoRank);
   check(MPI_Comm_size(machine, &local_ranks_), "MPI_Comm_size", kNoRank);
   check(MPI_Comm_free(&machine), "MPI_Comm_free", kNoRank);
+  std::random_device random;
+  group_ = std::uint64_t{random()} << 32 | random();
+  check(MPI_Bcast(&group_, 1, MPI_UINT64_T, 0, heads_), "MPI_Bcast", kNoRank);
   void* value = nullptr;
   int found = 0;
   check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
@@ -230,12 +236,41 @@ void MpiTransport::close() {
     check(MPI_Send(nullptr, 0, MPI_BYTE, rank_, kNoticeTag, notices_), "MPI_Send", rank_);
   }
   for (NoticeSlot& slot : notice_slots_) check(MPI_Wait(&slot.request, MPI_STATUS_IGNORE), "MPI_Wait", rank_);
-  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
+  // MPICH 5 refuses to free one that a message is still on its way to, which nobody waits for any more.
+  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) MPI_Comm_free(comm);
 }
 
-Seconds MpiTransport::now() const {
-  return std::chrono::duration<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+void MpiTransport::abandon() {
+  for (NoticeSlot& slot : notice_slots_) {
+    if (slot.request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&slot.request);
+    MPI_Request_free(&slot.request);
+  }
 }
+
+PYC_HOT Seconds MpiTransport::now() const {
+  timespec time{};  // not by std::chrono, which is a library more to find
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<Seconds>(time.tv_sec) + 1e-9 * static_cast<Seconds>(time.tv_nsec);
+}
+
+namespace {
+
+/// Of fault-tolerant MPI (ULFM); others end the job instead.
+bool means_a_failed_rank(int error_class) {
+#if defined(MPI_ERR_PROC_FAILED)  // Open MPI 5
+  return error_class == MPI_ERR_PROC_FAILED || error_class == MPI_ERR_PROC_FAILED_PENDING ||
+         error_class == MPI_ERR_REVOKED;
+#elif defined(MPIX_ERR_PROC_FAILED)  // MPICH
+  return error_class == MPIX_ERR_PROC_FAILED || error_class == MPIX_ERR_PROC_FAILED_PENDING ||
+         error_class == MPIX_ERR_REVOKED;
+#else
+  static_cast<void>(error_class);
+  return false;
+#endif
+}
+
+}  // namespace
 
 void MpiTransport::check(int code, const char* what, Rank peer) const {
   if (code == MPI_SUCCESS) return;
@@ -244,9 +279,11 @@ void MpiTransport::check(int code, const char* what, Rank peer) const {
   int error_class = 0;
   MPI_Error_class(code, &error_class);
   MPI_Error_string(code, text, &length);
-  throw TransportError(std::string(what) + (peer == kNoRank ? "" : " (peer " + std::to_string(peer) + ")") +
-                       ": error class " + std::to_string(error_class) + ", " +
-                       std::string(text, static_cast<std::size_t>(length)) + "; the communicator is unusable now");
+  const std::string said = std::string(what) + (peer == kNoRank ? "" : " (peer " + std::to_string(peer) + ")") +
+                           ": error class " + std::to_string(error_class) + ", " +
+                           std::string(text, static_cast<std::size_t>(length)) + "; the communicator is unusable now";
+  if (means_a_failed_rank(error_class)) throw RankFailedError(said);
+  throw TransportError(said);
 }
 
 namespace {

@@ -33,12 +33,15 @@ class MpiTransport final : public Transport {
   Rank size() const override { return size_; }
   Rank local_ranks() const override { return local_ranks_; }
   Tag max_tag() const override { return max_tag_; }
+  /// A random number, the same on all ranks.
+  std::uint64_t group() const { return group_; }
   void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override;
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
   void notify(Rank to, ConstBytes notice) override;
   bool poll(Listener& listener) override;
   std::size_t in_flight() const override { return open_; }
   void close() override;
+  void abandon() override;
   Seconds now() const override;
 
  private:
@@ -73,6 +76,7 @@ class MpiTransport final : public Transport {
   Rank size_ = 0;
   Rank local_ranks_ = 1;
   Tag max_tag_ = 0;
+  std::uint64_t group_ = 0;
   std::size_t inline_bytes_;
   std::size_t part_bytes_;
   std::size_t head_bytes_;

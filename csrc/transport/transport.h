@@ -84,6 +84,9 @@ class Transport {
   /// Ends the use of the network. Collective: every rank has received all that was sent to it.
   virtual void close() = 0;
 
+  /// Instead of `close`, where a rank has died: takes back the receives that nothing can match any more.
+  virtual void abandon() {}
+
   /// The time in seconds on a monotonic clock of this transport's own (the simulator's is virtual).
   virtual Seconds now() const = 0;
 };

@@ -4,33 +4,51 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from launcher import mpirun
 
+shapes = pytest.mark.parametrize("per_node", ["1", "2", "all"], ids=["flat", "mixed", "board"])
 
-def test_the_designated_rank_is_asleep():
+
+@shapes
+def test_the_designated_rank_is_asleep(per_node):
     """The time limit is kept; the text names the collective, the round and the missing rank alone."""
-    outcome = mpirun(4, "designated_sleeps.py", limit=60)
+    outcome = mpirun(4, "designated_sleeps.py", limit=60, PYC_RANKS_PER_NODE=per_node)
     assert outcome.status == 0, outcome
     designated = next(int(line.split()[1]) for rank in range(4) for line in outcome.said(rank) if "designated" in line)
     for rank in {0, 1, 2, 3} - {designated}:
         stall, then = outcome.said(rank)
         assert re.fullmatch(
-            rf"stall: partial allreduce 'gradients', round 0: .* have not arrived: rank {designated}\.", stall
+            rf"stall: partial allreduce 'gradients', round 0: .* have not arrived: rank {designated} "
+            r"\(alive; last call [0-9.]+ s ago\)\.",
+            stall,
         ), outcome
         assert then == f"then: {designated}", outcome
 
 
-def test_a_stopped_rank_does_not_answer():
+@shapes
+def test_a_stopped_rank(per_node):
     """It is told apart from a rank that is only late, and the round completes when it wakes up."""
-    outcome = mpirun(3, "stopped.py", limit=60)
+    outcome = mpirun(3, "stopped.py", limit=60, PYC_RANKS_PER_NODE=per_node)
+    # Another machine only knows that it does not answer.
+    expected = r"do not answer \(stopped or gone\)" if per_node == "1" else r"stopped \(SIGSTOP\)"
     assert outcome.status == 0, outcome
     for rank in (0, 2):
         stall, total = outcome.said(rank)
         assert "'gradients', round 0" in stall, outcome
-        assert re.search(r"do not answer \(stopped or gone\): rank 1\.", stall), outcome
+        assert re.search(expected + r": rank 1\.", stall), outcome
         assert "not arrived" not in stall, outcome
         assert total == "sum 3.0", outcome
     assert outcome.said(1) == ["sum 3.0"], outcome
+
+
+@shapes
+def test_a_rank_waits_in_another_collective(per_node):
+    outcome = mpirun(4, "elsewhere.py", limit=60, PYC_RANKS_PER_NODE=per_node)
+    assert outcome.status == 0, outcome
+    for rank in (0, 2, 3):
+        (stall,) = outcome.said(rank)
+        assert stall.endswith("; have not arrived, but wait in 'weights': rank 1."), outcome
 
 
 def test_a_rank_does_not_create_what_the_others_create():

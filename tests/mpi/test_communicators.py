@@ -189,3 +189,20 @@ def test_communicators_that_are_refused(wrong):
         pc.Communicator(inter)
     inter.Free()
     group.Free()
+
+
+@pytest.mark.parametrize("shape", [lambda: WORLD, *SHAPES], ids=["world", *(shape.__name__ for shape in SHAPES)])
+def test_replicas(shape):
+    """One bit of one rank, the last, is found by all; a rank's mistake is told to all, and comparing goes on."""
+    mpi_comm = shape()
+    if mpi_comm == MPI.COMM_NULL:
+        return
+    with pc.Communicator(mpi_comm, timeout=LIMIT) as comm:
+        last = comm.rank == comm.size - 1
+        weights = np.arange(1000, dtype="f4")
+        assert comm.same_everywhere(weights)
+        weights.view(np.uint32)[999] ^= int(last)
+        assert comm.same_everywhere(weights) == (comm.size == 1)
+        with pytest.raises(BufferError if last else pc.MismatchError, match="C-contiguous"):
+            comm.same_everywhere(weights[::2] if last else weights)
+        assert comm.same_everywhere(weights[:999])

@@ -31,6 +31,7 @@ class Case:
 
     size: int
     policy: str
+    ranks_per_node: int = 1
     policy_size: int = 1
     seed: int = 0
     grace: float = 0.0

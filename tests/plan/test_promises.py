@@ -21,6 +21,7 @@ from simulated import LOADS, NETWORKS, Case, Outcome
 from pycollectives.native import core
 
 POLICIES = ["solo", "majority", "quorum", "any_of", "all_of", "full"]
+NODES = [1, 1, 2, 4, 8, 64]  # ranks each: flat, mixed with an uneven last node, one board
 CASES = int(os.environ.get("PYC_CASES", "10000"))
 
 
@@ -42,6 +43,7 @@ def cases(draw, policy, **fixed):
     values = {
         "size": size,
         "policy": policy,
+        "ranks_per_node": draw(st.sampled_from(NODES)),
         "policy_size": draw(st.integers(1, size)) if policy in ("quorum", "any_of", "all_of") else 1,
         "seed": draw(seeds),
         "grace": draw(st.sampled_from([0.0, 0.5, 5.0])) if policy == "quorum" else 0.0,
@@ -89,6 +91,7 @@ def test_promises_at_every_size(size, policy):
         case = Case(
             size,
             policy,
+            ranks_per_node=NODES[(i + size // 3) % len(NODES)],
             policy_size=1 + (7 * i + size) % size,
             seed=i,
             activation=ACTIVATIONS[(i + size) % 2],

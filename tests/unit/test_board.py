@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.testing import loopback, run_ranks
+from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
 
@@ -137,6 +138,24 @@ def test_no_file_has_a_name_and_no_descriptor_stays_open():
     assert on_board(2, program) == [[], []]
 
 
+def test_memory_that_cannot_be_had():
+    """Every rank is told, nothing is made, and the flat path works by explicit choice."""
+
+    def program(comm):
+        arguments = {"count": 1_000_000, "dtype": "f8", "policy": pc.Full()}
+        with pytest.raises(RuntimeError, match=r"rank 0: .*ftruncate: File too large; ranks_per_node=1 works without"):
+            comm.partial_allreduce(**arguments)
+        with comm.partial_allreduce(**arguments, algorithm="ring") as ar:
+            return ar.allreduce(np.ones(1_000_000), timeout=LIMIT)[0][-1]
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        assert on_board(3, program) == [3.0] * 3
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_flat_by_explicit_choice():
     def program(comm):
         assert comm.ranks_per_node == 2
@@ -147,7 +166,12 @@ def test_flat_by_explicit_choice():
     assert on_board(2, program) == [("ring", "board", 2.0, 2.0)] * 2
 
 
-@pytest.mark.parametrize("ranks_per_node", [2, 3])
-def test_nodes_of_some_ranks_are_refused(ranks_per_node):
-    with pytest.raises(ValueError, match="ranks_per_node: expected 1, or at least 4"):
-        loopback(4, ranks_per_node=ranks_per_node)
+@pytest.mark.parametrize(("ranks_per_node", "nodes"), [(1, (0, 1, 2, 3, 4)), (2, (0, 0, 1, 1, 2)), (9, (0,) * 5)])
+def test_nodes(ranks_per_node, nodes):
+    def program(comm):
+        assert (comm.nodes, comm.ranks_per_node) == (nodes, nodes.count(0))
+        with comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full()) as ar:
+            result, info = ar.allreduce(np.array([10**comm.rank]), timeout=LIMIT)
+        return int(result[0]), info.contributors, info.active
+
+    assert run_ranks(5, program, ranks_per_node=ranks_per_node) == [(11111, (0, 1, 2, 3, 4), 5)] * 5

@@ -1,15 +1,20 @@
 """python -m pycollectives."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pycollectives import selection
 
-def run(*arguments):
+
+def run(*arguments, **environment):
     command = [sys.executable, "-m", "pycollectives", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    environment = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
 
 
 def test_info_works_without_a_launcher():
@@ -22,9 +27,43 @@ def test_info_works_without_a_launcher():
         "rabenseifner",
         "ring",
         "<= 524288",
-        "Thresholds",
+        "built-in",
+        "Measured by",
     ):
         assert word in done.stdout
+
+
+def test_info_says_which_table_is_used(tmp_path):
+    table = json.loads((Path(selection.__file__).parent / "data" / "selection.json").read_text())
+    table["allreduce"]["schedule"].insert(0, {"min_ranks": 3, "max_ranks": 5, "sparse": False, "schedule": "ring"})
+    table["allreduce"]["board"].insert(0, {"max_bytes": 77, "board": False})
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(table))
+    said = run("info", PYC_SELECTION=str(path)).stdout
+    assert str(path) in said
+    for words in ("3 - 5", "<= 77", "64 KiB"):
+        assert words in said
+    assert "built-in" in run("info").stdout
+
+    path.write_text('{"format": 2, "allreduce": {"board": 5}}')
+    done = run("info", PYC_SELECTION=str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{path}: allreduce.board: expected a list of rows, got 5" in done.stderr
+
+
+def test_tuning_needs_several_ranks(tmp_path):
+    done = run("tune", XDG_CONFIG_HOME=str(tmp_path))
+    assert done.returncode == 1
+    assert "run `mpirun -n P python -m pycollectives tune`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("sizes", ["0", "8,", "6", "-8", "8 KiB"])
+def test_sizes_that_cannot_be_tuned(sizes):
+    done = run("tune", "--bytes", sizes)
+    assert done.returncode == 2
+    assert "expected multiples of 4, separated by commas" in done.stderr
 
 
 @pytest.mark.parametrize("load", ["equal", "linear", "one-late", "rotating", "shifting", "cloud", "one-slow"])
@@ -58,6 +97,7 @@ def test_simulate_prints_a_table():
         (["simulate", "--policy", "often"], "policy 'often': expected"),
         (["simulate", "--load", "trace"], "needs --trace FILE"),
         (["simulate", "--algorithm", "bush"], "got 'bush'"),
+        (["simulate", "--algorithm", "board"], "expected nodes of several ranks"),
         (["bench", "sked"], "expected a benchmark of"),
     ],
 )

@@ -6,11 +6,21 @@ from pycollectives.config import Settings, checked_progress, checked_timeout, se
 
 
 def test_ranks_per_node():
-    assert settings({}).ranks_per_node == 1
+    assert settings({}).ranks_per_node is None
+    assert settings({"PYC_RANKS_PER_NODE": "all"}).ranks_per_node is None
     assert settings({"PYC_RANKS_PER_NODE": "4"}).ranks_per_node == 4
-    for wrong in ("0", "-1", "all"):
-        with pytest.raises(ValueError, match="PYC_RANKS_PER_NODE: expected an integer of at least 1, got"):
+    for wrong in ("0", "-1", "some"):
+        with pytest.raises(ValueError, match="PYC_RANKS_PER_NODE: expected an integer of at least 1 or 'all', got"):
             settings({"PYC_RANKS_PER_NODE": wrong})
+
+
+def test_check():
+    assert settings({}).check is False
+    assert settings({"PYC_CHECK": ""}).check is False
+    assert settings({"PYC_CHECK": "0"}).check is False
+    assert settings({"PYC_CHECK": "1"}).check is True
+    with pytest.raises(ValueError, match="PYC_CHECK: expected '0' or '1', got 'yes'"):
+        settings({"PYC_CHECK": "yes"})
 
 
 def test_exit_timeout():

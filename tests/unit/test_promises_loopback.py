@@ -23,9 +23,9 @@ from pycollectives.testing import loopback, run_ranks
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
-@pytest.fixture(autouse=True, params=[1, 1000], ids=["flat", "board"])
+@pytest.fixture(autouse=True, params=[1, 2, "all"], ids=["flat", "mixed", "board"])
 def ranks_per_node(request, monkeypatch):
-    """Everything here holds on both paths."""
+    """Everything here holds whether ranks share memory or not."""
     monkeypatch.setitem(loopback.__kwdefaults__, "ranks_per_node", request.param)
     return request.param
 

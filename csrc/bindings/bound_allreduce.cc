@@ -1,0 +1,167 @@
+#include "bindings/bound_allreduce.h"
+
+#include <stdexcept>
+
+#include "bindings/c_api.h"
+#include "core/error.h"
+#include "core/hot.h"
+#include "memory/memory.h"
+
+namespace pyc {
+namespace {
+
+using Numpy = py::detail::npy_api;
+
+constexpr std::size_t kSmallBytes = 64 << 10;  // of all ranks; some microseconds' copying
+
+/// What keeps a result's memory: the base of the arrays over it.
+using ResultMemory = std::shared_ptr<const std::byte>;
+
+/// A C-contiguous view of a Python object's memory.
+class ContiguousView {
+ public:
+  explicit ContiguousView(const py::object& object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  }
+  ~ContiguousView() { PyBuffer_Release(&view_); }
+  ContiguousView(const ContiguousView&) = delete;
+  ContiguousView& operator=(const ContiguousView&) = delete;
+  const void* data() const { return view_.buf; }
+  std::size_t bytes() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+}  // namespace
+
+/// One thread at a time: a second one in a call of the same collective is refused, not let in to corrupt it.
+class BoundPartialAllreduce::ExclusiveUse {
+ public:
+  explicit ExclusiveUse(BoundPartialAllreduce& bound) : in_use_(bound.in_use_) {
+    if (in_use_.test_and_set(std::memory_order_acquire)) {
+      throw std::runtime_error((*bound).options().name +
+                               ": called while another thread is in a call of this collective; one thread at a "
+                               "time, or one collective per thread");
+    }
+  }
+  ~ExclusiveUse() { in_use_.clear(std::memory_order_release); }
+  ExclusiveUse(const ExclusiveUse&) = delete;
+  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
+
+ private:
+  std::atomic_flag& in_use_;
+};
+
+void define_result_memory() { Objects<ResultMemory>::define("pycollectives._core.ResultMemory", {{0, nullptr}}); }
+
+BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
+                                             PartialAllreduceOptions options, py::dtype dtype,
+                                             std::vector<py::ssize_t> shape, py::object convert, py::object writable)
+    : array_type_(Numpy::get().PyArray_Type_),
+      dtype_(std::move(dtype)),
+      shape_(std::move(shape)),
+      bytes_(options.count * size_of(options.type)),
+      // A total may be in the making by another rank, which is waited for.
+      small_(bytes_ <= kSmallBytes / static_cast<std::size_t>(engine->size()) &&
+             options.missed == PartialAllreduceOptions::Missed::kLatest),
+      // Among several nodes a call may do whatever the engine has to do, for other collectives too.
+      brief_(small_ && nodes.count() == 1),
+      convert_(std::move(convert)),
+      writable_(std::move(writable)),
+      engine_(engine) {
+  const GilReleased released;  // an algorithm written in Python takes it again
+  collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
+                                         run_signal_handlers);
+}
+
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
+  if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data);
+  const ContiguousView view(convert_(py::handle(data)));
+  if (view.bytes() != bytes_) {
+    throw std::invalid_argument(collective_->options().name + ": expected " + std::to_string(bytes_) + " bytes, got " +
+                                std::to_string(view.bytes()));
+  }
+  return hand_over(view.data());
+}
+
+/// The common case, told without calling into Python or NumPy.
+PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
+  if (Py_TYPE(data) != array_type_) return false;
+  const auto* const array = py::detail::array_proxy(data);
+  if (array->descr != dtype_.ptr() || array->nd != static_cast<int>(shape_.size())) return false;
+  for (std::size_t i = 0; i < shape_.size(); ++i) {
+    if (shape_[i] != array->dimensions[i]) return false;
+  }
+  return (array->flags & Numpy::NPY_ARRAY_C_CONTIGUOUS_) != 0;
+}
+
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data) {
+  const ExclusiveUse use(*this);
+  const GilReleased released(!brief_);
+  return collective_->contribute(static_cast<const std::byte*>(data));
+}
+
+PYC_HOT bool BoundPartialAllreduce::ends_at_once(const Call& call) const {
+  return small_ && collective_->rounds() > call.round;
+}
+
+PYC_HOT bool BoundPartialAllreduce::test(Call& call) {
+  const ExclusiveUse use(*this);
+  const GilReleased released(!ends_at_once(call));
+  return collective_->test(call);
+}
+
+PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
+  const ExclusiveUse use(*this);
+  if (call.given) return;
+  if (ends_at_once(call) && collective_->test(call)) return;
+  const GilReleased released;
+  collective_->wait(call, limit, run_signal_handlers);
+}
+
+RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
+  const ExclusiveUse use(*this);
+  const GilReleased released;
+  const std::shared_ptr<Call> call = collective_->start_flush();
+  return collective_->wait(*call, limit, run_signal_handlers);
+}
+
+PYC_HOT PyObject* BoundPartialAllreduce::result() {
+  const ExclusiveUse use(*this);
+  ResultMemory memory = collective_->result();
+  if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
+  void* const data = const_cast<std::byte*>(memory.get());  // the array is not writable
+  // It keeps the memory from being used again.
+  py::object keeper = py::reinterpret_steal<py::object>(Objects<ResultMemory>::make(std::move(memory)));
+  const Numpy& numpy = Numpy::get();
+  auto array = py::reinterpret_steal<py::object>(numpy.PyArray_NewFromDescr_(
+      numpy.PyArray_Type_, dtype_.inc_ref().ptr(), static_cast<int>(shape_.size()), shape_.data(), nullptr, data,
+      Numpy::NPY_ARRAY_C_CONTIGUOUS_ | Numpy::NPY_ARRAY_ALIGNED_, nullptr));
+  if (!array || numpy.PyArray_SetBaseObject_(array.ptr(), keeper.release().ptr()) != 0) throw py::error_already_set();
+  return array.release().ptr();
+}
+
+PYC_HOT py::object BoundPartialAllreduce::receiver(PyObject* out) const {
+  const auto is_writable = [](const py::object& array) {
+    return (py::detail::array_proxy(array.ptr())->flags & Numpy::NPY_ARRAY_WRITEABLE_) != 0;
+  };
+  auto array = py::reinterpret_borrow<py::object>(out);
+  if (is_plain(out) && is_writable(array)) return array;
+  array = writable_(array);
+  const auto flat = py::reinterpret_borrow<py::array>(array);
+  if (Py_TYPE(array.ptr()) != array_type_ || !is_writable(array) || static_cast<std::size_t>(flat.nbytes()) != bytes_ ||
+      (flat.flags() & py::array::c_style) == 0) {
+    throw std::invalid_argument(collective_->options().name + ": `writable` made no array to write the result to");
+  }
+  return array;
+}
+
+PYC_HOT void BoundPartialAllreduce::write_result(const py::object& receiver) {
+  const ExclusiveUse use(*this);
+  auto* const into = reinterpret_cast<std::byte*>(py::detail::array_proxy(receiver.ptr())->data);
+  const GilReleased released(!small_);
+  if (!collective_->read_result(into)) throw InternalError("a call was given no result");
+}
+
+}  // namespace pyc

@@ -1,0 +1,63 @@
+// A partial allreduce as Python holds it: what is contributed is checked, one thread is let in at a time, and others
+// run Python while it waits.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "schedule/schedule.h"
+
+namespace pyc {
+
+/// Once per module, before the first result.
+void define_result_memory();
+
+class BoundPartialAllreduce {
+ public:
+  /// Making a board is collective and takes at most `timeout` seconds.
+  BoundPartialAllreduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
+                        PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
+                        py::object convert, py::object writable);
+
+  /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
+  std::shared_ptr<Call> contribute(PyObject* data);
+  bool test(Call& call);
+  /// Afterwards `call.info` is what the application is told.
+  void wait(Call& call, Seconds limit);
+  RoundInfo flush(Seconds limit);
+  /// New reference to a read-only array over the result's memory.
+  PyObject* result();
+  /// Array that the result is written to. `out`: a writable array of the collective's shape and type, or what
+  /// `writable` makes one of; to be called before anything is handed over.
+  py::object receiver(PyObject* out) const;
+  void write_result(const py::object& receiver);
+
+  bool in_own_process() const { return engine_->is_in_own_process(); }
+  const Schedule* schedule() const { return collective_->schedule(); }
+  PartialAllreduce& operator*() { return *collective_; }
+
+ private:
+  class ExclusiveUse;
+
+  bool is_plain(PyObject* data) const;
+  std::shared_ptr<Call> hand_over(const void* data);
+  bool ends_at_once(const Call& call) const;
+
+  const PyTypeObject* array_type_;
+  py::dtype dtype_;
+  std::vector<py::ssize_t> shape_;
+  std::size_t bytes_;
+  bool small_;  // looking at a round that has completed takes no longer than letting others run Python
+  bool brief_;  // nor does handing data over
+  std::atomic_flag in_use_;
+  std::shared_ptr<PartialAllreduce> collective_;
+  py::object convert_;
+  py::object writable_;
+  std::shared_ptr<Engine> engine_;
+};
+
+}  // namespace pyc

@@ -1,0 +1,123 @@
+#include "bindings/rounds.h"
+
+#include <utility>
+
+#include "bindings/c_api.h"
+#include "core/hot.h"
+
+namespace pyc {
+namespace {
+
+/// One contribution, and what it was made to.
+struct Round {
+  py::object owner;
+  BoundPartialAllreduce* collective;  // in `owner`
+  std::shared_ptr<Call> call;
+};
+
+PyObject* late(PyObject* self, void*) { return PyBool_FromLong(Objects<Round>::content(self).call->late); }
+
+PYC_HOT PyObject* test(PyObject* self, PyObject*) {
+  return guarded([&] {
+    Round& round = Objects<Round>::content(self);
+    return PyBool_FromLong(round.collective->test(*round.call));
+  });
+}
+
+PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  return guarded([&] {
+    Round& round = Objects<Round>::content(self);
+    PyObject* timeout = Py_None;
+    if (count > 0 || names != nullptr) {
+      take_arguments("wait", {values, count, names}, std::array{Parameter{"timeout", &timeout}}, 0);
+    }
+    round.collective->wait(*round.call, timeout == Py_None ? -1 : timeout_from(timeout));
+    return make_round_info(round.call->info);
+  });
+}
+
+PyObject* contributors(const RoundInfo& info) { return py::tuple(py::cast(info.contributor_list())).release().ptr(); }
+
+PyObject* repr(PyObject* self) {
+  return guarded([&] {
+    const RoundInfo& info = Objects<RoundInfo>::content(self);
+    const auto ranks = py::reinterpret_steal<py::object>(contributors(info));
+    const std::string text =
+        "RoundInfo(round=" + std::to_string(info.round) + ", initiator=" + std::to_string(info.initiator) +
+        ", included=" + (info.included ? "True" : "False") + ", contributors=" + py::repr(ranks).cast<std::string>() +
+        ", active=" + std::to_string(info.active) + ", staleness=" + std::to_string(info.staleness) +
+        ", missed=" + std::to_string(info.missed) + ", overrun=" + (info.overrun ? "True" : "False") + ")";
+    return py::str(text).release().ptr();
+  });
+}
+
+PyObject* to_python(bool value) { return PyBool_FromLong(value); }
+PyObject* to_python(Rank value) { return PyLong_FromLong(value); }
+PyObject* to_python(std::uint32_t value) { return PyLong_FromUnsignedLong(value); }
+PyObject* to_python(std::uint64_t value) { return PyLong_FromUnsignedLongLong(value); }
+
+/// A getter of one member of RoundInfo.
+template <auto Member>
+PyObject* member(PyObject* self, void*) {
+  return to_python(Objects<RoundInfo>::content(self).*Member);
+}
+
+PyObject* contributors_of(PyObject* self, void*) {
+  return guarded([&] { return contributors(Objects<RoundInfo>::content(self)); });
+}
+
+PyGetSetDef info_members[] = {
+    {"round", &member<&RoundInfo::round>, nullptr, "The number of the round, from 0.", nullptr},
+    {"initiator", &member<&RoundInfo::initiator>, nullptr, "The lowest rank that started the round.", nullptr},
+    {"included", &member<&RoundInfo::included>, nullptr, "Whether the data of this call is in the result.", nullptr},
+    {"contributors", &contributors_of, nullptr,
+     "The ranks whose data is in the result, ascending; the same on every rank.", nullptr},
+    {"active", &member<&RoundInfo::active>, nullptr,
+     "How many contributors have fresh data: their newest came by a call that arrived in this very round.", nullptr},
+    {"staleness", &member<&RoundInfo::staleness>, nullptr,
+     "Rounds completed between the handing over of this rank's data and the round that took it.", nullptr},
+    {"missed", &member<&RoundInfo::missed>, nullptr, "Rounds completed since this rank last looked, this one apart.",
+     nullptr},
+    {"overrun", &member<&RoundInfo::overrun>, nullptr,
+     "Whether more were missed than `history`. Under missed='sum' they are in the result all the same.", nullptr},
+    {}};
+
+PyMethodDef round_methods[] = {
+    {"test", &test, METH_NOARGS,
+     "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
+     "nothing."},
+    {"wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n"
+     "Waits until the round is done. StallError after `timeout` seconds names who has not arrived."},
+    {"Test", &test, METH_NOARGS, "Test($self, /)\n--\n\n`test`."},
+    {"Wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS, "Wait($self, /, timeout=None)\n--\n\n`wait`."},
+    {}};
+
+PyGetSetDef round_members[] = {
+    {"late", &late, nullptr,
+     "Whether rounds had completed that this rank had not been given: the call waits for nothing then.", nullptr},
+    {}};
+
+char round_doc[] = "Handle of one contribution.";
+char info_doc[] = "What a call is told of the round that it was given.";
+
+}  // namespace
+
+PYC_HOT PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective, std::shared_ptr<Call> call) {
+  return Objects<Round>::make(py::reinterpret_borrow<py::object>(owner), &collective, std::move(call));
+}
+
+PYC_HOT PyObject* make_round_info(const RoundInfo& info) { return Objects<RoundInfo>::make(info); }
+
+void bind_rounds(py::module_& m) {
+  m.attr("RoundInfo") =
+      Objects<RoundInfo>::define("pycollectives._core.RoundInfo", {{Py_tp_doc, info_doc},
+                                                                   {Py_tp_getset, info_members},
+                                                                   {Py_tp_repr, reinterpret_cast<void*>(&repr)},
+                                                                   {0, nullptr}});
+  m.attr("Round") = Objects<Round>::define(
+      "pycollectives._core.Round",
+      {{Py_tp_doc, round_doc}, {Py_tp_methods, round_methods}, {Py_tp_getset, round_members}, {0, nullptr}});
+}
+
+}  // namespace pyc

@@ -1,0 +1,776 @@
+#include "services/partial_allreduce.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "core/hot.h"
+#include "core/relax.h"
+#include "services/loans.h"
+#include "services/node_agent.h"
+#include "services/recycling_allocator.h"
+#include "services/stall.h"
+
+namespace pyc {
+namespace {
+
+constexpr int kSpins = 1000;             // where every rank has a core: before a waiting rank yields
+constexpr int kYields = 200;             // before a waiting rank sleeps
+constexpr int kPatience = 20;            // looks before it reduces what has been taken of a round that waits for others
+constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
+constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
+constexpr char kRefused[] = "refused: ";
+
+PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
+  // Synchronous means that every rank is waited for in every round.
+  if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
+  return options;
+}
+
+BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
+  const bool sums = options.missed == PartialAllreduceOptions::Missed::kSum;
+  return {.ranks = nodes.ranks(nodes.of(rank)),
+          .size = nodes.size(),
+          .count = options.count,
+          .elements = elements_of(options.type, options.op),
+          .op = options.op,
+          .records = sums ? options.history + 1 : 1,
+          .keeps_totals = sums,
+          .max_staleness = options.max_staleness,
+          .track_members = options.track_members,
+          .segment_bytes = options.segment_bytes};
+}
+
+// A few bytes are moved here: to call for it would cost more.
+constexpr std::size_t kFewBytes = 64;
+
+PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
+  for (std::size_t i = 0; i < bytes; i += kWord) std::memmove(to + i, from + i, kWord);
+}
+
+PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
+  if (elements.widened()) return memory.load(elements, into, from, count);
+  copy(memory, into, from, count * size_of(elements.type));
+}
+
+PYC_HOT std::shared_ptr<Call> new_call() { return std::allocate_shared<Call>(RecyclingAllocator<Call>()); }
+
+/// Cores that this process may run on.
+Rank usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+Rank place_of(const std::vector<Rank>& ranks, Rank rank) {
+  return static_cast<Rank>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+/// What every rank says; throws if one could not do its part.
+std::vector<std::string> heard(Engine& engine, const std::string& mine, const std::string& what, Seconds timeout,
+                               const Engine::Interrupt& interrupt) {
+  std::vector<std::string> all = engine.exchange(mine, what, timeout, interrupt);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].starts_with(kRefused)) {
+      throw std::runtime_error(what + ": on rank " + std::to_string(r) + ": " + all[r].substr(sizeof kRefused - 1));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ construction
+
+std::size_t PartialAllreduce::bytes_of_board(const Options& options, const Nodes& nodes, Rank rank) {
+  return Board::bytes(shape_of(normalized(options), nodes, rank));
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory,
+                                                           Options options, const Nodes& nodes, Seconds timeout,
+                                                           const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
+  if (nodes.count() == nodes.size()) {
+    return join(std::move(engine), memory, std::move(options), nodes, SharedMemory::create_private(bytes));
+  }
+  // Nothing is known to the engine before all ranks have said that they can.
+  const Rank agent = nodes.agent(nodes.of(e.rank()));
+  const std::string what = "the board of '" + options.name + "'";
+  std::shared_ptr<SharedMemory> shared;
+  std::shared_ptr<PartialAllreduce> made;
+  std::optional<PartialAllreducePlan> plan;
+  const auto attempt = [&](auto action) -> std::string {
+    try {
+      return action();
+    } catch (const std::exception& error) {
+      return kRefused + std::string(error.what());
+    }
+  };
+  const auto prepared = [&] {
+    made.reset(new PartialAllreduce(e, memory, normalized(options), nodes, shared));
+    plan = made->plan();
+    return shared->handle();
+  };
+  // The agent makes it, before the others open it.
+  const std::string mine = e.rank() != agent ? std::string() : attempt([&] {
+    shared = SharedMemory::create(bytes);
+    return prepared();
+  });
+  const std::string handle = heard(e, mine, what, timeout, interrupt)[static_cast<std::size_t>(agent)];
+  heard(e, e.rank() == agent ? handle : attempt([&] {
+          shared = SharedMemory::open(handle);
+          return prepared();
+        }),
+        what, timeout, interrupt);
+  shared->seal();
+  return enroll(std::move(engine), std::move(made), std::move(plan));
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, Memory& memory,
+                                                         Options options, const Nodes& nodes,
+                                                         std::shared_ptr<SharedMemory> shared) {
+  std::shared_ptr<PartialAllreduce> made(
+      new PartialAllreduce(*engine, memory, normalized(std::move(options)), nodes, std::move(shared)));
+  std::optional<PartialAllreducePlan> plan = made->plan();
+  return enroll(std::move(engine), std::move(made), std::move(plan));
+}
+
+/// The agent's; may call Python, hence not under the engine's lock.
+std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
+  const Rank rank = engine_->rank();
+  if (nodes_.count() == 1 || nodes_.agent(nodes_.of(rank)) != rank) return std::nullopt;
+  PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
+  check_tags(plan, options_.algorithm, engine_->transport().max_tag());
+  return plan;
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engine> engine,
+                                                           std::shared_ptr<PartialAllreduce> made,
+                                                           std::optional<PartialAllreducePlan> plan) {
+  Engine& e = *engine;
+  e.exclusively([&] {
+    const std::uint32_t id = made->id_ = e.claim_place();
+    if (plan) {
+      made->agent_ = std::make_unique<NodeAgent>(e, made->memory_, made->options_, made->nodes_, *made->board_, *made,
+                                                 std::move(*plan), id);
+    }
+    e.enroll(id, made);
+  });
+  e.wake();
+  // The engine owns its collectives; who holds a collective holds its engine too.
+  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<PartialAllreduce>>;
+  auto both = std::make_shared<Both>(std::move(engine), made);
+  return {both, made.get()};
+}
+
+PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
+                                   std::shared_ptr<SharedMemory> shared)
+    : engine_(&engine),
+      memory_(memory),
+      options_(std::move(options)),
+      nodes_(nodes),
+      elements_(elements_of(options_.type, options_.op)) {
+  const BoardShape shape = shape_of(options_, nodes_, engine.rank());
+  const Rank place = place_of(shape.ranks, engine.rank());
+  board_ = std::make_shared<Board>(std::move(shared), shape, place, place == 0);
+  loans_ = std::make_shared<Loans>(board_);
+  pool_ = std::make_shared<BufferPool>(memory, shape.buffer_bytes());
+  const Lock lock(board_->mutex());
+  board_->own().process = ProcessId::own();
+  board_->own().called = engine.transport().now();
+  if (engine.transport().local_ranks() <= usable_cores()) spins_ = kSpins;
+}
+
+PartialAllreduce::~PartialAllreduce() = default;
+
+const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
+
+// ------------------------------------------------------------------------------------------------ handing over
+
+/// Says who died, where the mutex only tells that somebody did.
+template <class Action>
+auto PartialAllreduce::naming_the_dead(Action action) {
+  try {
+    return action();
+  } catch (const RankFailedError&) {
+    check_alive();
+    throw;
+  }
+}
+
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+  return naming_the_dead([&] { return do_contribute(data); });
+}
+
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* data) {
+  engine_->check();
+  if (open_flush_) {
+    throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
+  }
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  std::shared_ptr<Call> call = new_call();
+  call->made = engine_->transport().now();
+  Board& board = *board_;
+  Lock lock(board.mutex(), std::defer_lock);
+  if (spare_ == kNoBuffer) {
+    lock.lock();
+    spare_ = board.take_buffer();
+    lock.unlock();
+  }
+  load(memory_, elements_, board.data(spare_), data, options_.count);
+  lock.lock();
+  BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.own().deposit : kNoBuffer;
+  bool combined = earlier != kNoBuffer;
+  if (combined) {
+    board.retain(earlier);  // to read it; a round may take it meanwhile
+    lock.unlock();
+    memory_.reduce(elements_, options_.op, board.data(spare_), board.data(earlier), options_.count);
+    lock.lock();
+    combined = board.own().deposit == earlier;
+    board.release(earlier);
+    if (!combined) {  // a round has taken it: what is handed over now is the new data alone
+      lock.unlock();
+      load(memory_, elements_, board.data(spare_), data, options_.count);
+      lock.lock();
+    }
+  }
+  const bool ends_here = hand_over(*call, spare_, combined);
+  if (spare_ == kNoBuffer) spare_ = board.take_buffer();  // for the next one, while the mutex is held
+  Given given;
+  if (ends_here) {
+    board.own().promised = kNoRound;
+    given = collect(*call);
+  }
+  if (!call->late) {
+    pending_.push_back(call);
+    if (board.state().phase == Board::Phase::kArmed) {
+      board.arrive();
+      if (nodes_.count() > 1) board.draw_attention();
+    }
+  }
+  board.own().called = call->made;
+  // A late call is no arrival and starts nothing, but it may bring what a round waits for.
+  if (!call->late || board.state().phase != Board::Phase::kArmed) run_rounds(lock);
+  if (ends_here) {
+    publish(std::move(given), lock);
+    note_given(*call, call->made);
+    return call;
+  }
+  lock.unlock();
+  if (agent_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
+  return call;
+}
+
+/// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
+/// be given that at once: it is late, and the application has been given all that earlier calls were promised. Rounds
+/// that are summed may be in the making, and are waited for when somebody asks.
+PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
+  Board& board = *board_;
+  Board::Place& own = board.own();
+  const RoundNumber completed = board.completed();
+  promise_kept();
+  call.sequence = ++sequence_;
+  call.late = completed > accounted_;
+  const bool missed_its_round = (call.late || own.taken) && !board.is_awaited(board.own_place());
+  if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
+    if (!combined) {
+      own.handed_over_at = completed;
+      own.contributions = 0;
+    }
+    board.release(own.deposit);
+    own.deposit = std::exchange(written, kNoBuffer);
+    ++own.contributions;
+    own.newest = call.sequence;
+    own.fresh_for = call.late ? kNoRound : completed;
+  }
+  call.round = call.late ? completed - 1 : completed;
+  own.promised = call.round;
+  if (!call.late) {
+    engine_->recorder().note_at(id_, call.round, FlightRecorder::State::kCalled, call.made);
+    return false;
+  }
+  call.done = true;
+  tell(call, board.newest());
+  const bool owes_nothing = given_ == accounted_;
+  accounted_ = completed;
+  return owes_nothing && options_.missed == Options::Missed::kLatest;
+}
+
+// ------------------------------------------------------------------------------------------------ rounds
+
+/// Does all that can be done now. Releases the lock while it computes.
+PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
+  Board& board = *board_;
+  const Board::State& s = board.state();
+  const bool brings = board.own().deposit != kNoBuffer || board.left().contains(board.own_place());
+  if (brings && board.is_awaited(board.own_place())) board.take_own();
+  if (nodes_.count() > 1) {
+    if (board.work(lock, memory_)) board.draw_attention();
+    return;
+  }
+  for (;;) {
+    if (s.phase == Board::Phase::kEnded) return;
+    if (s.phase == Board::Phase::kArmed) {
+      const Rank initiator = starter();
+      if (initiator == kNoRank) return;
+      board.start(initiator);
+    }
+    if (!board.work(lock, memory_)) {
+      engine_->recorder().note(id_, board.completed(), FlightRecorder::State::kStarted);
+      return;
+    }
+    const Board::Part& part = s.part;
+    const auto size = static_cast<std::uint32_t>(nodes_.size());
+    board.complete({.initiator = s.initiator,
+                    .contributors = part.contributors,
+                    .active = part.active,
+                    .flush = part.left == size,
+                    .last = part.closed == size});
+  }
+}
+
+/// Of a node that is alone: who starts the round, if it may start now; else kNoRank.
+PYC_HOT Rank PartialAllreduce::starter() {
+  Board::State& s = board_->state();
+  const Verdict verdict = judge(options_.policy, board_->completed(), board_->arrived(), board_->left(),
+                                s.newest_arrival, engine_->rank(), nodes_.size());
+  if (!verdict.gives_grace) return verdict.initiator;
+  const Seconds now = engine_->transport().now();
+  if (s.grace_ends <= 0) s.grace_ends = now + options_.policy.grace;
+  return now >= s.grace_ends ? verdict.initiator : kNoRank;
+}
+
+void PartialAllreduce::leave(bool for_good) {
+  naming_the_dead([&] { do_leave(for_good); });
+}
+
+void PartialAllreduce::do_leave(bool for_good) {
+  if (for_good) engine_->recorder().left(id_);
+  Lock lock(board_->mutex());
+  if (!for_good) {
+    open_flush_->epoch = board_->state().flushes;
+    board_->own().flush_waits = true;
+  }
+  board_->own().called = engine_->transport().now();
+  board_->leave(for_good);
+  if (nodes_.count() > 1) board_->draw_attention();
+  run_rounds(lock);
+  if (for_good) board_->own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+}
+
+std::shared_ptr<Call> PartialAllreduce::start_flush() {
+  engine_->check();
+  if (open_flush_) return open_flush_;
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  std::shared_ptr<Call> call = new_call();
+  call->flush = true;
+  call->made = engine_->transport().now();
+  call->sequence = sequence_;
+  open_flush_ = call;
+  leave(false);
+  if (agent_) engine_->advance();
+  return call;
+}
+
+void PartialAllreduce::close() {
+  engine_->check();
+  if (closed_.exchange(true)) return;
+  leave(true);
+  if (agent_) engine_->advance();
+}
+
+std::size_t PartialAllreduce::discard() {
+  if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
+  const Lock lock(board_->mutex());
+  Board::Place& own = board_->own();
+  const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
+  board_->release(own.deposit);
+  return contributions;
+}
+
+void PartialAllreduce::abandon() {  // under the engine's lock
+  try {
+    discard();
+    if (!closed_.exchange(true)) leave(true);
+  } catch (const RankFailedError&) {
+    closed_ = true;  // the board is lost to everybody
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ results
+
+/// Of a completed round.
+PYC_HOT void PartialAllreduce::tell(Call& call, const Board::RecordView& view) const {
+  const Board::Share& share = board_->share(view);
+  RoundInfo& info = call.info;
+  info.round = view.record->round;
+  info.initiator = view.record->initiator;
+  info.included = share.newest_included > 0 && share.newest_included >= call.sequence;
+  info.contributor_count = view.record->contributors;
+  info.contributors.assign(view.members, board_->member_words());
+  info.active = view.record->active;
+  info.staleness = share.staleness;
+}
+
+PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
+  engine_->recorder().note_at(id_, call.round, FlightRecorder::State::kGiven, when,
+                              {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
+}
+
+/// Calls whose round has completed are done, whether or not anybody looked: what they are told is kept with them.
+PYC_HOT void PartialAllreduce::promise_kept() {
+  Board& board = *board_;
+  RoundNumber& promised = board.own().promised;
+  if (promised == kNoRound || board.completed() <= promised) return;
+  const Board::RecordView* const record = board.record_of(promised);
+  if (record == nullptr) throw InternalError("'" + options_.name + "': a promised round was not kept");
+  for (const std::shared_ptr<Call>& call : pending_) {
+    tell(*call, *record);
+    call->done = true;
+  }
+  pending_.clear();
+  accounted_ = std::max(accounted_, promised + 1);
+  promised = kNoRound;
+}
+
+PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
+  if (call.given) return true;
+  Board& board = *board_;
+  if (!call.flush && board.completed() <= call.round) return false;
+  Lock lock(board.mutex());
+  if (board.own().folding) return false;  // a round is being added to the total, which this call is to be given
+  if (call.flush) {
+    if (board.state().flushes <= call.epoch) return false;
+    tell(call, board.flush_record());
+    call.round = call.info.round;
+    board.own().flush_waits = false;
+    open_flush_.reset();
+  }
+  promise_kept();
+  Given given = collect(call);
+  publish(std::move(given), lock);
+  note_given(call, engine_->transport().now());
+  return true;
+}
+
+/// Refers to every round up to the call's that the application has not been given.
+PYC_HOT PartialAllreduce::Given PartialAllreduce::collect(Call& call) {
+  Board& board = *board_;
+  Board::Place& own = board.own();
+  Given given;
+  call.done = call.given = true;
+  if (call.round < given_) {  // a later call was given it already
+    given.nothing_new = true;
+    return given;
+  }
+  const bool sum_mode = options_.missed == Options::Missed::kSum;
+  const auto add = [&](const Board::RecordView& view) {
+    if (view.record->buffer == kNoBuffer) return;
+    board.retain(view.record->buffer);
+    given.add({view.record->buffer, options_.op == ReduceOp::kAvg ? std::size_t{view.record->contributors} : 1});
+  };
+  const RoundNumber before = given_;
+  const Board::RecordView* of_call = call.flush ? &board.flush_record() : board.record_of(call.round);
+  if (of_call == nullptr || own.total.upto > call.round + 1) {
+    // Its round was superseded, or added to the total, before anybody looked: it is told of the newest, as a late call.
+    of_call = &board.newest();
+    call.round = of_call->record->round;
+    tell(call, *of_call);
+  }
+  if (sum_mode) {
+    const RoundNumber first = std::max(given_, own.total.upto);
+    if (own.total.buffer != kNoBuffer) given.add({std::exchange(own.total.buffer, kNoBuffer), 1});
+    for (RoundNumber round = first; round <= call.round; ++round) {
+      const Board::RecordView* const record = board.record_of(round);
+      if (record == nullptr) throw InternalError("round " + std::to_string(round) + " was not kept");
+      add(*record);
+    }
+  } else {
+    add(*of_call);
+  }
+  given_ = call.round + 1;
+  own.given = given_;
+  accounted_ = std::max(accounted_, given_);
+  call.info.missed = given_ - before - 1;
+  call.info.overrun = call.info.missed > options_.history;
+  board.drop_kept(given_);
+  return given;
+}
+
+void PartialAllreduce::Given::add(Term term) {
+  if (one.buffer == kNoBuffer) {
+    one = term;
+  } else {
+    others.push_back(term);
+  }
+}
+
+template <class Action>
+void PartialAllreduce::Given::for_each(Action action) {
+  if (one.buffer != kNoBuffer) action(one);
+  for (Term& term : others) action(term);
+}
+
+/// Makes the result from what was collected; releases the lock. A single one is looked at where it is; only what must
+/// be computed is copied.
+PYC_HOT void PartialAllreduce::publish(Given given, Lock& lock) {
+  const bool sum_mode = options_.missed == Options::Missed::kSum;
+  if (given.nothing_new && !sum_mode) return lock.unlock();
+  Board& board = *board_;
+  take_back();
+  board.release(shown_);
+  if (given.is_single() && given.one.divisor == 1 && !elements_.widened() && loans_->may_lend()) {
+    shown_ = given.one.buffer;
+    lock.unlock();
+    result_.reset();
+    return;
+  }
+  lock.unlock();
+  compute(given);
+  if (given.one.buffer == kNoBuffer) return;
+  lock.lock();
+  given.for_each([&](Given::Term& term) { board.release(term.buffer); });
+  lock.unlock();
+}
+
+void PartialAllreduce::compute(Given& given) {
+  BufferRef value = pool_->take();
+  std::size_t divisor = 1;
+  const std::byte* source = value.data();
+  if (given.is_single()) {
+    source = board_->data(given.one.buffer);
+    divisor = given.one.divisor;
+  } else {
+    memory_.fill_identity(elements_, options_.op, value.data(), options_.count);
+    given.for_each([&](const Given::Term& term) {
+      memory_.add(elements_, value.data(), board_->data(term.buffer), options_.count, term.divisor);
+    });
+  }
+  if (source != value.data() || elements_.widened()) {
+    BufferRef narrow = pool_->take();
+    memory_.store(elements_, narrow.data(), source, options_.count, divisor);
+    value = std::move(narrow);
+  }
+  const auto reference = std::make_shared<BufferRef>(std::move(value));
+  result_ = {reference, reference->data()};
+}
+
+/// Under the mutex: buffers of results that the application does not look at any more.
+PYC_HOT void PartialAllreduce::take_back() {
+  for (BufferNumber buffer = loans_->take_back(); buffer != kNoBuffer; buffer = loans_->take_back()) {
+    board_->release(buffer);
+  }
+}
+
+PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() {
+  if (shown_ != kNoBuffer) result_ = loans_->lend(std::exchange(shown_, kNoBuffer), loans_);
+  return result_;
+}
+
+PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const {
+  const std::byte* const from = shown_ != kNoBuffer ? board_->data(shown_) : result_.get();
+  if (from == nullptr) return false;
+  copy(memory_, to, from, options_.count * size_of(options_.type));
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ waiting
+
+/// Does what has become due; whether the call is done.
+bool PartialAllreduce::drive(Call& call) {
+  if (board_->help(memory_) || (options_.policy.grace > 0 && !agent_ && !call.given)) {
+    Lock lock(board_->mutex());
+    run_rounds(lock);
+    looks_ = 0;
+  } else if (++looks_ == kPatience) {
+    const Lock lock(board_->mutex());
+    board_->begin_batch();
+  }
+  return try_finish(call);
+}
+
+PYC_HOT bool PartialAllreduce::test(Call& call) {
+  engine_->check();
+  return naming_the_dead([&] {
+    if (try_finish(call)) return true;
+    if (agent_ || engine_->progress() == Progress::kCaller) engine_->advance();
+    engine_->check();
+    return drive(call);
+  });
+}
+
+PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+  engine_->check();
+  if (naming_the_dead([&] { return try_finish(call); })) return call.info;
+  looks_ = 0;
+  const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
+                                        call.flush ? kNoRound : call.round);
+  const bool done = naming_the_dead([&] { return wait_until([&] { return drive(call); }, timeout, interrupt); });
+  if (!done) stall(call, interrupt);
+  return call.info;
+}
+
+/// Drives the engine where there is one to drive, else sleeps on the board's bell. False after `timeout` seconds.
+bool PartialAllreduce::wait_until(const std::function<bool()>& done, Seconds timeout,
+                                  const Engine::Interrupt& interrupt) {
+  struct Waits {
+    explicit Waits(std::atomic<bool>& f) : flag(f) { flag.store(true, std::memory_order_relaxed); }
+    ~Waits() { flag.store(false, std::memory_order_relaxed); }
+    Waits(const Waits&) = delete;
+    Waits& operator=(const Waits&) = delete;
+    std::atomic<bool>& flag;
+  } const waits(board_->own().waits);
+  const auto now = [this] { return engine_->transport().now(); };
+  Seconds next_check = now() + kCheckPeriod;
+  const auto look_around = [&] {
+    if (interrupt) interrupt();
+    if (now() < next_check) return;
+    check_alive();
+    next_check = now() + kCheckPeriod;
+  };
+  if (agent_) return engine_->wait(done, timeout, look_around);
+  const RoundNumber completed = board_->completed();
+  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->offers_help(); ++spins) relax();
+  const Seconds start = now();
+  Seconds next_look = start + kLongestSleep;
+  for (int idle = 0;; ++idle) {
+    const std::uint32_t rings = board_->bell().rings();  // before looking: a later ring ends the sleep
+    if (done()) return true;
+    if (engine_->progress() == Progress::kCaller) engine_->advance();
+    const Seconds waited = now() - start;
+    if (timeout >= 0 && waited >= timeout) return false;
+    if (start + waited >= next_look) {
+      look_around();
+      engine_->check();
+      next_look = now() + kLongestSleep;
+    }
+    if (idle < kYields) {
+      sched_yield();
+      continue;
+    }
+    Seconds limit = timeout >= 0 ? std::min(kLongestSleep, timeout - waited) : kLongestSleep;
+    if (options_.policy.grace > 0) limit = std::min(limit, std::max(options_.policy.grace / 4, 1e-4));
+    board_->bell().wait(rings, limit);
+  }
+}
+
+/// RankFailedError if a rank of this node that has not closed is gone. Without the mutex: it may have died with it.
+void PartialAllreduce::check_alive() const {
+  std::vector<Rank> gone;
+  const std::vector<Rank>& ranks = board_->shape().ranks;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Board::Place& place = board_->place(static_cast<Rank>(i));
+    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the agent, though it has closed
+    if (place.gone.load(std::memory_order_relaxed) && !serves) continue;
+    if (state_of(place.process) == ProcessState::kGone) gone.push_back(ranks[i]);
+  }
+  if (gone.empty()) return;
+  throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; the collective is unusable now");
+}
+
+bool PartialAllreduce::has_waiting(Rank rank) const {
+  const std::vector<Rank>& ranks = board_->shape().ranks;
+  const Rank place = place_of(ranks, rank);
+  return static_cast<std::size_t>(place) < ranks.size() && ranks[static_cast<std::size_t>(place)] == rank &&
+         board_->place(place).waits.load(std::memory_order_relaxed);
+}
+
+/// How the rank at a place of this node's board stands to a round.
+Report PartialAllreduce::report_of(Rank place, RoundNumber round) const {
+  const Board::Place& p = board_->place(place);
+  const ProcessState process = state_of(p.process);
+  const Lock lock(board_->mutex());
+  const Board::State& s = board_->state();
+  if (process == ProcessState::kGone) return {Standing::kGone};
+  if (board_->completed() > round) return {Standing::kComplete};
+  const bool may_hold_a_segment = s.batch > 0 || s.folding;
+  const bool has_come = p.taken || board_->arrived().contains(place);
+  if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {Standing::kStopped};
+  if (board_->left().contains(place)) return {Standing::kLeft};
+  if (has_come) return {Standing::kArrived};
+  const Rank rank = board_->shape().ranks[static_cast<std::size_t>(place)];
+  if (const auto elsewhere = engine_->waits_in(rank, this)) return {Standing::kElsewhere, *elsewhere};
+  const Seconds quiet = engine_->transport().now() - p.called;
+  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
+}
+
+void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
+  constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
+  const Seconds waited = engine_->transport().now() - call.made;
+  const RoundNumber round = call.flush ? board_->completed() : call.round;
+  const auto size = static_cast<std::size_t>(nodes_.size());
+  std::vector<Report> reports(size);
+  if (nodes_.count() == 1) {
+    engine_->exclusively([&] {
+      for (std::size_t r = 0; r < size; ++r) reports[r] = report_of(static_cast<Rank>(r), round);
+    });
+  } else {
+    {
+      const Lock lock(board_->mutex());
+      if (board_->state().inquired != round) std::fill_n(board_->reports(), size, Report{});
+      board_->state().inquired = round;
+      board_->state().must_inquire = true;
+    }
+    board_->draw_attention();
+    const auto all_answered = [&] {
+      const Lock lock(board_->mutex());
+      return std::all_of(board_->reports(), board_->reports() + size,
+                         [](const Report& r) { return r.standing != Standing::kSilent; });
+    };
+    wait_until(all_answered, kAnswerTime, interrupt);
+    const Lock lock(board_->mutex());
+    std::copy_n(board_->reports(), size, reports.begin());
+  }
+  throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
+                                  .round = round,
+                                  .waited = waited,
+                                  .flush = call.flush,
+                                  .reports = reports,
+                                  .gave_up = engine_->gave_up(),
+                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); }}));
+}
+
+// ------------------------------------------------------------------------------------------------ Collective
+
+bool PartialAllreduce::advance() {
+  if (agent_) return agent_->advance();
+  if (deadline() > engine_->transport().now()) return false;
+  Lock lock(board_->mutex());
+  run_rounds(lock);
+  return true;
+}
+
+bool PartialAllreduce::busy() const { return agent_ && agent_->busy(); }
+
+Seconds PartialAllreduce::deadline() const {
+  if (agent_) return agent_->deadline();
+  if (options_.policy.grace <= 0) return kNever;
+  const Lock lock(board_->mutex());
+  const Board::State& s = board_->state();
+  return s.phase == Board::Phase::kArmed && s.grace_ends > 0 ? s.grace_ends : kNever;
+}
+
+bool PartialAllreduce::finished() const { return board_->ended() && (!agent_ || agent_->finished()); }
+
+void PartialAllreduce::on_notice(Rank from, ConstBytes notice) {
+  if (!agent_) throw InternalError("a notice for a rank that is not its node's agent");
+  agent_->on_notice(from, notice);
+}
+
+std::vector<Rank> PartialAllreduce::not_closed() const {
+  if (agent_) return agent_->not_closed();
+  std::vector<Rank> ranks;
+  const Lock lock(board_->mutex());
+  for (std::size_t i = 0; i < board_->shape().places(); ++i) {
+    if (!board_->closed().contains(static_cast<Rank>(i))) ranks.push_back(board_->shape().ranks[i]);
+  }
+  return ranks;
+}
+
+}  // namespace pyc

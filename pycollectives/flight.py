@@ -1,0 +1,219 @@
+"""Flight records of running programs: asks processes of this machine for theirs, and joins what they say.
+
+A process that has a communicator writes its record at SIGUSR2 (docs/tutorial.md, "When it hangs"). It is told from
+others by its thread `pyc-flight`, which is there as long as the signal is answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["DumpError", "Row", "listening", "request", "rows"]
+
+PROC = Path("/proc")
+THREAD = "pyc-flight"
+POLL_S = 0.02
+
+Document = dict[str, Any]
+"""What one process writes: `communicators` has a record for each."""
+
+Record = dict[str, Any]
+"""What `Communicator.flight_record` returns."""
+
+
+class DumpError(RuntimeError):
+    """A process has no record to give, or does not give it; the text says which and why."""
+
+
+# --- Asking processes -------------------------------------------------------------------------------------------------
+
+
+def listening() -> list[int]:
+    """Return the processes of this user on this machine that answer SIGUSR2 with their record."""
+    found = []
+    for folder in PROC.iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if folder.name.isdecimal() and folder.stat().st_uid == os.getuid() and _listens(folder):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Document], list[str]]:
+    """Have processes write their records; return what the files say, and of each process that did not, why.
+
+    Parameters
+    ----------
+    pids
+        Processes that exist and listen: nothing is sent to any if one does not.
+    timeout
+        Seconds to wait for the files.
+
+    Raises
+    ------
+    DumpError
+        There is no such process, it is another user's, or it does not listen.
+    """
+    folders = {pid: _checked(pid) for pid in pids}
+    before = {pid: _files(folder, pid) for pid, folder in folders.items()}
+    documents: dict[Path, Document] = {}
+    silent = []
+    deadline = time.monotonic() + timeout
+    for pid in folders:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR2)
+    for pid, folder in folders.items():
+        while not (new := _files(folder, pid) - before[pid]) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        if new:  # and complete, since it is put there by renaming
+            path = max(new, key=lambda file: file[1])[0]
+            documents[path] = json.loads(path.read_text())
+        else:
+            silent.append(f"process {pid} {_excuse(pid, folder, timeout)}")
+    return documents, silent
+
+
+def _checked(pid: int) -> Path:
+    """Return the folder that the process writes to."""
+    proc = PROC / str(pid)
+    try:
+        if not _listens(proc):
+            raise DumpError(
+                f"process {pid} would not answer SIGUSR2: it has no pycollectives communicator yet, or was started "
+                "with PYC_SIGUSR2=0 or PYC_FLIGHT_ROUNDS=0, or had a handler of its own for the signal"
+            )
+        variables = (proc / "environ").read_bytes().split(b"\0")
+        named = next((v.partition(b"=")[2] for v in variables if v.startswith(b"PYC_DUMP_DIR=")), b"")
+        return Path(os.path.realpath(proc / "cwd"), os.fsdecode(named))
+    except (FileNotFoundError, ProcessLookupError):
+        raise DumpError(f"there is no process {pid} on this machine") from None
+    except PermissionError:
+        raise DumpError(f"process {pid}: no permission, it belongs to user {proc.stat().st_uid}") from None
+
+
+def _listens(proc: Path) -> bool:
+    """Whether the process has our thread, and a handler: without one the signal would end it."""
+    status = (proc / "status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGUSR2 - 1) & 1
+    for task in proc.glob("task/*/comm") if caught else ():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            if task.read_text().strip() == THREAD:
+                return True
+    return False
+
+
+def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
+    """Return the records of the process, with what tells a new one from an old one."""
+    found = set()
+    for path in folder.glob(f"pycollectives-*-rank*-{pid}.json"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add((path, path.stat().st_mtime_ns, path.stat().st_ino))
+    return found
+
+
+def _excuse(pid: int, folder: Path, timeout: float) -> str:
+    """Say why there is no file."""
+    try:
+        state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "has ended without an answer"
+    if state in "Tt":
+        return "is stopped (SIGSTOP or a debugger) and will answer when it goes on"
+    return f"wrote no record into {folder} within {timeout:g} s; its stderr may say why"
+
+
+# --- Joining records --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank and one collective, or the communicator itself."""
+
+    rank: int
+    pid: int
+    group: str
+    """The same for all ranks of a communicator, and for no others."""
+    collective: str
+    round: int | None
+    """The newest that this rank has heard of."""
+    state: str
+    waiting: str
+    """For what, and how long; empty if it does not wait in this collective."""
+    not_arrived: tuple[int, ...]
+    """Ranks that what is waited for has not seen come, as far as there are records of them."""
+    unknown: tuple[int, ...]
+    """Ranks without a record: on other machines, or silent."""
+
+
+def rows(documents: Iterable[Document]) -> list[Row]:
+    """Return the rows of a table, by communicator, collective and rank."""
+    groups: dict[str, dict[int, Record]] = defaultdict(dict)
+    for document in documents:
+        for record in document["communicators"]:
+            groups[record["group"]][record["rank"]] = {**record, "pid": document["pid"]}
+    found = []
+    for group, records in sorted(groups.items()):
+        ids = sorted({c["collective"] for record in records.values() for c in record["collectives"]})
+        for number in ids:
+            for rank in sorted(records):
+                described = _of(records[rank], number)
+                if described and described["state"] != "ended" and (number or "wait" in described or len(ids) == 1):
+                    found.append(_row(group, records[rank], described, records))
+    return found
+
+
+def _row(group: str, record: Record, described: dict[str, Any], records: dict[int, Record]) -> Row:
+    number = described["collective"]
+    newest = next((r for r in reversed(record["rounds"]) if r["collective"] == number), None)
+    state = described["state"]
+    if state == "open":
+        state = newest["state"] if newest else "no round yet" if number else "idle"
+    wait = described.get("wait")
+    waiting = ""
+    absent: list[int] = []
+    if wait:
+        what = f"{wait['for']} {wait['round']}" if "round" in wait else wait["for"]
+        waiting = f"{what}, {'gave up after' if wait['gave_up'] else 'for'} {wait['waited_s']:.1f} s"
+        absent = [rank for rank in sorted(records) if not _has_come(records[rank], number, wait)]
+        state = "waiting" if number == 0 else state
+    return Row(
+        rank=record["rank"],
+        pid=record["pid"],
+        group=group,
+        collective=described["name"],
+        round=newest["round"] if newest else None,
+        state=state,
+        waiting=waiting,
+        not_arrived=tuple(absent),
+        unknown=tuple(rank for rank in range(record["size"]) if rank not in records) if wait else (),
+    )
+
+
+def _of(record: Record, number: int) -> dict[str, Any] | None:
+    return next((c for c in record["collectives"] if c["collective"] == number), None)
+
+
+def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
+    """Whether this rank has done its part of what another one waits for."""
+    described = _of(record, number)
+    if described is None:
+        return False
+    own = described.get("wait", {})
+    if number == 0:
+        return bool(own.get("for") == wait["for"])
+    if described["state"] != "open" or own.get("for") == "flush":
+        return True
+    if "round" not in wait:
+        return False
+    ours = (r for r in record["rounds"] if r["collective"] == number and r["round"] == wait["round"])
+    return described["completed_rounds"] > wait["round"] or any("called_s" in r for r in ours)

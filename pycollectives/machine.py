@@ -1,0 +1,60 @@
+"""The machine that a measurement speaks for: its processor, its cores and its MPI library."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Machine"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What must be the same for a measurement to hold.
+
+    Attributes
+    ----------
+    cpu
+        The processor's model.
+    cores
+        Cores that the operating system sees on one machine, whatever part of them this process may use.
+    mpi
+        Name and version of the MPI library.
+
+    >>> print(Machine("AMD EPYC", 2, "Open MPI v5.0.11"))
+    AMD EPYC, 2 cores, Open MPI v5.0.11
+    """
+
+    cpu: str
+    cores: int
+    mpi: str
+
+    @classmethod
+    @functools.cache
+    def here(cls) -> Machine:
+        """Return this process's machine; loads MPI."""
+        from .native import LIBRARY
+
+        return cls(_cpu_model(), os.cpu_count() or 1, LIBRARY)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it with the names of the attributes as keys."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Write it in words."""
+        return f"{self.cpu}, {self.cores} cores, {self.mpi}"
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

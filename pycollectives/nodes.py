@@ -1,0 +1,47 @@
+"""Which ranks work together in shared memory: those of one machine, or fewer of them by choice."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["machine_of_this_process", "nodes_of"]
+
+
+def machine_of_this_process() -> str:
+    """Return what is the same for processes that can share memory, and differs for others.
+
+    The running kernel, and the namespace of process numbers in it: ranks find each other's memory by process number.
+    """
+    try:
+        kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:  # without /proc nothing can be shared
+        return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{kernel}:{namespace}:{os.getuid()}"
+
+
+def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:
+    """Return the node of each rank: the ranks of a machine, in ascending order, by `ranks_per_node` (None: all).
+
+    Nodes are numbered in the order of their lowest ranks.
+
+    >>> nodes_of(["a", "b", "a", "b", "a"], None)
+    [0, 1, 0, 1, 0]
+    >>> nodes_of(["a", "b", "a", "b", "a"], 2)
+    [0, 1, 0, 1, 2]
+    """
+    numbers: dict[tuple[str, int], int] = {}
+    seen: dict[str, int] = {}
+    nodes = []
+    for machine in machines:
+        before = seen.get(machine, 0)
+        seen[machine] = before + 1
+        part = 0 if ranks_per_node is None else before // ranks_per_node
+        nodes.append(numbers.setdefault((machine, part), len(numbers)))
+    return nodes

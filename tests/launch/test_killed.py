@@ -1,0 +1,46 @@
+"""Ranks that are killed: those of the same node are told who, soon, and nobody is given a wrong result.
+
+Open MPI ends a job one of whose ranks dies, unless it is started with fault tolerance.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import PROGRAMS, environment, launcher, mpirun, run
+
+WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm")
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize(
+    ("phase", "seed"), [("before", 0), ("before", 1), ("asleep", 0), *(("working", seed) for seed in range(6))]
+)
+def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
+    job = mpirun(
+        4, "killed.py", phase, str(victim), str(seed), limit=60, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d")
+    )
+    for rank in {0, 1, 2, 3} - {victim}:
+        seconds, text, *_, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert f"rank {victim} died" in text, job
+        assert end == "end", job
+    assert job.said(victim) == [], job
+    assert "MPI_ABORT" not in job.err, job
+
+
+def test_nothing_stays_behind_in_shared_memory(tmp_path):
+    """Without fault tolerance the launcher ends the job."""
+    before = shared_memory()
+    program = [sys.executable, str(PROGRAMS / "killed.py"), "4", "before", "1", "0"]
+    job = run([*launcher(), "-n", "4", *program], limit=60, env=environment(DEATH=str(tmp_path / "d")))
+    assert job.status != 0, job
+    assert job.seconds < 30, job
+    assert shared_memory() <= before, job
+
+
+def shared_memory() -> set[str]:
+    """Return the names that there are, without what Open MPI itself may forget."""
+    return {path.name for path in Path("/dev/shm").iterdir() if not path.name.startswith("sm_segment.")}
