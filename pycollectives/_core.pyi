@@ -98,6 +98,8 @@ class PartialAllreduce:
     @property
     def result(self) -> NDArray[Any]:
         """Read-only array of the given shape and dtype; RuntimeError before a call was given a round."""
+    def start_flush(self) -> None:
+        """What `flush` begins with: this rank leaves, and no round waits for it. `flush` is to follow."""
     def flush(self, timeout: float | None = None) -> RoundInfo:
         """Collective. After a StallError it can be called again, and goes on with the same flush."""
     def close(self) -> None:

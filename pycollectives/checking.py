@@ -350,12 +350,9 @@ class _WatchedAllreduce:
 
     def _flush(self, timeout: float | None) -> _core.RoundInfo:
         deadline = Deadline(timeout)
-        info = None
-        with contextlib.suppress(StallError):
-            info = self._collective.flush(0.0)  # now this rank has left: no round waits for it while it meets others
+        self._collective.start_flush()  # no round waits for this rank while it meets the others
         self._checks.try_to_meet(Call("flush", self._number), deadline.remaining())
-        if info is None:
-            info = self._collective.flush(deadline.remaining())
+        info = self._collective.flush(deadline.remaining())
         self.note(info)
         self._compare("comparison after flush", deadline.remaining())
         return info

@@ -120,6 +120,12 @@ PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
   collective_->wait(call, limit, run_signal_handlers);
 }
 
+void BoundPartialAllreduce::start_flush() {
+  const ExclusiveUse use(*this);
+  const GilReleased released;
+  collective_->start_flush();
+}
+
 RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   const ExclusiveUse use(*this);
   const GilReleased released;

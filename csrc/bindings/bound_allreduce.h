@@ -28,6 +28,7 @@ class BoundPartialAllreduce {
   bool test(Call& call);
   /// Afterwards `call.info` is what the application is told.
   void wait(Call& call, Seconds limit);
+  void start_flush();
   RoundInfo flush(Seconds limit);
   /// New reference to a read-only array over the result's memory.
   PyObject* result();

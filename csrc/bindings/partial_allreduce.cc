@@ -110,6 +110,7 @@ void bind_partial_allreduce(py::module_& m) {
            py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
            py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
            py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("name") = "")
+      .def("start_flush", &Bound::start_flush)
       .def(
           "flush",
           [](Bound& b, const py::object& timeout) {

@@ -197,7 +197,7 @@ PYC_HOT void Board::settle() {
   const RoundNumber old = oldest().record->round;
   if (!shape_.keeps_totals || old == kNoRound) return;
   for (Rank i = 0; i < static_cast<Rank>(places()); ++i) {
-    if (places_[i].given > old || closed().contains(i)) continue;
+    if (places_[i].given > old || places_[i].owed <= old) continue;
     places_[i].folding = true;
     s.must_fold = true;
   }

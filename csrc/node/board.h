@@ -76,6 +76,7 @@ class Board {
     bool taken = false;                // its part in the running round, data or not
     RoundNumber promised = kNoRound;   // its record is kept for this rank
     RoundNumber given = 0;             // rounds before this have been given to the application
+    RoundNumber owed = kNoRound;       // ... or will be: all, until it closes
     bool flush_waits = false;          // the record of the next flush round is kept for this rank
     bool keeps = false;                // there may be something in `kept` or `flushed`
     Total total;

@@ -357,7 +357,9 @@ void PartialAllreduce::do_leave(bool for_good) {
     open_flush_->epoch = board_->state().flushes;
     board_->own().flush_waits = true;
   }
-  board_->own().called = engine_->transport().now();
+  Board::Place& own = board_->own();
+  own.called = engine_->transport().now();
+  if (for_good) own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
   board_->leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);

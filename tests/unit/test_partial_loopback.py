@@ -237,6 +237,28 @@ def test_leaving_the_communicator_waits_for_who_has_not_closed():
     comms[0].close(timeout=LIMIT)
 
 
+def test_what_a_call_was_promised_is_given_after_closing_though_rounds_have_gone_by():
+    """Rank 0 contributes, closes, and waits only when its round has left the history."""
+    gone_by = threading.Event()
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full(), missed="sum", history=2)
+        first = ar.contribute(np.array([10**comm.rank]))
+        if comm.rank == 0:
+            ar.close()
+            assert gone_by.wait(LIMIT)
+            first.wait(timeout=LIMIT)
+            return ar.result.tolist()
+        first.wait(timeout=LIMIT)
+        for _ in range(5):
+            ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)
+        ar.close()
+        gone_by.set()
+        return None
+
+    assert run_ranks(2, program)[0] == [11]
+
+
 def test_a_dropped_collective_is_served_and_closed():
     def program(comm):
         comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full()).contribute(np.ones(1))
