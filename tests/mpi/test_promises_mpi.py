@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from arrivals import play_actions, random_case, random_part
@@ -41,9 +42,14 @@ def test_promises_hold_whatever_ranks_do(comm, seed):
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + CASES // 8))
 def test_promises_hold_of_several_collectives_at_once(comm, seed):
-    """Four at a time, each with its own arguments, called and waited for in an order of each rank's own."""
+    """Four at a time, each with its own arguments, called and waited for in an order of each rank's own.
+
+    One of them may wait for a certain rank's next call. If two did, two ranks could wait for each other, each in
+    another collective (docs/semantics.md).
+    """
     draw = random.Random(~seed)
-    cases = [random_case(draw, comm.size, calls=5) for _ in range(4)]
+    others = [replace(random_case(draw, comm.size, calls=5), policy=policy) for policy in (pc.Solo(), pc.Full()) * 2]
+    cases = [random_case(draw, comm.size, calls=5), *others[:3]]
     print(f"seed {seed}: {cases}")
     mine = random.Random(seed * 1009 + comm.rank)
     recorders = [Recorder(comm.rank, comm.partial_allreduce(**case.arguments), case) for case in cases]
