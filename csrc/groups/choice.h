@@ -6,27 +6,24 @@
 // *Inter-Intra* (5.2) each of them gets two groups: the heads, one drawn per node, are divided among all nodes and the
 // rest within each node; then all of a node together. Workers far behind the initiator are left out (5.3).
 //
-// *Punctual*, our own. What holds workers up is not conflicts but waiting at a group for members that still compute.
-// A division gives groups to workers whatever they are doing: the first to arrive determines mates for the others, and
-// with Inter-Intra even the mates of their next but one synchronisation. A slow worker's division (it is in no fast
-// worker's any more) finds all fast workers idle, in the middle of their work. Without Inter-Intra that costs little:
-// the slow worker waits for its mates, not they for it. But Inter-Intra makes a second group of its whole node, at
-// which the node's fast workers wait until the slow one has computed once more; and while they wait, they are missing
-// elsewhere. No counter mends that, since it is the slow worker that counts its fellows as eligible.
-// So a punctual group is made for its initiator alone, of workers that are in no group and *due now*: a worker computes
-// between two groups for an interval that the generator has seen before, hence is due one interval after its last
-// group.
-//   - Mates are drawn at random from those due within `tolerance` of the initiator's own interval; if all but one of
-//   them
-//     would be taken, that one is too.
-//   - If nobody is due, the initiator waits for the first that will be, up to `patience` of its own interval: a worker
-//   out
-//     of step with the others falls into step. If nobody will be, it is alone in its group: it has been early by more
-//     than a whole step, and waiting would cost it more than a step.
-// A slow worker never holds a fast one, since it is in a fast one's group only when it is due; but it always finds
-// mates, since all fast workers are due within its interval. So it stays connected, and waits at most a fast worker's
-// interval. Classes of workers in step with themselves but not with each other might never meet: see
-// groups/connectivity.h.
+// *Punctual*, our own. What costs time is not conflicts but waiting, at a group, for members that still compute. A
+// division gives groups to workers whatever they are doing. Without Inter-Intra that does little harm: a slow worker's
+// division finds fast mates half-way through their work, and it is the slow one that waits; but they are out of step
+// afterwards. With Inter-Intra, a division leaves a second group, of the whole node, at which the slow worker's fellows
+// wait until it has computed once more. So they make as many requests as it does, their counters say the same as its
+// counter, and when one of them divides, the filter of section 5.3 finds no straggler among them and enrols it again,
+// whatever the threshold: the whole node goes at the slow worker's pace for ever. A punctual group is made for its
+// initiator alone, of workers that are in no group and *due now*. A worker computes for an interval that the generator
+// has observed; hence it is due one interval after its last group.
+//   - Mates are drawn from those due within `tolerance` of the initiator's own interval. If one more than needed is
+//   due,
+//     it is taken too.
+//   - If nobody is, the initiator waits for the first to be due, up to `patience` of its own interval; so a worker that
+//     is out of step falls into step. If nobody will be due by then, it is alone: others are slower than it, and one of
+//     them will make a group with it.
+// A slow worker is in a fast one's group only when it is about to arrive, so it does not hold it. And it always finds
+// fast mates, since all are due within its own interval: it stays connected. Classes of workers of which each is in
+// step with itself only might never meet: see groups/connectivity.h.
 #pragma once
 
 #include <cstddef>
