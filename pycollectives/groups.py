@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from . import mixing
-from .policies import DEFAULT_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ._core import GroupGenerator
     from .mixing import Matrix
 
-__all__ = ["Groups", "PunctualGroups", "RandomGroups", "SmartGroups", "StaticGroups", "node_of_each"]
+__all__ = ["GeneratedGroups", "Groups", "PunctualGroups", "RandomGroups", "SmartGroups", "StaticGroups", "node_of_each"]
 
 
 class Groups(Protocol):
@@ -83,11 +82,11 @@ def _check_seed(groups: object) -> None:
 
 
 @dataclass(frozen=True)
-class _Generated:
+class GeneratedGroups:
     """Base of the generators that a state machine executes, in one place for all workers."""
 
     size: int = 3
-    seed: int = DEFAULT_SEED
+    seed: int = 0
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -119,7 +118,7 @@ class _Generated:
 
 
 @dataclass(frozen=True)
-class RandomGroups(_Generated):
+class RandomGroups(GeneratedGroups):
     """A group is its initiator and others drawn from all workers (Ripples 4.1).
 
     Mixes best, and conflicts: a worker may be drawn into several groups, which wait for each other.
@@ -139,7 +138,7 @@ class RandomGroups(_Generated):
         to (P-Reduce, SIGMOD 2021); None: never looked at.
 
     >>> RandomGroups(size=4)
-    RandomGroups(size=4, seed=2020, group_buffer=True, connectivity=None)
+    RandomGroups(size=4, seed=0, group_buffer=True, connectivity=None)
     """
 
     kind: ClassVar[str] = "random"
@@ -163,7 +162,7 @@ class RandomGroups(_Generated):
 
 
 @dataclass(frozen=True)
-class SmartGroups(_Generated):
+class SmartGroups(GeneratedGroups):
     """A request divides all workers that are in no group into groups (Ripples 5): no conflicts.
 
     Parameters
@@ -185,46 +184,23 @@ class SmartGroups(_Generated):
     connectivity
         As in `RandomGroups`.
 
-    >>> SmartGroups(inter_intra=False)
-    SmartGroups(size=3, seed=2020, inter_intra=False, slowdown_threshold=8)
+    >>> SmartGroups(size=4, inter_intra=False).slowdown_threshold
+    8
     """
 
     kind: ClassVar[str] = "smart"
     inter_intra: bool = True
     slowdown_threshold: int | None = 8
-    group_buffer: bool = True
-    global_division: bool = True
-    connectivity: int | None = None
-
-    def __init__(
-        self,
-        size: int = 3,
-        seed: int = DEFAULT_SEED,
-        inter_intra: bool = True,
-        slowdown_threshold: int | None = 8,
-        *,
-        group_buffer: bool = True,
-        global_division: bool = True,
-        connectivity: int | None = None,
-    ) -> None:
-        for name, value in (
-            ("size", size),
-            ("seed", seed),
-            ("inter_intra", inter_intra),
-            ("slowdown_threshold", slowdown_threshold),
-            ("group_buffer", group_buffer),
-            ("global_division", global_division),
-            ("connectivity", connectivity),
-        ):
-            object.__setattr__(self, name, value)
-        self.__post_init__()
+    group_buffer: bool = field(default=True, kw_only=True)
+    global_division: bool = field(default=True, kw_only=True)
+    connectivity: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        for field in ("slowdown_threshold", "connectivity"):
-            if getattr(self, field) is not None:
-                _integer(self, field, 1)
+        for name in ("slowdown_threshold", "connectivity"):
+            if getattr(self, name) is not None:
+                _integer(self, name, 1)
         if self.inter_intra and not self.global_division:
             raise ValueError("SmartGroups: inter_intra=True needs global_division=True")
         if self.global_division and not self.group_buffer:
@@ -242,7 +218,7 @@ class SmartGroups(_Generated):
 
 
 @dataclass(frozen=True)
-class PunctualGroups(_Generated):
+class PunctualGroups(GeneratedGroups):
     """A group is its initiator and workers that are due at the same time: nobody waits for a straggler.
 
     Our own rule, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md says why. A worker is due one interval (a
@@ -263,7 +239,7 @@ class PunctualGroups(_Generated):
         As in `RandomGroups`: classes of workers that are in step with themselves only are brought together.
 
     >>> PunctualGroups(size=4)
-    PunctualGroups(size=4, seed=2020, tolerance=0.1, patience=1.0, connectivity=8)
+    PunctualGroups(size=4, seed=0, tolerance=0.1, patience=1.0, connectivity=8)
     """
 
     kind: ClassVar[str] = "punctual"
@@ -304,8 +280,8 @@ class StaticGroups:
 
     - An odd one of the pairs joins the last pair; if there is none, nobody.
     - Nodes of one or two workers: their last one meets the opposite node in step 2.
-    - The opposite node is half-way round the ring of nodes. Of an odd number of nodes, one that changes every four steps
-      has none, and joins the last two.
+    - The opposite node is half-way round the ring of nodes. Of an odd number of nodes, one has none, another every four
+      steps, and joins a pair.
 
     A straggler holds everybody, sooner or later. A worker of which the table says "nobody" does not synchronise.
 

@@ -4,8 +4,8 @@ Weights are the columns of X; averaging in the group G makes it X F, where F has
 identity elsewhere. F is symmetric, doubly stochastic and a projection, so that E[W^T W] of the analysis is E[F]. The
 weights of all workers meet if the spectral gap of E[F] is positive: if its graph is connected.
 
-Matrices are per P-Reduce, as in the paper: the mean over groups, not over steps. A synchronisation with nobody is a group
-of one, whose matrix is the identity, and counts.
+Matrices are per P-Reduce, as in the paper: the mean over groups, not over steps. A synchronisation with nobody is a
+group of one, whose matrix is the identity, and counts.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from .groups import StaticGroups, node_of_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .groups import PunctualGroups, RandomGroups, SmartGroups
+    from .groups import GeneratedGroups
 
 __all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
 
@@ -26,9 +26,9 @@ __all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
 class Machine(Protocol):
     """What answers requests: `_core.GroupGenerator`, or what stands in for it."""
 
-    def request(self, worker: int, now: float | None = None) -> Sequence[Any]: ...  # noqa: D102
-    def acknowledge(self, worker: int, sequence: int, now: float | None = None) -> Sequence[Any]: ...  # noqa: D102
-    def leave(self, worker: int) -> None: ...  # noqa: D102
+    def request(self, worker: int, now: float | None = None) -> Sequence[Any]: ...
+    def acknowledge(self, worker: int, sequence: int, now: float | None = None) -> Sequence[Any]: ...
+    def leave(self, worker: int) -> None: ...
 
 
 class Event(NamedTuple):
@@ -256,7 +256,7 @@ class GroupSummary:
 
 
 def simulate_groups(
-    generator: RandomGroups | SmartGroups | PunctualGroups | StaticGroups | None,
+    generator: GeneratedGroups | StaticGroups | None,
     size: int,
     ranks_per_node: int = 4,
     *,
