@@ -23,9 +23,10 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
-from pycollectives import loads, policies  # noqa: E402
+from pycollectives import groups, loads, mixing, policies  # noqa: E402
 from pycollectives.native import core  # noqa: E402
 from pycollectives.simulation import simulate  # noqa: E402
+from pycollectives.simulation_groups import simulate_groups  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,34 @@ def policies_table() -> str:
     return markdown(["load", "policy", "throughput", "contributors", "active", "missed per call", "late calls"], rows)
 
 
+GENERATORS: dict[str, groups.GeneratedGroups | groups.StaticGroups] = {
+    "RandomGroups()": groups.RandomGroups(),
+    "RandomGroups(group_buffer=False)": groups.RandomGroups(group_buffer=False),
+    "StaticGroups(4)": groups.StaticGroups(4),
+    "SmartGroups()": groups.SmartGroups(),
+    "SmartGroups(inter_intra=False)": groups.SmartGroups(inter_intra=False),
+    "PunctualGroups()": groups.PunctualGroups(),
+}
+
+
+def groups_table() -> str:
+    """16 workers on 4 nodes, of which worker 3 is slowed down as in Ripples 7.4; P-Reduce and messages cost nothing."""
+    slow = (0.0, 2.0, 5.0)
+    full = [simulate_groups(None, 16, slowdown={3: s}).iterations_per_s for s in slow]
+    rows = []
+    for name, generator in GENERATORS.items():
+        runs = [simulate_groups(generator, 16, slowdown={3: s}) for s in slow]
+        speeds = [f"{r.iterations_per_s / f:.2f}x" for r, f in zip(runs, full, strict=True)]
+        gap = mixing.spectral_gap(generator, size=16)
+        rows.append(
+            [f"`{name}`", *speeds, f"{100 * runs[-1].sync_fraction:.0f} %", f"{runs[0].conflicts:.1f}", f"{gap:.3f}"]
+        )
+    limits = [f"{(15 + 1 / (1 + s)) / 16 * (1 + s):.2f}x" for s in slow]
+    rows.append(["nobody waits", *limits, "0 %", "", ""])
+    head = ["generator", "all equal", "one 2x slower", "one 5x slower", "... time waiting", "conflicts", "spectral gap"]
+    return markdown(head, rows)
+
+
 def printed(name: str) -> Callable[[], str]:
     def block() -> str:
         return f"```text\n{(RESULTS / name).read_text().strip()}\n```"
@@ -151,6 +180,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms-counted": algorithms_counted,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "policies": policies_table,
+    "groups": groups_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
     **{f"{name}-output": printed(f"{name}.txt") for name in MEASUREMENTS},

@@ -22,6 +22,7 @@ __path__ = extend_path(__path__, __name__)
 
 from .communicator import Communicator
 from .errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
+from .groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
 from .handles import wait_all, wait_any
 from .operations import AVG
 from .partial import PartialAllreduce
@@ -49,13 +50,17 @@ __all__ = [
     "PartialAllreduce",
     "PartialRequest",
     "Policy",
+    "PunctualGroups",
     "Quorum",
+    "RandomGroups",
     "RankFailedError",
     "Round",
     "RoundInfo",
     "ScheduleError",
+    "SmartGroups",
     "Solo",
     "StallError",
+    "StaticGroups",
     "TransportError",
     "__version__",
     "wait_all",

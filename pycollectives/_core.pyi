@@ -168,6 +168,80 @@ class RoundInfo:
         """Whether more were missed than `history`. Under missed="sum" they are in the result all the same."""
 
 @final
+class Grant:
+    """A group that may be performed now."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the group, in the order of generation, from 0."""
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ascending."""
+    @property
+    def initiator(self) -> int:
+        """Whose request made the group."""
+    @property
+    def conflicts(self) -> int:
+        """Earlier groups that it had to wait for when it was generated."""
+    def answers(self, member: int) -> bool:
+        """Whether it answers a request of this member: its last one or, if it has not asked yet, its next."""
+
+@final
+class GroupGenerator:
+    """The group generator of Ripples (sections 4.1 and 5): a state machine without I/O, threads or clock.
+
+    Methods return the groups that start by the call. Misuse raises ValueError and changes nothing. `now`: seconds,
+    given always or never; without, time is counted in requests.
+    """
+
+    def __init__(
+        self,
+        node_of: Sequence[int],  # of each worker, numbered from 0 in the order of their lowest ranks
+        *,
+        size: int = 3,
+        seed: int = 0,
+        group_buffer: bool = True,
+        global_division: bool = False,
+        inter_intra: bool = False,
+        slowdown_threshold: int = 0,  # 0: off
+        punctual: bool = False,
+        tolerance: float = 0.1,
+        patience: float = 1.0,
+        connectivity: int = 0,  # 0: off
+    ) -> None: ...
+    def request(self, worker: int, now: float | None = None) -> list[Grant]:
+        """A worker wants to synchronise."""
+    def propose(self, worker: int, group: Sequence[int], now: float | None = None) -> list[Grant]:
+        """The same with a given group; not if the worker is in a group already that is to answer it."""
+    def acknowledge(self, worker: int, sequence: int, now: float | None = None) -> list[Grant]:
+        """A member has performed a group."""
+    def leave(self, worker: int) -> None:
+        """A worker ends: it is in no new group, and must acknowledge those that it is in already."""
+    @property
+    def finished(self) -> bool:
+        """All workers have left, and no group is running or pending."""
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+    @property
+    def generated(self) -> int:
+        """Groups generated so far."""
+    @property
+    def alive(self) -> int:
+        """Groups that are running or pending."""
+    @property
+    def locks(self) -> tuple[bool, ...]:
+        """The lock vector: which workers perform a group."""
+    def is_asking(self, worker: int) -> bool:
+        """Whether a request of the worker is not answered yet."""
+    def groups_of(self, worker: int) -> list[int]:
+        """The Group Buffer: the groups with the worker that it has not acknowledged, in order."""
+    def describe(self) -> str:
+        """The groups that are running or pending, a line each, with what they wait for."""
+    def run_closed_loop(self, requests: int, seed: int = 0) -> int:
+        """For measurements: workers ask again at once, in a random order; returns how many groups were performed."""
+
+@final
 class Slice:
     @property
     def buffer(self) -> int: ...

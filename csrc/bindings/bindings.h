@@ -17,6 +17,7 @@ namespace pyc {
 
 namespace py = pybind11;
 
+void bind_groups(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_engine(py::module_& m);
 void bind_partial_allreduce(py::module_& m);

@@ -67,6 +67,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("interface") = PYC_INTERFACE;
   pybind11::register_exception_translator(&pyc::translate);
   m.def("mpi_library_version", &pyc::mpi_library_version);
+  pyc::bind_groups(m);
   pyc::bind_schedule(m);
   pyc::bind_engine(m);
   pyc::bind_partial_allreduce(m);

@@ -3,19 +3,9 @@
 #include <numeric>
 
 #include "core/hot.h"
+#include "core/splitmix.h"
 
 namespace pyc {
-namespace {
-
-/// SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes every bit into every other.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
 
 Designation::Designation(std::uint64_t seed, RoundNumber round, Rank size) : size_(static_cast<std::uint64_t>(size)) {
   const std::uint64_t hash = mix(mix(seed) ^ round);

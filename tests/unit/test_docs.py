@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
@@ -27,6 +28,14 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_examples_of_a_page_are_one_program(document):
     done = run("\n".join(python_blocks(ROOT / document)), "-W", "error")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("document", ["docs/groups.md"])
+def test_the_sessions_of_a_page(document):
+    """What is shown as a session at Python's prompt, one after the other."""
+    sessions = "\n".join(python_blocks(ROOT / document))
+    test = doctest.DocTestParser().get_doctest(sessions, {}, document, document, 0)
+    assert doctest.DocTestRunner().run(test).failed == 0
 
 
 def test_the_example_of_the_readme():

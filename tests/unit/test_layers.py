@@ -34,9 +34,11 @@ def test_this_tree_keeps_its_layers():
 def test_layers_are_those_of_the_design():
     layers = check_layers.cpp_layers(ROOT)
     assert [*layers] == [
-        "core", "schedule", "algorithms", "memory", "transport", "node", "engine", "services", "simulation", "bindings",
+        "core", "groups", "schedule", "algorithms", "memory", "transport", "node", "engine", "services", "simulation",
+        "bindings",
     ]  # fmt: skip
     assert layers["algorithms"] == {"core", "schedule", "algorithms"}
+    assert layers["groups"] == {"core", "groups"}
     assert layers["memory"] == {"core", "memory"}
     assert layers["transport"] == {"core", "transport"}
     assert layers["bindings"] == {*layers}
