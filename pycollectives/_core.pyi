@@ -19,13 +19,16 @@ def mpi_library_version() -> str:
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
 
+def close_all() -> None:
+    """Serves the other ranks until all have closed every engine on MPI, at most `exit_timeout`; else ends the job."""
+
 @final
 class Engine:
     """One rank's engine on one communicator: transport, collectives, and a share of the progress thread."""
 
     @staticmethod
     def mpi(comm: MPI.Comm, *, progress: str = "thread", exit_timeout: float | None = 60.0) -> Engine:
-        """Duplicates `comm` (collective). progress: "thread" or "caller"; exit_timeout: seconds in MPI_Finalize."""
+        """Duplicates `comm` (collective). progress: "thread" or "caller"; exit_timeout: seconds of `close_all`."""
     @staticmethod
     def loopback(size: int, *, progress: str = "thread", delay: float = 0.0, seed: int = 0) -> list[Engine]:
         """`size` engines in this process, joined by mailboxes; every message is delayed by up to `delay` seconds."""

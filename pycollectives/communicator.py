@@ -443,8 +443,12 @@ _open: dict[Communicator, None] = {}
 """Communicators of this process that are not closed."""
 
 
-def _abandon_all() -> None:
-    """Close what the program forgot, before mpi4py finalises MPI, and say so in one line each."""
+def _close_all() -> None:
+    """Close what the program forgot and say so in one line each; then serve the other ranks until all have closed.
+
+    While the engine's thread may still call MPI: mpi4py finalises it later, when the interpreter itself has ended, and
+    MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
+    """
     for communicator in tuple(_open):
         names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
         discarded = communicator.abandon()
@@ -454,7 +458,9 @@ def _abandon_all() -> None:
             "use `with` or call close()",
             file=sys.stderr,
         )
+    if (native := sys.modules.get(f"{__package__}.native")) is not None:
+        native.core.close_all()
 
 
-atexit.register(_abandon_all)  # mpi4py finalises later, when the interpreter itself has ended
+atexit.register(_close_all)
 os.register_at_fork(after_in_child=_open.clear)  # they belong to the parent

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit for creating, flushing and closing collectives |
-| `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long MPI_Finalize serves others that have not closed (engine) |
+| `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
 | `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
 | `PYC_TRACE` | a path | none | write `path.rankN.json`, one Chrome trace per rank (engine) |

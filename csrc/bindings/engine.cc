@@ -56,7 +56,7 @@ class OpenEngines {
   /// `exit_timeout`: seconds that MPI_Finalize waits for the other ranks.
   void add(const std::shared_ptr<Engine>& engine, Seconds exit_timeout) {
     const std::lock_guard lock(mutex_);
-    if (engines_.empty() && !hooked_) {
+    if (!hooked_) {
       at_mpi_finalize([this] { close_all(); });
       hooked_ = true;
     }
@@ -65,25 +65,28 @@ class OpenEngines {
     exit_timeout_ = exit_timeout;
   }
 
- private:
   /// Serves the other ranks until all have closed what is open here too.
   void close_all() {
-    for (const std::shared_ptr<Engine>& engine : engines_) {
+    std::vector<std::shared_ptr<Engine>> engines;
+    {
+      const std::lock_guard lock(mutex_);
+      engines.swap(engines_);
+    }
+    for (const std::shared_ptr<Engine>& engine : engines) {
       if (engine->closed() || !engine->is_in_own_process()) continue;
       try {
         engine->abandon();
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
-        engine->transport().abandon();
-        std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s\n", engine->rank(), error.what());
+        std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
       } catch (const std::exception& error) {
-        std::fprintf(stderr, "pycollectives: rank %d, in MPI_Finalize: %s; ending the job\n", engine->rank(),
-                     error.what());
+        std::fprintf(stderr, "pycollectives: rank %d, at the end: %s; ending the job\n", engine->rank(), error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
     }
   }
 
+ private:
   std::mutex mutex_;
   bool hooked_ = false;
   Seconds exit_timeout_ = 0;
@@ -136,6 +139,7 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
 
 void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
+  m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<py::gil_scoped_release>());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("progress") = "thread",
                   py::arg("exit_timeout") = 60.0)

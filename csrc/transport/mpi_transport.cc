@@ -40,7 +40,6 @@ MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_
   check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
   max_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
-  for (std::size_t slot = 0; slot < kNoticeSlots; ++slot) post_notice(slot);
 }
 
 void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
@@ -143,7 +142,7 @@ bool MpiTransport::poll(Listener& listener) {
     request_done(id, listener);
     moved = true;
   }
-  // Notices first: an MPI_Test that fails drives MPI's own progress and looks again, an MPI_Testsome does not look
+  // Notices first: a probe that finds nothing drives MPI's own progress and looks again, an MPI_Testsome does not look
   // again, so in the other order what has just arrived would be seen one nap later.
   moved = poll_notices(listener) || moved;
   return poll_requests(listener) || moved;
@@ -207,45 +206,27 @@ void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
   free_transfers_.push_back(id);
 }
 
-void MpiTransport::post_notice(std::size_t slot) {
-  NoticeSlot& s = notice_slots_[slot];
-  check(MPI_Irecv(s.bytes, static_cast<int>(kMaxNotice), MPI_BYTE, MPI_ANY_SOURCE, kNoticeTag, notices_, &s.request),
-        "MPI_Irecv", kNoRank);
-}
-
+/// Probed for, not received in advance: such receives would have to be taken back at the end.
 bool MpiTransport::poll_notices(Listener& listener) {
+  std::byte bytes[kMaxNotice];
   bool moved = false;
   for (;;) {
-    NoticeSlot& slot = notice_slots_[next_notice_];
-    int done = 0;
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Test(&slot.request, &done, &status), "MPI_Test", kNoRank);
-    if (done == 0) return moved;
-    int bytes = 0;
-    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count", kNoRank);
-    listener.on_notice(status.MPI_SOURCE, {slot.bytes, static_cast<std::size_t>(bytes)});
-    post_notice(next_notice_);
-    next_notice_ = (next_notice_ + 1) % kNoticeSlots;
+    check(MPI_Improbe(MPI_ANY_SOURCE, kNoticeTag, notices_, &found, &message, &status), "MPI_Improbe", kNoRank);
+    if (found == 0) return moved;
+    int length = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count", status.MPI_SOURCE);
+    check(MPI_Mrecv(bytes, length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv", status.MPI_SOURCE);
+    listener.on_notice(status.MPI_SOURCE, {bytes, static_cast<std::size_t>(length)});
     moved = true;
   }
 }
 
-/// All ranks are quiet. What is left are the receives posted for notices: this rank matches them itself.
+/// All ranks are quiet.
 void MpiTransport::close() {
-  for (std::size_t i = 0; i < kNoticeSlots; ++i) {
-    check(MPI_Send(nullptr, 0, MPI_BYTE, rank_, kNoticeTag, notices_), "MPI_Send", rank_);
-  }
-  for (NoticeSlot& slot : notice_slots_) check(MPI_Wait(&slot.request, MPI_STATUS_IGNORE), "MPI_Wait", rank_);
-  // MPICH 5 refuses to free one that a message is still on its way to, which nobody waits for any more.
-  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) MPI_Comm_free(comm);
-}
-
-void MpiTransport::abandon() {
-  for (NoticeSlot& slot : notice_slots_) {
-    if (slot.request == MPI_REQUEST_NULL) continue;
-    MPI_Cancel(&slot.request);
-    MPI_Request_free(&slot.request);
-  }
+  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
 }
 
 PYC_HOT Seconds MpiTransport::now() const {

@@ -41,7 +41,6 @@ class MpiTransport final : public Transport {
   bool poll(Listener& listener) override;
   std::size_t in_flight() const override { return open_; }
   void close() override;
-  void abandon() override;
   Seconds now() const override;
 
  private:
@@ -69,7 +68,6 @@ class MpiTransport final : public Transport {
   void request_done(std::uint32_t id, Listener& listener);
   bool poll_requests(Listener& listener);
   bool poll_notices(Listener& listener);
-  void post_notice(std::size_t slot);
   void check(int code, const char* what, Rank peer) const;
 
   Rank rank_ = 0;
@@ -93,15 +91,6 @@ class MpiTransport final : public Transport {
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<std::uint32_t> sent_at_once_;  // sends that had completed when MPI_Isend returned
-
-  // Receives for notices are posted in a ring and looked at in the order of posting, which is that of matching.
-  static constexpr std::size_t kNoticeSlots = 16;
-  struct NoticeSlot {
-    MPI_Request request = MPI_REQUEST_NULL;
-    std::byte bytes[kMaxNotice];
-  };
-  NoticeSlot notice_slots_[kNoticeSlots];
-  std::size_t next_notice_ = 0;
 };
 
 /// Calls `action` at the beginning of MPI_Finalize, while MPI still works. For the life of the process.

@@ -78,14 +78,11 @@ class Transport {
   /// Moves what can be moved and tells `listener` what completed. Returns whether anything did.
   virtual bool poll(Listener& listener) = 0;
 
-  /// Sends or receives started and not completed (posted notices apart).
+  /// Sends or receives started and not completed.
   virtual std::size_t in_flight() const = 0;
 
   /// Ends the use of the network. Collective: every rank has received all that was sent to it.
   virtual void close() = 0;
-
-  /// Instead of `close`, where a rank has died: takes back the receives that nothing can match any more.
-  virtual void abandon() {}
 
   /// The time in seconds on a monotonic clock of this transport's own (the simulator's is virtual).
   virtual Seconds now() const = 0;
