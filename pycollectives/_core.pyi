@@ -158,9 +158,11 @@ class PartialReduce:
         generator: GroupGenerator | None = None,  # its options are taken; None: `sync` is given the groups
         gg_rank: int = 0,
         algorithms: Sequence[str],  # by the number of members, from 0 to the number of ranks
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
         name: str,
     ) -> None:
-        """Every rank must create the same objects in the same order."""
+        """Every rank must create the same objects in the same order; if ranks share memory, collective."""
     def sync(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:

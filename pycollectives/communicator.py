@@ -389,7 +389,9 @@ class Communicator:
                 timeout=self._timeout,
             )
             collective = PartialReduce(
-                core.PartialReduce(self._engine, **specification.engine_arguments(self._nodes)),
+                core.PartialReduce(
+                    self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)
+                ),
                 specification,
                 weights=array_of(like),
                 rank=self._rank,

@@ -147,5 +147,6 @@ class PartialReduceSpecification:
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
             "gg_rank": self.gg_rank,
             "algorithms": algorithms,
+            "nodes": nodes,
             "name": self.name,
         }

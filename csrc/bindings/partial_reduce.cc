@@ -71,8 +71,13 @@ class BoundExplicitGroups {
 
 class BoundPartialReduce {
  public:
-  BoundPartialReduce(std::shared_ptr<Engine> engine, PartialReduceOptions options)
-      : collective_(PartialReduce::join(std::move(engine), host_memory(), std::move(options))) {}
+  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
+  BoundPartialReduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
+                     PartialReduceOptions options) {
+    const py::gil_scoped_release released;
+    collective_ = PartialReduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
+                                        run_signal_handlers);
+  }
 
   py::tuple sync(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
                  const py::object& timeout) {
@@ -122,22 +127,23 @@ void bind_partial_reduce(py::module_& m) {
   py::class_<Bound>(m, "PartialReduce", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name,
                        const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank gg_rank,
-                       std::vector<std::string> algorithms, std::string name) {
-             return std::make_unique<Bound>(
-                 std::move(engine),
-                 PartialReduceOptions{
-                     .name = std::move(name),
-                     .count = count,
-                     .type = data_type(dtype_name),
-                     .op = reduce_op(op),
-                     .by_staleness = by_staleness,
-                     .generator = generator == nullptr ? std::nullopt : std::optional(generator->options()),
-                     .server = gg_rank,
-                     .algorithms = std::move(algorithms)});
+                       std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
+                       std::string name) {
+             PartialReduceOptions options{.name = std::move(name),
+                                          .count = count,
+                                          .type = data_type(dtype_name),
+                                          .op = reduce_op(op),
+                                          .by_staleness = by_staleness,
+                                          .generator = std::nullopt,
+                                          .server = gg_rank,
+                                          .algorithms = std::move(algorithms)};
+             if (generator != nullptr) options.generator = generator->options();
+             return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
+                                            std::move(options));
            }),
            py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("gg_rank") = 0,
-           py::arg("algorithms"), py::arg("name"))
+           py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
       .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
       .def("close", &Bound::close, py::arg("values") = py::none())

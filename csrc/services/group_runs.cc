@@ -1,8 +1,6 @@
 #include "services/group_runs.h"
 
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include "algorithms/registry.h"
@@ -15,28 +13,6 @@ namespace {
 
 constexpr std::size_t kMostCached = 64;  // runs, of a few kilobytes each
 constexpr std::size_t kAlignment = 64;
-
-Elements elements_for(const GroupData& data) { return elements_of(data.type, data.op); }
-
-double read_float(DataType type, const std::byte* from) {
-  if (type == DataType::kFloat64) {
-    double value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  float value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-void write_float(DataType type, std::byte* to, double value) {
-  if (type == DataType::kFloat64) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const auto narrow = static_cast<float>(value);
-  std::memcpy(to, &narrow, sizeof narrow);
-}
 
 }  // namespace
 
@@ -52,10 +28,10 @@ void GroupRuns::start(std::span<const Rank> members, std::uint64_t number, const
                       const std::string& algorithm) {
   if (running_ != nullptr) throw InternalError("a P-Reduce was started while another is under way");
   const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
-  const Elements elements = elements_for(data);
+  const Elements elements = data.elements();
   Cached& to_run = cached({.size = static_cast<Rank>(members.size()),
                            .place = static_cast<Rank>(place),
-                           .count = data.count + (data.weight ? 1 : 0),  // the weights are added up behind the values
+                           .count = data.length(),
                            .elements = elements,
                            .op = data.op,
                            .algorithm = algorithm});
@@ -64,7 +40,7 @@ void GroupRuns::start(std::span<const Rank> members, std::uint64_t number, const
   data_ = data;
   const bool in_place = data.values != nullptr && !elements.widened() && !data.weight;
   work_ = in_place ? data.values : scratch_.get() + to_run.places[index(to_run.data.buffer)];
-  if (data.values != nullptr && !in_place) prepare(work_);
+  if (data.values != nullptr && !in_place) load_values(memory_, data, work_);
 
   Run& run = *to_run.run;
   running_ = &to_run;
@@ -84,27 +60,14 @@ bool GroupRuns::finish() {
   return true;
 }
 
-/// Widened, and with its weight.
-void GroupRuns::prepare(std::byte* work) const {
-  const Elements elements = elements_for(data_);
-  memory_.load(elements, work, data_.values, data_.count);
-  if (!data_.weight) return;
-  memory_.scale(elements.accumulator, work, data_.count, *data_.weight);
-  write_float(elements.accumulator, work + data_.count * size_of(elements.accumulator), *data_.weight);
-}
-
 void GroupRuns::put_result() const {
+  if (data_.values == nullptr) return;
   const std::uint32_t contributors =
       running_->run->presence().at(running_->plan.blocks_of(running_->data).first).contributors;
-  if (data_.values == nullptr || data_.count == 0) return;
-  const Elements elements = elements_for(data_);
   if (data_.weight) {
-    const double total = read_float(elements.accumulator, work_ + data_.count * size_of(elements.accumulator));
-    memory_.scale(elements.accumulator, work_, data_.count, 1 / total);
-    return memory_.store(elements, data_.values, work_, data_.count, 1);
+    memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
   }
-  const std::size_t divisor = data_.op == ReduceOp::kAvg ? contributors : 1;
-  if (work_ != data_.values || divisor > 1) memory_.store(elements, data_.values, work_, data_.count, divisor);
+  store_values(memory_, data_, work_, contributors);
 }
 
 // ------------------------------------------------------------------------------------------------ kept runs

@@ -15,28 +15,17 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "engine/run.h"
+#include "memory/group_data.h"
 #include "memory/memory.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
-
-/// What is averaged.
-struct GroupData {
-  std::byte* values;  ///< `count` elements, which the result replaces; null: this rank has nothing, and is absent
-  std::size_t count;
-  DataType type;
-  ReduceOp op;
-  /// How many times this rank's values count. With it the result is sum(weight * values) / sum(weight): float types,
-  /// AVG.
-  std::optional<double> weight = std::nullopt;
-};
 
 class GroupRuns {
  public:
@@ -80,7 +69,6 @@ class GroupRuns {
   Cached& cached(const Kind& kind);
   Cached make(const Kind& kind) const;
   void reserve_scratch(std::size_t bytes);
-  void prepare(std::byte* work) const;
   void put_result() const;
 
   Engine& engine_;

@@ -5,13 +5,27 @@
 
 #include "core/error.h"
 #include "services/generated_groups.h"
+#include "services/node_memory.h"
 #include "services/ruled_groups.h"
 
 namespace pyc {
+namespace {
 
-std::shared_ptr<PartialReduce> PartialReduce::join(std::shared_ptr<Engine> engine, Memory& memory, Options options) {
+constexpr Seconds kCheckPeriod = 0.25;  // whether everybody lives: some system calls for each rank
+
+}  // namespace
+
+std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                     const Nodes& nodes, Seconds timeout,
+                                                     const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
-  std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options)));
+  std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
+  if (nodes.count() < nodes.size()) {
+    const std::size_t bytes = GroupBoard::bytes(made->neighbours().size(), made->slot_bytes());
+    share_memory(
+        e, nodes, bytes, "the memory of '" + made->name() + "'",
+        [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
+  }
   e.exclusively([&] {
     const std::uint32_t id = made->id_ = e.claim_place();
     if (made->options_.generator) {
@@ -28,8 +42,22 @@ std::shared_ptr<PartialReduce> PartialReduce::join(std::shared_ptr<Engine> engin
   return {both, made.get()};
 }
 
-PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options)
-    : engine_(&engine), memory_(memory), options_(std::move(options)) {}
+PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
+    : engine_(&engine), memory_(memory), options_(std::move(options)), nodes_(nodes) {}
+
+std::size_t PartialReduce::slot_bytes() const {
+  return data_of(nullptr, 0).length() * size_of(elements_of(options_.type, options_.op).accumulator);
+}
+
+/// On the board of this node.
+std::size_t PartialReduce::place_of(Rank neighbour) const {
+  const std::vector<Rank>& all = neighbours();
+  return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), neighbour) - all.begin());
+}
+
+void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
+  board_ = std::make_unique<GroupBoard>(shared, memory_, neighbours().size(), place_of(engine_->rank()), slot_bytes());
+}
 
 // ------------------------------------------------------------------------------------------------ the application
 
@@ -48,7 +76,14 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     source_->request(step, group);
   });
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, "sync");
-  const bool done = engine_->wait([this] { return answered_.load(std::memory_order_acquire); }, timeout, interrupt);
+  Seconds next_check = asked_ + kCheckPeriod;
+  const auto look_around = [&] {
+    if (interrupt) interrupt();
+    if (!board_ || engine_->transport().now() < next_check) return;
+    check_alive();
+    next_check = engine_->transport().now() + kCheckPeriod;
+  };
+  const bool done = engine_->wait([this] { return answered_.load(std::memory_order_acquire); }, timeout, look_around);
   if (!done) stall(engine_->transport().now() - asked_, interrupt);
   failed_ = false;
   return info_;
@@ -111,13 +146,28 @@ void PartialReduce::begin(const Turn& turn) {
   performing_ = true;
   info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
   if (turn.members.size() == 1) return;
-  GroupData data{values_, options_.count, options_.type, options_.op};
-  if (options_.by_staleness)
-    data.weight = 1.0 / (1.0 + static_cast<double>(std::max<std::int64_t>(turn.newest_step - step_, 0)));
-  runs_->start(info_.group, turn.sequence, data, options_.algorithms[turn.members.size()]);
+  const GroupData data = data_of(values_, turn.newest_step);
+  on_board_ = board_ && std::all_of(turn.members.begin(), turn.members.end(),
+                                    [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
+  if (!on_board_) {
+    return runs_->start(info_.group, turn.sequence, data, options_.algorithms[turn.members.size()]);
+  }
+  std::vector<std::size_t> places;
+  for (const Rank r : turn.members) places.push_back(place_of(r));
+  board_->start(std::move(places), turn.sequence + 1, data);
 }
 
-bool PartialReduce::has_ended() { return info_.group.size() == 1 || runs_->finish(); }
+bool PartialReduce::has_ended() {
+  if (info_.group.size() == 1) return true;
+  return on_board_ ? board_->finish() : runs_->finish();
+}
+
+GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {
+  GroupData data{values, options_.count, options_.type, options_.op};
+  const auto behind = static_cast<double>(std::max<std::int64_t>(newest_step - step_, 0));
+  if (options_.by_staleness) data.weight = 1.0 / (1.0 + behind);
+  return data;
+}
 
 void PartialReduce::conclude() {
   performing_ = false;
@@ -130,6 +180,14 @@ void PartialReduce::conclude() {
 }
 
 // ------------------------------------------------------------------------------------------------ stalls
+
+/// RankFailedError if a rank of this node is gone: its engine is needed until all have left.
+void PartialReduce::check_alive() const {
+  std::vector<Rank> gone;
+  for (const std::size_t place : board_->gone()) gone.push_back(neighbours()[place]);
+  if (gone.empty()) return;
+  throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; it is unusable now");
+}
 
 std::string PartialReduce::what() const {
   if (!performing_) return "the request of step " + std::to_string(step_) + " is not answered";

@@ -2,8 +2,9 @@
 // one rank sees of it.
 //
 // A rank that synchronises asks its source of groups (group_source.h) and performs what it is given, one P-Reduce after
-// the other, until one answers its request. What it is given while it computes waits. After it has closed, its engine
-// performs what there still is, in the background, with the values that it left.
+// the other, until one answers its request. A group whose members are all of one node exchanges nothing: it meets in
+// shared memory (node/group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
+// After it has closed, its engine performs what there still is, in the background, with the values that it left.
 #pragma once
 
 #include <atomic>
@@ -13,9 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "groups/options.h"
+#include "node/group_board.h"
 #include "services/group_runs.h"
 #include "services/group_source.h"
 
@@ -44,8 +47,10 @@ class PartialReduce final : public Collective {
  public:
   using Options = PartialReduceOptions;
 
-  /// Every rank must create the same collectives in the same order. The result keeps the engine alive.
-  static std::shared_ptr<PartialReduce> join(std::shared_ptr<Engine> engine, Memory& memory, Options options);
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
+  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                               const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
 
   /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
   /// the rule says. StallError after `timeout` seconds (negative: no limit); after an error no call works any more.
@@ -74,13 +79,19 @@ class PartialReduce final : public Collective {
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && asking_; }
 
  private:
-  PartialReduce(Engine& engine, Memory& memory, Options options);
+  PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
+  std::size_t slot_bytes() const;
+  GroupData data_of(std::byte* values, std::int64_t newest_step) const;
+  const std::vector<Rank>& neighbours() const { return nodes_.ranks(nodes_.of(engine_->rank())); }
+  std::size_t place_of(Rank neighbour) const;
+  void make_board(const std::shared_ptr<SharedMemory>& shared);
   bool has_ended();
   void begin(const Turn& turn);
   void conclude();
   void do_close(const std::byte* values);
   void say_left();
+  void check_alive() const;
   std::string what() const;
   [[noreturn]] void stall(Seconds waited, const Engine::Interrupt& interrupt);
 
@@ -89,7 +100,9 @@ class PartialReduce final : public Collective {
   const Options options_;
   std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<GroupSource> source_;
+  const Nodes nodes_;
   std::unique_ptr<GroupRuns> runs_;
+  std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
 
   std::byte* values_ = nullptr;  // the application's, or `final_`, or nothing
   BufferPtr final_;
@@ -97,6 +110,7 @@ class PartialReduce final : public Collective {
   Seconds asked_ = 0;      // when
   bool asking_ = false;    // a request is not answered yet
   bool performing_ = false;
+  bool on_board_ = false;  // ... in shared memory
   bool said_left_ = false;
   bool failed_ = false;  // a call ended by an error
   GroupInfo info_;       // of the group that is or was performed last
