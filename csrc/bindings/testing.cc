@@ -61,9 +61,10 @@ void bind_recorder(py::module_& t) {
              const py::gil_scoped_release released;
              const std::uint64_t members = 3;
              const Transport& transport = *l.transports.front();
+             const auto track = l.recorder.track_of(id);
              const Seconds start = transport.now();
              for (RoundNumber round = 0; round < rounds; ++round) {
-               l.recorder.note_at(id, round, State::kCalled, start);
+               l.recorder.note_at(track.get(), round, State::kCalled, start);
                l.recorder.note(id, round, State::kGiven, {0, 2, std::span(&members, 1)});
              }
              return (transport.now() - start) / static_cast<Seconds>(rounds);

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/footprint.h"
 #include "engine/collective.h"
 #include "engine/flight_recorder.h"
 #include "engine/run.h"
@@ -46,6 +47,8 @@ class Engine final : private Listener {
   const std::string& transport_name() const { return transport_name_; }
   Trace* trace() { return trace_.get(); }
   FlightRecorder& recorder() { return recorder_; }
+  /// What every call of a collective touches.
+  void add_to(Footprint& footprint) const;
 
   // ---- collectives
 

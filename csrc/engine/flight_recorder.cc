@@ -35,7 +35,7 @@ std::string json_list(const Items& items, Text text_of) {
 
 FlightRecorder::FlightRecorder(const Transport& transport, std::size_t rounds)
     : transport_(transport), entries_(rounds) {
-  if (on()) collectives_[0].name = "the communicator";
+  if (on()) opened(0, "the communicator");
 }
 
 void FlightRecorder::set_group(std::string group) {
@@ -46,52 +46,63 @@ void FlightRecorder::set_group(std::string group) {
 void FlightRecorder::opened(std::uint32_t collective, const std::string& name) {
   if (!on()) return;
   const std::lock_guard lock(mutex_);
-  collectives_[collective].name = name;
+  std::shared_ptr<Track>& track = tracks_[collective];
+  track = std::make_shared<Track>();
+  track->collective = collective;
+  track->name = name;
+}
+
+/// Under the mutex.
+std::shared_ptr<FlightRecorder::Track> FlightRecorder::find(std::uint32_t collective) const {
+  const auto found = tracks_.find(collective);
+  return found == tracks_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<FlightRecorder::Track> FlightRecorder::track_of(std::uint32_t collective) const {
+  const std::lock_guard lock(mutex_);
+  return find(collective);
 }
 
 void FlightRecorder::left(std::uint32_t collective) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = collectives_.find(collective); found != collectives_.end()) found->second.left = true;
+  if (const auto track = find(collective)) track->left = true;
 }
 
 void FlightRecorder::ended(std::uint32_t collective) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = collectives_.find(collective); found != collectives_.end()) found->second.ended = true;
-  const auto has_ended = [](const auto& item) { return item.second.ended; };
-  if (std::count_if(collectives_.begin(), collectives_.end(), has_ended) > std::ptrdiff_t{kMostEnded}) {
-    collectives_.erase(std::find_if(collectives_.begin(), collectives_.end(), has_ended));
+  if (const auto track = find(collective)) track->ended = true;
+  const auto has_ended = [](const auto& item) { return item.second->ended; };
+  if (std::count_if(tracks_.begin(), tracks_.end(), has_ended) > std::ptrdiff_t{kMostEnded}) {
+    tracks_.erase(std::find_if(tracks_.begin(), tracks_.end(), has_ended));
   }
 }
 
 /// The round's entry, made if it is the collective's newest; null if it has none any more. Under the mutex.
-PYC_HOT FlightRecorder::Entry* FlightRecorder::entry_of(Collective& collective, std::uint32_t id, RoundNumber round) {
-  if (round >= collective.begun) {
-    collective.begun = round + 1;
+PYC_HOT FlightRecorder::Entry* FlightRecorder::entry_of(Track& track, RoundNumber round) {
+  if (round >= track.begun) {
+    track.begun = round + 1;
     Entry& entry = entries_[recorded_++ % entries_.size()];
     entry = {};
-    entry.collective = id;
+    entry.collective = track.collective;
     entry.round = round;
     return &entry;
   }
   const std::uint64_t oldest = recorded_ - std::min<std::uint64_t>(recorded_, entries_.size());
   for (std::uint64_t i = recorded_; i > oldest; --i) {  // nearly always the newest
     Entry& entry = entries_[(i - 1) % entries_.size()];
-    if (entry.collective == id && entry.round == round) return &entry;
+    if (entry.collective == track.collective && entry.round == round) return &entry;
   }
   return nullptr;
 }
 
-PYC_HOT void FlightRecorder::note_at(std::uint32_t id, RoundNumber round, State state, Seconds when,
+PYC_HOT void FlightRecorder::note_at(Track* track, RoundNumber round, State state, Seconds when,
                                      const RoundOutcome& outcome) {
-  if (!on()) return;
+  if (track == nullptr) return;
   const std::lock_guard lock(mutex_);
-  const auto found = collectives_.find(id);
-  if (found == collectives_.end()) return;
-  Collective& collective = found->second;
   if (state == State::kCalled || state == State::kGiven) last_call_ = when;
-  if (state == State::kCalled && collective.gave_up >= 0) collective.awaited.clear();
-  if (state >= State::kCompleted) collective.completed = std::max(collective.completed, round + 1);
-  Entry* const entry = entry_of(collective, id, round);
+  if (state == State::kCalled && track->gave_up >= 0) track->awaited.clear();
+  if (state >= State::kCompleted) track->completed = std::max(track->completed, round + 1);
+  Entry* const entry = entry_of(*track, round);
   if (entry == nullptr) return;
   entry->state = std::max(entry->state, state);
   Seconds& time = entry->times[static_cast<std::size_t>(state)];
@@ -108,24 +119,24 @@ FlightRecorder::Waiting::Waiting(FlightRecorder& recorder, std::uint32_t collect
     : recorder_(recorder), collective_(collective), exceptions_(std::uncaught_exceptions()) {
   const Seconds now = recorder_.transport_.now();
   const std::lock_guard lock(recorder_.mutex_);
-  const auto found = recorder_.collectives_.find(collective_);
-  if (found == recorder_.collectives_.end()) return;
-  found->second.awaited = std::move(what);
-  found->second.awaited_round = round;
-  found->second.since = now;
-  found->second.gave_up = kNotYet;
+  const auto track = recorder_.find(collective_);
+  if (!track) return;
+  track->awaited = std::move(what);
+  track->awaited_round = round;
+  track->since = now;
+  track->gave_up = kNotYet;
 }
 
 FlightRecorder::Waiting::~Waiting() {
   const Seconds now = recorder_.transport_.now();
   const std::lock_guard lock(recorder_.mutex_);
   recorder_.last_call_ = now;
-  const auto found = recorder_.collectives_.find(collective_);
-  if (found == recorder_.collectives_.end()) return;
+  const auto track = recorder_.find(collective_);
+  if (!track) return;
   if (std::uncaught_exceptions() > exceptions_) {
-    found->second.gave_up = now;
+    track->gave_up = now;
   } else {
-    found->second.awaited.clear();
+    track->awaited.clear();
   }
 }
 
@@ -136,7 +147,8 @@ std::string FlightRecorder::json() const {
   const Seconds now = transport_.now();
   const Seconds last_call = last_call_;
   const std::string group = group_;
-  const auto collectives = collectives_;
+  std::map<std::uint32_t, Track> tracks;
+  for (const auto& [id, track] : tracks_) tracks.emplace(id, *track);
   const std::uint64_t recorded = recorded_;
   for (std::uint64_t i = recorded - std::min<std::uint64_t>(recorded, entries_.size()); i < recorded; ++i) {
     entries.push_back(entries_[i % entries_.size()]);
@@ -146,37 +158,36 @@ std::string FlightRecorder::json() const {
                      ",\"size\":" + std::to_string(transport_.size()) + ",\"group\":" + json_string(group) +
                      ",\"clock_s\":" + pyc::json_of(now);
   if (last_call >= 0) text += ",\"since_call_s\":" + pyc::json_of(now - last_call);
-  text += ",\"collectives\":" +
-          json_list(collectives, [&](const auto& item) { return json_of(item.first, item.second, now); });
+  text += ",\"collectives\":" + json_list(tracks, [&](const auto& item) { return json_of(item.second, now); });
   text += ",\"recorded_rounds\":" + std::to_string(recorded);
   text += ",\"rounds\":" + json_list(entries, [&](const Entry& entry) {
-            const auto found = collectives.find(entry.collective);
-            return json_of(entry, found == collectives.end() ? Collective() : found->second);
+            const auto found = tracks.find(entry.collective);
+            return json_of(entry, found == tracks.end() ? std::string() : found->second.name);
           });
   return text + "}";
 }
 
-std::string FlightRecorder::json_of(std::uint32_t id, const Collective& collective, Seconds now) {
-  std::string text = "{\"collective\":" + std::to_string(id) + ",\"name\":" + json_string(collective.name) +
+std::string FlightRecorder::json_of(const Track& track, Seconds now) {
+  std::string text = "{\"collective\":" + std::to_string(track.collective) + ",\"name\":" + json_string(track.name) +
                      ",\"state\":\"" +
-                     (collective.ended  ? "ended"
-                      : collective.left ? "closed"
-                                        : "open") +
-                     "\",\"completed_rounds\":" + std::to_string(collective.completed);
-  if (!collective.awaited.empty()) {
-    const bool gave_up = collective.gave_up >= 0;
-    text += ",\"wait\":{\"for\":" + json_string(collective.awaited);
-    if (collective.awaited_round != kNoRound) text += ",\"round\":" + std::to_string(collective.awaited_round);
-    text += ",\"waited_s\":" + pyc::json_of((gave_up ? collective.gave_up : now) - collective.since) +
+                     (track.ended  ? "ended"
+                      : track.left ? "closed"
+                                   : "open") +
+                     "\",\"completed_rounds\":" + std::to_string(track.completed);
+  if (!track.awaited.empty()) {
+    const bool gave_up = track.gave_up >= 0;
+    text += ",\"wait\":{\"for\":" + json_string(track.awaited);
+    if (track.awaited_round != kNoRound) text += ",\"round\":" + std::to_string(track.awaited_round);
+    text += ",\"waited_s\":" + pyc::json_of((gave_up ? track.gave_up : now) - track.since) +
             ",\"gave_up\":" + (gave_up ? "true}" : "false}");
   }
   return text + "}";
 }
 
-std::string FlightRecorder::json_of(const Entry& entry, const Collective& collective) const {
-  std::string text = "{\"collective\":" + std::to_string(entry.collective) +
-                     ",\"name\":" + json_string(collective.name) + ",\"round\":" + std::to_string(entry.round) +
-                     ",\"state\":\"" + kStates[static_cast<std::size_t>(entry.state)] + "\"";
+std::string FlightRecorder::json_of(const Entry& entry, const std::string& name) const {
+  std::string text = "{\"collective\":" + std::to_string(entry.collective) + ",\"name\":" + json_string(name) +
+                     ",\"round\":" + std::to_string(entry.round) + ",\"state\":\"" +
+                     kStates[static_cast<std::size_t>(entry.state)] + "\"";
   for (std::size_t s = 0; s < kStates.size(); ++s) {
     if (entry.times[s] >= 0) text += std::string(",\"") + kStates[s] + "_s\":" + pyc::json_of(entry.times[s]);
   }

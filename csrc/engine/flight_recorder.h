@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -49,16 +50,19 @@ class FlightRecorder {
   /// Names the communicator: the same on all its ranks, and no other's.
   void set_group(std::string group);
   void opened(std::uint32_t collective, const std::string& name);
+  /// What `note_at` finds a collective by without looking it up: for what is noted in every call. Null if nothing is
+  /// recorded.
+  struct Track;
+  std::shared_ptr<Track> track_of(std::uint32_t collective) const;
   /// This rank has closed it.
   void left(std::uint32_t collective);
   /// Every rank has closed it.
   void ended(std::uint32_t collective);
 
   void note(std::uint32_t collective, RoundNumber round, State state, const RoundOutcome& outcome = {}) {
-    if (on()) note_at(collective, round, state, transport_.now(), outcome);
+    if (on()) note_at(track_of(collective).get(), round, state, transport_.now(), outcome);
   }
-  void note_at(std::uint32_t collective, RoundNumber round, State state, Seconds when,
-               const RoundOutcome& outcome = {});
+  void note_at(Track* track, RoundNumber round, State state, Seconds when, const RoundOutcome& outcome = {});
 
   /// The application waits, for as long as this lives. If it ends by an exception, the wait is kept as given up until
   /// the collective's next call, so that the record of a StallError shows it.
@@ -94,29 +98,32 @@ class FlightRecorder {
     std::array<std::uint64_t, kWords> members{};
   };
 
-  struct Collective {
-    std::string name;
-    RoundNumber begun = 0;  // the newest round that has an entry, + 1
-    RoundNumber completed = 0;
-    bool left = false;
-    bool ended = false;
-    std::string awaited;  // what the application waits for; empty: nothing
-    RoundNumber awaited_round = kNoRound;
-    Seconds since = kNotYet;
-    Seconds gave_up = kNotYet;
-  };
-
-  Entry* entry_of(Collective& collective, std::uint32_t id, RoundNumber round);
-  std::string json_of(const Entry& entry, const Collective& collective) const;
-  static std::string json_of(std::uint32_t id, const Collective& collective, Seconds now);
+  std::shared_ptr<Track> find(std::uint32_t collective) const;
+  Entry* entry_of(Track& track, RoundNumber round);
+  std::string json_of(const Entry& entry, const std::string& name) const;
+  static std::string json_of(const Track& track, Seconds now);
 
   const Transport& transport_;
   mutable std::mutex mutex_;
   std::string group_;
   std::vector<Entry> entries_;
-  std::uint64_t recorded_ = 0;                       // rounds; the newest is at (recorded_ - 1) % the capacity
-  std::map<std::uint32_t, Collective> collectives_;  // open ones, and the last that ended
-  Seconds last_call_ = kNotYet;                      // of the application came or returned
+  std::uint64_t recorded_ = 0;                              // rounds; the newest is at (recorded_ - 1) % the capacity
+  std::map<std::uint32_t, std::shared_ptr<Track>> tracks_;  // of open collectives, and of the last that ended
+  Seconds last_call_ = kNotYet;                             // of the application came or returned
+};
+
+/// Guarded by the recorder's mutex.
+struct FlightRecorder::Track {
+  std::uint32_t collective = 0;
+  std::string name;
+  RoundNumber begun = 0;  // the newest round that has an entry, + 1
+  RoundNumber completed = 0;
+  bool left = false;
+  bool ended = false;
+  std::string awaited;  // what the application waits for; empty: nothing
+  RoundNumber awaited_round = kNoRound;
+  Seconds since = kNotYet;
+  Seconds gave_up = kNotYet;
 };
 
 /// `text` between quotes, as JSON writes it.

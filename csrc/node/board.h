@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/footprint.h"
 #include "core/rank_set.h"
 #include "core/types.h"
 #include "memory/memory.h"
@@ -145,6 +146,9 @@ class Board {
 
   /// `first`: constructs what is shared; the others come after.
   Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank place, bool first);
+
+  /// What this rank's calls touch in every round, if the data is short.
+  void add_to(Footprint& footprint) const;
 
   RobustMutex& mutex() { return header_->mutex; }
   Bell& bell() { return header_->bell; }

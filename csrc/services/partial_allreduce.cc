@@ -128,6 +128,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
                                                  std::move(*plan), id);
     }
     e.enroll(id, made);
+    made->track_ = e.recorder().track_of(id);
   });
   e.wake();
   // The engine owns its collectives; who holds a collective holds its engine too.
@@ -155,6 +156,14 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
 }
 
 PartialAllreduce::~PartialAllreduce() = default;
+
+void PartialAllreduce::add_to(Footprint& footprint) const {
+  footprint.add(this);
+  engine_->add_to(footprint);
+  board_->add_to(footprint);
+  footprint.add(loans_.get());
+  if (track_) footprint.add(track_.get());
+}
 
 const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
 
@@ -259,7 +268,7 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
   call.round = call.late ? completed - 1 : completed;
   own.promised = call.round;
   if (!call.late) {
-    engine_->recorder().note_at(id_, call.round, FlightRecorder::State::kCalled, call.made);
+    engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kCalled, call.made);
     return false;
   }
   call.done = true;
@@ -388,7 +397,7 @@ PYC_HOT void PartialAllreduce::tell(Call& call, const Board::RecordView& view) c
 }
 
 PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
-  engine_->recorder().note_at(id_, call.round, FlightRecorder::State::kGiven, when,
+  engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
 

@@ -100,6 +100,8 @@ class PartialAllreduce final : public Collective {
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read_result(std::byte* to) const;
   bool closed() const { return closed_; }
+  /// What a call touches in every round.
+  void add_to(Footprint& footprint) const;
   RoundNumber rounds() const { return board_->completed(); }
   const Options& options() const { return options_; }
   /// What this rank's engine does between nodes; null if it does nothing there.
@@ -178,6 +180,7 @@ class PartialAllreduce final : public Collective {
   const Nodes nodes_;
   const Elements elements_;
   std::uint32_t id_ = 0;  // set before the first call
+  std::shared_ptr<FlightRecorder::Track> track_;
   std::shared_ptr<Board> board_;
   std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
   std::unique_ptr<NodeAgent> agent_;  // if there are other nodes and this rank speaks for its own
