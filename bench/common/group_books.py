@@ -1,0 +1,125 @@
+"""The books of workers that average in groups: what each synchronisation did, and whether all of it was right.
+
+They are checked after the fact, when all workers' pages are together: a group's members wrote down what they had
+before it and after it, so the average is recomputed from what they had.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .model import TOLERANCE, initial_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DRIFT = 1e-4  # relative, of the mean over workers: what many averages in float32 add up to
+MET = 1e-3  # relative: how far apart workers' weights may be after many synchronisations
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One synchronisation of a worker; a value is None if the weights were no multiple of the pattern."""
+
+    sequence: int
+    group: tuple[int, ...]
+    before: float | None
+    after: float | None
+    conflicts: int = 0
+    waited: float = 0.0
+
+
+@dataclass
+class Page:
+    """One worker's synchronisations in order, and what it has after it has left."""
+
+    entries: list[Entry] = field(default_factory=list)
+    final: float | None = None
+
+
+def audit(pages: Sequence[Page], *, every_group: bool, meets_after: int | None = None) -> list[str]:
+    """Findings, none if all is right.
+
+    `pages` by rank; `every_group`: each synchronisation was one average, that of the group that it names;
+    `meets_after`: so many synchronisations of every worker, and all weights must be the same.
+    """
+    ranks = len(pages)
+    torn = [rank for rank, page in enumerate(pages) if _is_torn(page)]
+    if torn:
+        return [f"rank {rank}: its weights are no multiple of the pattern" for rank in torn]
+    findings = _chains(pages)
+    if every_group:
+        findings += _averages(pages)
+    finals = [page.final or 0.0 for page in pages]
+    mean = sum(initial_value(rank) for rank in range(ranks)) / ranks
+    drifted = sum(finals) / ranks
+    if abs(drifted - mean) > DRIFT * mean:
+        findings.append(f"the mean over workers was {mean:g} and is {drifted:g}")
+    least = min(len(page.entries) for page in pages)
+    if meets_after is not None and least >= meets_after and spread(pages) > MET:
+        findings.append(f"after {least} synchronisations of every worker, weights still differ by {spread(pages):.2g}")
+    return findings
+
+
+def spread(pages: Sequence[Page]) -> float:
+    """How far apart workers' weights are at the end, relative to their mean."""
+    finals = [page.final or 0.0 for page in pages]
+    return (max(finals) - min(finals)) * len(finals) / sum(finals)
+
+
+def conflicts(pages: Sequence[Page]) -> float:
+    """Earlier groups that a group had to wait for, the mean over groups of more than one worker."""
+    of_group = {(e.sequence, e.group): e.conflicts for page in pages for e in page.entries if len(e.group) > 1}
+    return sum(of_group.values()) / max(1, len(of_group))
+
+
+def _is_torn(page: Page) -> bool:
+    return page.final is None or any(entry.before is None or entry.after is None for entry in page.entries)
+
+
+def _chains(pages: Sequence[Page]) -> list[str]:
+    """Nothing changes weights between synchronisations, an average is none of what it averages, and has the worker."""
+    findings = []
+    for rank, page in enumerate(pages):
+        value = initial_value(rank)
+        for number, entry in enumerate(page.entries):
+            if not _equal(entry.before, value):
+                findings.append(f"rank {rank}: synchronisation {number} began with {entry.before}, not with {value:g}")
+            if rank not in entry.group:
+                findings.append(f"rank {rank}: synchronisation {number} was of {entry.group}, without it")
+            if (
+                not initial_value(0) * (1 - DRIFT)
+                <= (entry.after or 0.0)
+                <= initial_value(len(pages) - 1) * (1 + DRIFT)
+            ):
+                findings.append(f"rank {rank}: synchronisation {number} made {entry.after}, which is no average")
+            value = entry.after or 0.0
+    return findings
+
+
+def _averages(pages: Sequence[Page]) -> list[str]:
+    members: dict[tuple[int, tuple[int, ...]], dict[int, Entry]] = defaultdict(dict)
+    for rank, page in enumerate(pages):
+        for entry in page.entries:
+            members[entry.sequence, entry.group][rank] = entry
+    findings = []
+    for (sequence, group), entries in sorted(members.items()):
+        name = f"group {sequence} of {group}"
+        before = {rank: entry.before or 0.0 for rank, entry in entries.items()}
+        for rank in group:
+            if rank not in entries:  # it had left, and took part with its last weights
+                page = pages[rank]
+                if page.entries and page.entries[-1].sequence > sequence:
+                    findings.append(f"{name}: rank {rank} was never given it, but later ones")
+                before[rank] = page.final or 0.0
+        average = sum(before.values()) / len(before)
+        wrong = {rank: entry.after for rank, entry in entries.items() if not _equal(entry.after, average)}
+        if wrong:
+            findings.append(f"{name}: the average of {before} is {average:g}; given: {wrong}")
+    return findings
+
+
+def _equal(value: float | None, expected: float) -> bool:
+    return value is not None and abs(value - expected) <= 2 * TOLERANCE * abs(expected)
