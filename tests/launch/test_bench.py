@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launcher import Outcome, environment, launcher, run
+from launcher import Outcome, launcher, run
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
