@@ -14,6 +14,7 @@
 #include "services/node_agent.h"
 #include "services/recycling_allocator.h"
 #include "services/stall.h"
+#include "services/tags.h"
 
 namespace pyc {
 namespace {
@@ -146,7 +147,7 @@ std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
   if (nodes_.count() == 1 || nodes_.agent(nodes_.of(rank)) != rank) return std::nullopt;
   PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
-  check_tags(plan, options_.algorithm, engine_->transport().max_tag());
+  check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
   return plan;
 }
 
