@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass
 class Page:
-    """One worker's synchronisations in order, and what it has after it has left."""
+    """One worker's synchronisations in order, and what it has when it leaves."""
 
     entries: list[Entry] = field(default_factory=list)
     final: float | None = None
@@ -45,18 +45,12 @@ def audit(pages: Sequence[Page], *, every_group: bool, meets_after: int | None =
     `pages` by rank; `every_group`: each synchronisation was one average, that of the group that it names;
     `meets_after`: so many synchronisations of every worker, and all weights must be the same.
     """
-    ranks = len(pages)
     torn = [rank for rank, page in enumerate(pages) if _is_torn(page)]
     if torn:
         return [f"rank {rank}: its weights are no multiple of the pattern" for rank in torn]
     findings = _chains(pages)
     if every_group:
         findings += _averages(pages)
-    finals = [page.final or 0.0 for page in pages]
-    mean = sum(initial_value(rank) for rank in range(ranks)) / ranks
-    drifted = sum(finals) / ranks
-    if abs(drifted - mean) > DRIFT * mean:
-        findings.append(f"the mean over workers was {mean:g} and is {drifted:g}")
     least = min(len(page.entries) for page in pages)
     if meets_after is not None and least >= meets_after and spread(pages) > MET:
         findings.append(f"after {least} synchronisations of every worker, weights still differ by {spread(pages):.2g}")
@@ -96,28 +90,40 @@ def _chains(pages: Sequence[Page]) -> list[str]:
             ):
                 findings.append(f"rank {rank}: synchronisation {number} made {entry.after}, which is no average")
             value = entry.after or 0.0
+        if not _equal(page.final, value):
+            findings.append(f"rank {rank}: left with {page.final}, not with {value:g}")
     return findings
 
 
 def _averages(pages: Sequence[Page]) -> list[str]:
+    """Each average is that of what its members had, and the mean over workers stays what it was.
+
+    A worker that has left takes part in groups that it was in already: with what it had when it left, and then with
+    what these groups made of it.
+    """
     members: dict[tuple[int, tuple[int, ...]], dict[int, Entry]] = defaultdict(dict)
     for rank, page in enumerate(pages):
         for entry in page.entries:
             members[entry.sequence, entry.group][rank] = entry
     findings = []
-    for (sequence, group), entries in sorted(members.items()):
+    has = [page.final or 0.0 for page in pages]  # of those who have left
+    for (sequence, group), entries in sorted(members.items()):  # groups with a common member are performed in order
         name = f"group {sequence} of {group}"
-        before = {rank: entry.before or 0.0 for rank, entry in entries.items()}
-        for rank in group:
-            if rank not in entries:  # it had left, and took part with its last weights
-                page = pages[rank]
-                if page.entries and page.entries[-1].sequence > sequence:
-                    findings.append(f"{name}: rank {rank} was never given it, but later ones")
-                before[rank] = page.final or 0.0
+        before = {rank: entries[rank].before or 0.0 if rank in entries else has[rank] for rank in group}
         average = sum(before.values()) / len(before)
         wrong = {rank: entry.after for rank, entry in entries.items() if not _equal(entry.after, average)}
         if wrong:
             findings.append(f"{name}: the average of {before} is {average:g}; given: {wrong}")
+        for rank in group:
+            if rank in entries:
+                continue
+            if pages[rank].entries and pages[rank].entries[-1].sequence > sequence:
+                findings.append(f"{name}: rank {rank} was never given it, but later ones")
+            has[rank] = average
+    mean = sum(initial_value(rank) for rank in range(len(pages))) / len(pages)
+    drifted = sum(has) / len(has)
+    if abs(drifted - mean) > DRIFT * mean:
+        findings.append(f"the mean over workers was {mean:g} and is {drifted:g}")
     return findings
 
 

@@ -105,10 +105,10 @@ def test_a_model_tells_its_value_and_when_it_is_torn(count):
 
 
 def played(ranks: int, groups: int, seed: int, *, gone: int | None = None) -> list[Page]:
-    """Pages of right averages in random groups; worker `gone` makes no synchronisations in the second half."""
+    """Pages of right averages in random groups; worker `gone` leaves after the first half, and is in groups still."""
     draws = np.random.default_rng(seed)
     values = [initial_value(rank) for rank in range(ranks)]
-    pages = [Page() for _ in range(ranks)]
+    pages = [Page([], value) for value in values]
     for sequence in range(groups):
         group = tuple(sorted(map(int, draws.permutation(ranks)[: draws.integers(1, ranks + 1)])))
         left = {gone} if gone is not None and sequence >= groups // 2 else set()
@@ -116,9 +116,8 @@ def played(ranks: int, groups: int, seed: int, *, gone: int | None = None) -> li
         for rank in group:
             if rank not in left:
                 pages[rank].entries.append(Entry(sequence, group, values[rank], average, conflicts=sequence % 2))
+                pages[rank].final = average
             values[rank] = average
-    for page, value in zip(pages, values, strict=True):
-        page.final = value
     return pages
 
 
@@ -128,6 +127,21 @@ def test_books_of_right_averages_are_right(ranks):
         pages = played(ranks, 60, seed)
         assert audit(pages, every_group=True, meets_after=8) == []
         assert spread(pages) < 1e-3
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_books_are_right_when_a_worker_leaves(ranks):
+    for seed in range(20):
+        pages = played(ranks, 60, seed, gone=ranks - 1)
+        assert audit(pages, every_group=True) == []
+
+
+def test_books_show_a_worker_that_left_and_took_part_with_something_else():
+    pages = played(3, 6, 2, gone=2)
+    late = next(page.entries[-1] for page in pages[:2] if page.entries and 2 in page.entries[-1].group)
+    pages[2].final = pages[2].final * 1.5
+    assert f"group {late.sequence} of {late.group}" in findings(pages)
+    assert "rank 2: left with" in findings(pages)
 
 
 def changed(page: Page, number: int, **fields) -> None:
@@ -174,8 +188,10 @@ def test_books_show_a_member_that_was_passed_over():
 
 def test_books_show_drift():
     pages = played(4, 20, 1)
-    pages[0].final *= 1.01
-    assert "the mean over workers was 2.5 and is" in findings(pages, every_group=False)
+    for page in pages:
+        page.entries = [dataclasses.replace(entry, after=entry.after * 1.001) for entry in page.entries]
+        page.final *= 1.001
+    assert "the mean over workers was 2.5 and is" in findings(pages)
 
 
 def test_books_show_workers_that_do_not_meet():
