@@ -38,6 +38,7 @@ COLUMNS = [
     Column("p50"),
     Column("p99"),
     Column("Conflicts"),
+    Column("Spectral gap", 3),
 ]
 
 
@@ -201,6 +202,7 @@ def _row(record: Record) -> list[float | str | None]:
         latency["p50"],
         latency["p99"],
         record["conflicts"],
+        record["spectral_gap"],
     ]
 
 

@@ -52,4 +52,4 @@ def meets_after(name: str, *, ranks: int, anybody_slow: bool) -> int | None:
         return 1
     if name == "smart" and anybody_slow:
         return None
-    return 8 * ranks if name in ("static", "smart") else 32
+    return 32 if name in ("random", "random-unbuffered", "smart-flat") else 8 * ranks

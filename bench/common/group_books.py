@@ -69,6 +69,11 @@ def conflicts(pages: Sequence[Page]) -> float:
     return sum(of_group.values()) / max(1, len(of_group))
 
 
+def performed(pages: Sequence[Page]) -> list[tuple[int, ...]]:
+    """The groups that synchronisations named, each once, in order."""
+    return [group for _, group in sorted({(entry.sequence, entry.group) for page in pages for entry in page.entries})]
+
+
 def _is_torn(page: Page) -> bool:
     return page.final is None or any(entry.before is None or entry.after is None for entry in page.entries)
 

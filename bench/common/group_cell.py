@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pycollectives.mixing import mean_matrix, spectral_gap
 from pycollectives.simulation_groups import simulate_groups
 
 from . import group_books
-from .generators import ALLREDUCE
+from .generators import ALLREDUCE, reports_every_group
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class GroupCell:
     waited_us: float | None  # of it, waiting for the group
     conflicts: float
     spread: float
+    spectral_gap: float | None  # None: not all groups are known
 
     @property
     def iterations_per_s(self) -> float:
@@ -79,7 +81,14 @@ class GroupCell:
             waited_us=None if generator == ALLREDUCE else float(np.mean(waited) * 1e6),
             conflicts=group_books.conflicts(run.pages),
             spread=group_books.spread(run.pages),
+            spectral_gap=_gap(run) if reports_every_group(generator) else None,
         )
+
+
+def _gap(run: Run) -> float:
+    """Of the groups that were performed, as `pycollectives.mixing` has it of a generator."""
+    ranks = len(run.pages)
+    return spectral_gap(mean_matrix(group_books.performed(run.pages), ranks))
 
 
 def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Mapping[int, float]) -> float:
@@ -125,6 +134,7 @@ def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: 
         "compute_us": round(cell.compute_us, 3),
         "waited_us": None if cell.waited_us is None else round(cell.waited_us, 3),
         "spread": cell.spread,
+        "spectral_gap": None if cell.spectral_gap is None else round(cell.spectral_gap, 5),
         "ideal_iterations_per_s": round(setting.ideal_iterations_per_s, 4),
         "baseline": "MPI_Allreduce",
         "baseline_us": baseline.latency.as_json(),
