@@ -37,7 +37,7 @@ FIGURES = ROOT / "docs" / "figures"
 
 FLAT = ["--ranks-per-node", "1"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
-SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "96"]
+SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 MEASUREMENTS = {
     "skew-8": (8, ["bench/skew.py"]),  # what `make demo` runs
     "skew-32": (32, ["bench/skew.py"]),
