@@ -94,7 +94,7 @@ class PartialReduce:
             C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`.
         step
             The number of the iteration, >= 0. By default that of the call before and one more. Under `StaticGroups`
-            it says which group this is, and all ranks must count alike.
+            it says which group this is: all ranks must count alike, and upwards.
         timeout
             Seconds; None for no limit.
 
@@ -117,7 +117,11 @@ class PartialReduce:
         if number < 0:
             raise ValueError(f"{self.name}: expected step >= 0, got {number}")
         groups = specification.groups
-        ruled = groups.group_of(self._rank, number, self._size) if isinstance(groups, StaticGroups) else ()
+        ruled: tuple[int, ...] = ()
+        if isinstance(groups, StaticGroups):
+            if number < self._step:  # messages tell groups apart by it
+                raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
+            ruled = groups.group_of(self._rank, number, self._size)
         group, sequence, waited, conflicts = self._collective.sync(
             as_bytes_exporter(array), step=number, group=ruled, timeout=limit
         )
