@@ -101,7 +101,7 @@ void GroupBoard::add(std::size_t first, std::size_t length) const {
   const Elements elements = data_.elements();
   const std::size_t width = size_of(elements.accumulator);
   std::byte* const into = slot(members_.front()) + first * width;
-  memory_.copy(into, slot(present_.front()) + first * width, length * width);
+  if (present_.front() != members_.front()) memory_.copy(into, slot(present_.front()) + first * width, length * width);
   double weights = 0;
   for (const std::size_t member : present_) {
     if (data_.weight) weights += total_weight(data_, slot(member));
