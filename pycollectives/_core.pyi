@@ -126,7 +126,8 @@ class PartialAllreduce:
 class ExplicitGroups:
     """P-Reduces in groups that the caller gives; one per engine, made by each rank when it needs it."""
 
-    def __init__(self, engine: Engine) -> None: ...
+    def __init__(self, engine: Engine, *, nodes: Sequence[int]) -> None:
+        """`nodes`: of each rank; groups within one meet in shared memory."""
     def reduce(
         self,
         values: Any,  # PEP 3118, C-contiguous and writable: not checked beyond that

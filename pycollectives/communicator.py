@@ -406,7 +406,7 @@ class Communicator:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
 
         Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
-        common in the same order. Messages carry the data even on one node; `partial_reduce` uses shared memory there.
+        common in the same order. Members that are all of one node meet in shared memory, others by messages.
 
         Parameters
         ----------
@@ -429,6 +429,10 @@ class Communicator:
         StallError
             Not done in time: names the group and who has not come. No P-Reduce can be performed on this communicator
             any more; `x` may still be changed, if they come late.
+        RankFailedError
+            A rank of this node that this one has met in a group has died.
+        RuntimeError
+            Shared memory cannot be had.
         ClosedError
             The communicator is closed, or an earlier P-Reduce was given up.
 
@@ -475,7 +479,7 @@ class Communicator:
 
         with self._agreeing:
             if self._explicit_groups is None:
-                self._explicit_groups = core.ExplicitGroups(self._engine)
+                self._explicit_groups = core.ExplicitGroups(self._engine, nodes=self._nodes)
             return self._explicit_groups
 
     def same_everywhere(self, x: BufferSpec) -> bool:

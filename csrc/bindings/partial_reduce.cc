@@ -49,8 +49,8 @@ void run_on(const py::buffer& values, Collective& collective, Action action) {
 
 class BoundExplicitGroups {
  public:
-  explicit BoundExplicitGroups(std::shared_ptr<Engine> engine)
-      : groups_(ExplicitGroups::join(std::move(engine), host_memory())) {}
+  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes)
+      : groups_(ExplicitGroups::join(std::move(engine), host_memory(), nodes)) {}
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
               const std::string& op, const std::string& algorithm, const py::object& timeout) {
@@ -115,7 +115,10 @@ class BoundPartialReduce {
 void bind_partial_reduce(py::module_& m) {
   using Explicit = BoundExplicitGroups;
   py::class_<Explicit>(m, "ExplicitGroups", py::is_final())
-      .def(py::init<std::shared_ptr<Engine>>(), py::arg("engine"))
+      .def(py::init([](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
+             return std::make_unique<Explicit>(std::move(engine), Nodes(std::move(nodes)));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("nodes"))
       .def("reduce", &Explicit::reduce, py::arg("values"), py::kw_only(), py::arg("dtype_name"), py::arg("members"),
            py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
       .def(

@@ -11,6 +11,7 @@
 #include "engine/flight_recorder.h"
 #include "memory/memory.h"
 #include "node/group_board.h"
+#include "node/shared_memory.h"
 #include "transport/loopback.h"
 
 namespace pyc {
@@ -86,9 +87,13 @@ void bind_recorder(py::module_& t) {
 class GroupBoards {
  public:
   GroupBoards(std::size_t ranks, std::size_t slot_bytes) {
-    const auto shared = SharedMemory::create_private(GroupBoard::bytes(ranks, slot_bytes));
     for (std::size_t place = 0; place < ranks; ++place) {
-      boards_.push_back(std::make_unique<GroupBoard>(shared, host_memory(), ranks, place, slot_bytes));
+      const auto memory = SharedMemory::create_private(GroupBoard::bytes(slot_bytes));
+      seats_.emplace_back(memory, memory->data());
+      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, seats_.back()));
+    }
+    for (const auto& board : boards_) {
+      for (std::size_t place = 0; place < ranks; ++place) board->seat(place, seats_[place]);
     }
   }
 
@@ -103,6 +108,7 @@ class GroupBoards {
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
 
+  std::vector<std::shared_ptr<std::byte>> seats_;
   std::vector<std::unique_ptr<GroupBoard>> boards_;
 };
 

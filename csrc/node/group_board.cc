@@ -10,29 +10,19 @@ namespace pyc {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // of a part: stays in the first-level cache
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
-std::size_t GroupBoard::bytes(std::size_t ranks, std::size_t slot_bytes) {
-  return round_up(ranks * sizeof(Place), kPage) + ranks * round_up(slot_bytes, kPage);
-}
+std::size_t GroupBoard::bytes(std::size_t slot_bytes) { return kPage + round_up(slot_bytes, kPage); }
 
-GroupBoard::GroupBoard(std::shared_ptr<SharedMemory> shared, Memory& memory, std::size_t ranks, std::size_t place,
-                       std::size_t slot_bytes)
-    : shared_(std::move(shared)),
-      memory_(memory),
-      ranks_(ranks),
-      place_(place),
-      stride_(round_up(slot_bytes, kPage)),
-      places_(reinterpret_cast<Place*>(shared_->data())),
-      slots_(shared_->data() + round_up(ranks * sizeof(Place), kPage)) {
-  if (shared_->bytes() < bytes(ranks, slot_bytes)) throw InternalError("the memory of a group board is too small");
-  if (place == 0) std::uninitialized_value_construct_n(places_, ranks);
-  places_[place_].process = ProcessId::own();
+GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own)
+    : memory_(memory), place_(place), seats_(ranks) {
+  static_assert(sizeof(Place) <= kPage);
+  ::new (own.get()) Place{.process = ProcessId::own()};
+  seat(place, std::move(own));
 }
 
 void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data) {
@@ -63,13 +53,13 @@ bool GroupBoard::finish() {
 
 bool GroupBoard::all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const {
   return std::all_of(members.begin(), members.end(), [&](std::size_t member) {
-    return places_[member].reached.load(std::memory_order_acquire) >= 4 * ticket + stage;
+    return at(member).reached.load(std::memory_order_acquire) >= 4 * ticket + stage;
   });
 }
 
 void GroupBoard::deposit() {
   if (data_.values != nullptr) load_values(memory_, data_, slot(place_));
-  places_[place_].present = data_.values != nullptr;
+  at(place_).present = data_.values != nullptr;
   if (members_.front() == place_) {
     readers_ = members_;
     std::erase(readers_, place_);
@@ -82,7 +72,7 @@ void GroupBoard::deposit() {
 void GroupBoard::reduce_part() {
   present_.clear();
   for (const std::size_t member : members_) {
-    if (places_[member].present) present_.push_back(member);
+    if (at(member).present) present_.push_back(member);
   }
   const auto mine = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), place_) - members_.begin());
   const std::size_t part = round_up((data_.count + members_.size() - 1) / members_.size(), kLine);
@@ -114,8 +104,8 @@ void GroupBoard::add(std::size_t first, std::size_t length) const {
 
 std::vector<std::size_t> GroupBoard::gone() const {
   std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < ranks_; ++i) {
-    if (state_of(places_[i].process) == ProcessState::kGone) places.push_back(i);
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    if (has(i) && state_of(at(i).process) == ProcessState::kGone) places.push_back(i);
   }
   return places;
 }

@@ -19,23 +19,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "memory/group_data.h"
 #include "memory/memory.h"
 #include "node/process.h"
-#include "node/shared_memory.h"
 
 namespace pyc {
 
 class GroupBoard {
  public:
-  /// Of shared memory for `ranks` of a node, with slots for `slot_bytes`.
-  static std::size_t bytes(std::size_t ranks, std::size_t slot_bytes);
+  /// Of one rank's memory, which has a slot for `slot_bytes`.
+  static std::size_t bytes(std::size_t slot_bytes);
 
-  /// Of the rank at `place` of `ranks`. Place 0 comes first, before the others look.
-  GroupBoard(std::shared_ptr<SharedMemory> shared, Memory& memory, std::size_t ranks, std::size_t place,
-             std::size_t slot_bytes);
+  /// Of the rank at `place` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
+  GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own);
+
+  /// Where the memory of another rank is; to be said before a group with it starts.
+  void seat(std::size_t place, std::shared_ptr<std::byte> memory) { seats_[place] = std::move(memory); }
+  bool has(std::size_t place) const { return seats_[place] != nullptr; }
 
   /// `members`: places, ascending, this one among them; at least two. `ticket`: the same on all of them, at least 1,
   /// and larger than that of any group before which one of them was in.
@@ -43,7 +46,9 @@ class GroupBoard {
   /// Does what can be done. Whether the result is in its place.
   bool finish();
 
-  /// Places whose process has ended.
+  std::uint64_t last_ticket() const { return ticket_; }
+
+  /// Places whose process has ended, of those that have a seat.
   std::vector<std::size_t> gone() const;
 
  private:
@@ -54,20 +59,19 @@ class GroupBoard {
     ProcessId process;
   };
 
-  std::byte* slot(std::size_t place) const { return slots_ + place * stride_; }
+  static constexpr std::size_t kPage = 4096;
+
+  Place& at(std::size_t place) const { return *reinterpret_cast<Place*>(seats_[place].get()); }
+  std::byte* slot(std::size_t place) const { return seats_[place].get() + kPage; }
   bool all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const;
-  void reach(Stage stage) { places_[place_].reached.store(4 * ticket_ + stage, std::memory_order_release); }
+  void reach(Stage stage) { at(place_).reached.store(4 * ticket_ + stage, std::memory_order_release); }
   void deposit();
   void reduce_part();
   void add(std::size_t first, std::size_t length) const;
 
-  std::shared_ptr<SharedMemory> shared_;
   Memory& memory_;
-  const std::size_t ranks_;
   const std::size_t place_;
-  const std::size_t stride_;
-  Place* places_;
-  std::byte* slots_;
+  std::vector<std::shared_ptr<std::byte>> seats_;  // by place: a `Place`, and on the next page the slot
 
   std::vector<std::size_t> members_;
   std::uint64_t ticket_ = 0;

@@ -12,6 +12,8 @@
 namespace pyc {
 namespace {
 
+constexpr Seconds kCheckPeriod = 0.25;  // whether everybody lives: some system calls for each rank
+
 /// What all members must have said alike. Not how often: a P-Reduce ends nowhere before all members have come to it, so
 /// they cannot be at different ones of the same group.
 std::uint64_t number_of(const std::vector<Rank>& members, const GroupData& data) {
@@ -24,9 +26,10 @@ std::uint64_t number_of(const std::vector<Rank>& members, const GroupData& data)
 
 }  // namespace
 
-std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> engine, Memory& memory) {
+std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> engine, Memory& memory,
+                                                     const Nodes& nodes) {
   Engine& e = *engine;
-  std::shared_ptr<ExplicitGroups> made(new ExplicitGroups(e, memory));
+  std::shared_ptr<ExplicitGroups> made(new ExplicitGroups(e, memory, nodes));
   e.exclusively([&] {
     if (e.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
     e.enroll(kExplicitGroups, made);
@@ -37,9 +40,10 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
   return {both, made.get()};
 }
 
-ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory)
+ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)
     : engine_(&engine),
       runs_(engine, memory, kExplicitGroups),
+      on_node_(engine, memory, nodes, kExplicitGroups),
       reports_(static_cast<std::size_t>(engine.size())),
       called_(engine.transport().now()) {}
 
@@ -52,29 +56,42 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
                       ", was given up");
   }
   const Seconds start = engine_->transport().now();
+  const bool on_node = on_node_.serves(members);
+  if (on_node) engine_->exclusively([this] { on_node_.prepare(); });
   failed_ = true;  // unless it ends well
   engine_->exclusively([&] {
     members_ = members;
     number_ = number_of(members, data);
     called_ = start;
     done_ = false;
-    runs_.start(members_, number_, data, algorithm);
+    if (on_node) {
+      on_node_.start(members_, number_, data);
+    } else {
+      runs_.start(members_, number_, data, algorithm);
+    }
   });
   const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members_));
-  const bool done = engine_->wait([this] { return done_.load(std::memory_order_acquire); }, timeout, interrupt);
+  Seconds next_check = start + kCheckPeriod;
+  const auto look_around = [&] {
+    if (interrupt) interrupt();
+    if (engine_->transport().now() < next_check) return;
+    check_alive();
+    next_check = engine_->transport().now() + kCheckPeriod;
+  };
+  const bool done = engine_->wait([this] { return done_.load(std::memory_order_acquire); }, timeout, look_around);
   if (!done) stall(engine_->transport().now() - start, interrupt);
   failed_ = false;
 }
 
 bool ExplicitGroups::advance() {
-  if (!runs_.finish()) return false;
+  if (!runs_.finish() && !on_node_.finish()) return false;
   called_ = engine_->transport().now();
   done_.store(true, std::memory_order_release);
   return true;
 }
 
 bool ExplicitGroups::uses_values() {
-  return engine_->exclusively([this] { return runs_.is_running(); });
+  return engine_->exclusively([this] { return is_running(); });
 }
 
 void ExplicitGroups::close() {
@@ -90,6 +107,13 @@ std::uint64_t ExplicitGroups::cache_misses() {
 }
 
 // ------------------------------------------------------------------------------------------------ stalls
+
+/// RankFailedError if a rank of this node is gone that this one has met.
+void ExplicitGroups::check_alive() {
+  const std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
+  if (gone.empty()) return;
+  throw RankFailedError("preduce: " + list_ranks(gone) + " died; it is unusable on this communicator now");
+}
 
 void ExplicitGroups::stall(Seconds waited, const Engine::Interrupt& interrupt) {
   constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
@@ -121,8 +145,8 @@ void ExplicitGroups::stall(Seconds waited, const Engine::Interrupt& interrupt) {
 
 /// How this rank stands to a P-Reduce.
 Report ExplicitGroups::standing_to(std::uint64_t number) const {
-  if (number == number_) return {runs_.is_running() ? Standing::kArrived : Standing::kComplete};
-  if (runs_.is_running()) return {Standing::kElsewhere, kExplicitGroups};
+  if (number == number_) return {is_running() ? Standing::kArrived : Standing::kComplete};
+  if (is_running()) return {Standing::kElsewhere, kExplicitGroups};
   if (const auto elsewhere = engine_->waits_in(engine_->rank(), this)) return {Standing::kElsewhere, *elsewhere};
   const Seconds quiet = engine_->transport().now() - called_;
   return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
@@ -134,6 +158,9 @@ void ExplicitGroups::tell(Rank rank, Notice::Kind kind, std::uint64_t number, Re
 }
 
 void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
+  NoticeHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.kind == NodeGroups::kHere) return on_node_.on_notice(from, bytes);
   Notice said;
   if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
   std::memcpy(&said, bytes.data(), sizeof said);

@@ -21,7 +21,7 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
   Engine& e = *engine;
   std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
   if (nodes.count() < nodes.size()) {
-    const std::size_t bytes = GroupBoard::bytes(made->neighbours().size(), made->slot_bytes());
+    const std::size_t bytes = made->neighbours().size() * GroupBoard::bytes(made->slot_bytes());
     share_memory(
         e, nodes, bytes, "the memory of '" + made->name() + "'",
         [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
@@ -56,7 +56,13 @@ std::size_t PartialReduce::place_of(Rank neighbour) const {
 }
 
 void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
-  board_ = std::make_unique<GroupBoard>(shared, memory_, neighbours().size(), place_of(engine_->rank()), slot_bytes());
+  const std::size_t ranks = neighbours().size();
+  const auto seat = [&](std::size_t place) {
+    return std::shared_ptr<std::byte>(shared, shared->data() + place * GroupBoard::bytes(slot_bytes()));
+  };
+  const std::size_t own = place_of(engine_->rank());
+  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, seat(own));
+  for (std::size_t place = 0; place < ranks; ++place) board_->seat(place, seat(place));
 }
 
 // ------------------------------------------------------------------------------------------------ the application

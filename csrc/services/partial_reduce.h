@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "groups/options.h"
 #include "node/group_board.h"
+#include "node/shared_memory.h"
 #include "services/group_runs.h"
 #include "services/group_source.h"
 

@@ -93,14 +93,43 @@ def test_overlapping_groups_in_a_random_order():
     assert run_ranks(size, program, delay=1e-4) == expected.tolist()
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 40_000, 300_000])
-def test_preduce_of_any_length(count):
-    def program(comm):
-        x = np.arange(count, dtype=np.float32) + comm.rank
-        comm.preduce(x, range(3), timeout=LIMIT)
-        return bool((x == np.arange(count, dtype=np.float32) + 1).all())
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("count", [0, 1, 5, 40_000, 1 << 20, 2_500_000])
+def test_preduce_of_any_length(count, dtype):
+    """In shared memory 4 MiB at a time; float16 is widened there."""
 
+    def program(comm):
+        pattern = (np.arange(count) % 1000).astype(dtype)
+        x = pattern + dtype_of(comm.rank)
+        for _ in range(2):
+            comm.preduce(x, range(3), timeout=LIMIT)
+        return bool((x == pattern + dtype_of(1)).all())
+
+    dtype_of = np.dtype(dtype).type
     assert all(run_ranks(3, program))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"x": np.ones(2)}, {"x": np.ones(1, "f4")}, {"op": "MAX"}, {"group": [0, 1, 2]}],
+    ids=["count", "dtype", "op", "group"],
+)
+def test_ranks_in_different_groups_at_once_are_found_out(other, ranks_per_node):
+    """Nobody returns. Where one goes by messages and the other one in shared memory, by their stall."""
+
+    def program(comm):
+        arguments = {"x": np.ones(1), "group": [0, 1], "op": "SUM"} | (other if comm.rank == 1 else {})
+        if comm.rank < 2:
+            with pytest.raises((RuntimeError, pc.StallError)) as raised:
+                comm.preduce(**arguments, timeout=1.0)
+            errors[comm.rank] = str(raised.value)
+        comm.abandon()
+
+    errors = {}
+    run_ranks(3, program, return_exceptions=True)
+    assert sorted(errors) == [0, 1]
+    if ranks_per_node == "all":
+        assert all("another one with it" in text for text in errors.values()), errors
 
 
 def test_preduce_is_in_place_on_what_a_specification_names():
@@ -159,7 +188,7 @@ def test_plans_are_kept_and_their_number_is_bounded():
         call(1, 0, 1)
         return few, many, comm.preduce_cache
 
-    assert run_ranks(3, program)[0] == ((1, 1), (2, 69), (2, 70))
+    assert run_ranks(3, program, ranks_per_node=1)[0] == ((1, 1), (2, 69), (2, 70))
 
 
 def test_a_stalled_preduce_names_the_group_and_the_missing_rank():
