@@ -8,11 +8,10 @@
 #include "core/error.h"
 #include "core/splitmix.h"
 #include "services/stall.h"
+#include "services/wait_while_alive.h"
 
 namespace pyc {
 namespace {
-
-constexpr Seconds kCheckPeriod = 0.25;  // whether everybody lives: some system calls for each rank
 
 /// What all members must have said alike. Not how often: a P-Reduce ends nowhere before all members have come to it, so
 /// they cannot be at different ones of the same group.
@@ -71,14 +70,8 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
     }
   });
   const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members_));
-  Seconds next_check = start + kCheckPeriod;
-  const auto look_around = [&] {
-    if (interrupt) interrupt();
-    if (engine_->transport().now() < next_check) return;
-    check_alive();
-    next_check = engine_->transport().now() + kCheckPeriod;
-  };
-  const bool done = engine_->wait([this] { return done_.load(std::memory_order_acquire); }, timeout, look_around);
+  const auto is_done = [this] { return done_.load(std::memory_order_acquire); };
+  const bool done = wait_while_alive(*engine_, is_done, timeout, interrupt, [this] { check_alive(); });
   if (!done) stall(engine_->transport().now() - start, interrupt);
   failed_ = false;
 }

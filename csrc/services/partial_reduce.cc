@@ -7,13 +7,9 @@
 #include "services/generated_groups.h"
 #include "services/node_memory.h"
 #include "services/ruled_groups.h"
+#include "services/wait_while_alive.h"
 
 namespace pyc {
-namespace {
-
-constexpr Seconds kCheckPeriod = 0.25;  // whether everybody lives: some system calls for each rank
-
-}  // namespace
 
 std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                      const Nodes& nodes, Seconds timeout,
@@ -82,14 +78,8 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     source_->request(step, group);
   });
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, "sync");
-  Seconds next_check = asked_ + kCheckPeriod;
-  const auto look_around = [&] {
-    if (interrupt) interrupt();
-    if (!board_ || engine_->transport().now() < next_check) return;
-    check_alive();
-    next_check = engine_->transport().now() + kCheckPeriod;
-  };
-  const bool done = engine_->wait([this] { return answered_.load(std::memory_order_acquire); }, timeout, look_around);
+  const auto is_done = [this] { return answered_.load(std::memory_order_acquire); };
+  const bool done = wait_while_alive(*engine_, is_done, timeout, interrupt, [this] { check_alive(); });
   if (!done) stall(engine_->transport().now() - asked_, interrupt);
   failed_ = false;
   return info_;
@@ -189,6 +179,7 @@ void PartialReduce::conclude() {
 
 /// RankFailedError if a rank of this node is gone: its engine is needed until all have left.
 void PartialReduce::check_alive() const {
+  if (!board_) return;
   std::vector<Rank> gone;
   for (const std::size_t place : board_->gone()) gone.push_back(neighbours()[place]);
   if (gone.empty()) return;
