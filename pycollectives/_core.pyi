@@ -127,7 +127,7 @@ class ExplicitGroups:
     """P-Reduces in groups that the caller gives; one per engine, made by each rank when it needs it."""
 
     def __init__(self, engine: Engine, *, nodes: Sequence[int]) -> None:
-        """`nodes`: of each rank; groups within one meet in shared memory."""
+        """`nodes`: of each rank; those of one node may share memory."""
     def reduce(
         self,
         values: Any,  # PEP 3118, C-contiguous and writable: not checked beyond that
@@ -135,7 +135,7 @@ class ExplicitGroups:
         dtype_name: str,
         members: Sequence[int],  # ascending, with this rank
         op: str,
-        algorithm: str,  # the same on all members
+        algorithm: str,  # the same on all members; "board": in shared memory
         timeout: float | None = None,
     ) -> None:
         """Collective among `members`, in place. StallError after `timeout` seconds names who has not come."""

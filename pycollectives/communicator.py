@@ -24,7 +24,7 @@ from .options import Options
 from .partial import PartialAllreduce, warn_of_discarded
 from .partial_reduce import PartialReduce
 from .policies import Policy, Solo
-from .reduce_specification import PartialReduceSpecification, checked_group, group_algorithm
+from .reduce_specification import PartialReduceSpecification, checked_group, explicit_group_algorithm
 from .specification import PartialAllreduceSpecification
 
 if TYPE_CHECKING:
@@ -389,9 +389,7 @@ class Communicator:
                 timeout=self._timeout,
             )
             collective = PartialReduce(
-                core.PartialReduce(
-                    self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)
-                ),
+                core.PartialReduce(self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)),
                 specification,
                 weights=array_of(like),
                 rank=self._rank,
@@ -406,7 +404,7 @@ class Communicator:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
 
         Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
-        common in the same order. Members that are all of one node meet in shared memory, others by messages.
+        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 1 MiB on.
 
         Parameters
         ----------
@@ -461,7 +459,7 @@ class Communicator:
             dtype_name=dtype.name,
             members=members,
             op=name,
-            algorithm=group_algorithm(tables.built_in(), len(members), array.nbytes),  # the same on all ranks
+            algorithm=explicit_group_algorithm(tables.built_in(), members, self._nodes, array.nbytes),
             timeout=limit,
         )
 
@@ -469,7 +467,8 @@ class Communicator:
     def preduce_cache(self) -> tuple[int, int]:
         """How many calls of `preduce` found a plan that was there (hits), and how many needed a new one (misses).
 
-        A plan serves all groups of a size in which this rank has the same place; the newest 64 are kept.
+        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
+        newest 64 are kept.
         """
         groups = self._explicit_groups
         return (0, 0) if groups is None else (groups.cache_hits, groups.cache_misses)

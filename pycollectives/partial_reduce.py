@@ -185,7 +185,7 @@ class PartialReduce:
 
     @property
     def cache_hits(self) -> int:
-        """How many groups were performed by a plan that was there: one of that size, with this rank in that place."""
+        """How many groups were performed, by messages, with a plan that was there: of their size and this place."""
         return self._collective.cache_hits
 
     @property

@@ -55,7 +55,7 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
                       ", was given up");
   }
   const Seconds start = engine_->transport().now();
-  const bool on_node = on_node_.serves(members);
+  const bool on_node = algorithm == "board";
   if (on_node) engine_->exclusively([this] { on_node_.prepare(); });
   failed_ = true;  // unless it ends well
   engine_->exclusively([&] {

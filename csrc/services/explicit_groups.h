@@ -3,7 +3,7 @@
 // A collective that nobody creates: it has an id of its own (kExplicitGroups), and each rank makes it when it needs it
 // first. Messages for a rank that has not come yet wait in the transport, notices in the engine.
 //
-// Whether a group goes by messages (group_runs.h) or in shared memory (node_groups.h) depends on its members alone.
+// A group goes by messages (group_runs.h) or, within a node, in shared memory (node_groups.h), as its members agree.
 #pragma once
 
 #include <atomic>
@@ -27,9 +27,10 @@ class ExplicitGroups final : public Collective {
   /// Once per engine. The result keeps the engine alive.
   static std::shared_ptr<ExplicitGroups> join(std::shared_ptr<Engine> engine, Memory& memory, const Nodes& nodes);
 
-  /// Collective among `members` (ascending, this rank among them). StallError after `timeout` seconds (negative: no
-  /// limit) names those who have not come; RankFailedError those of this node who have died. After an error a P-Reduce
-  /// may still be under way, see `uses_values`.
+  /// Collective among `members` (ascending, this rank among them). `algorithm`: the same on all; "board": in shared
+  /// memory, std::runtime_error if it cannot be had. StallError after `timeout` seconds (negative: no limit) names
+  /// those who have not come; RankFailedError those of this node who have died. After an error a P-Reduce may still be
+  /// under way, see `uses_values`.
   void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, Seconds timeout,
               const Engine::Interrupt& interrupt);
 
@@ -70,8 +71,8 @@ class ExplicitGroups final : public Collective {
 
   Engine* const engine_;  // owns this
   const std::string name_ = "preduce";
-  GroupRuns runs_;      // one of both performs
-  NodeGroups on_node_;  // ... the newest group
+  GroupRuns runs_;             // one of both performs
+  NodeGroups on_node_;         // ... the newest group
   std::vector<Rank> members_;  // of the newest group
   std::uint64_t number_ = 0;   // ... and its number
   std::vector<Report> reports_;

@@ -18,11 +18,6 @@ constexpr std::size_t kSlotBytes = std::size_t{4} << 20U;  // of a piece
 NodeGroups::NodeGroups(Engine& engine, Memory& memory, const Nodes& nodes, std::uint32_t collective)
     : engine_(engine), memory_(memory), nodes_(nodes), collective_(collective), here_(neighbours().size()) {}
 
-bool NodeGroups::serves(const std::vector<Rank>& members) const {
-  return std::all_of(members.begin(), members.end(),
-                     [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_.rank()); });
-}
-
 std::size_t NodeGroups::place_of(Rank neighbour) const {
   const std::vector<Rank>& all = neighbours();
   return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), neighbour) - all.begin());

@@ -1,9 +1,10 @@
-// P-Reduces in given groups whose members share a node: what `preduce` does on the board of groups (node/group_board.h).
+// P-Reduces in given groups whose members share a node: what `preduce` does on the board of groups
+// (node/group_board.h).
 //
 // Nobody creates anything for all ranks here: each rank makes memory for its own values when it first needs it. As it
-// comes to a group it says to the other members that it is here, where its memory is, and which ticket it has used last;
-// when all have said so, the group has the next ticket after all of these. So ranks that are in none of a rank's groups
-// need not know of it. Long values go piece by piece, so that memory stays bounded.
+// comes to a group it says to the other members that it is here, where its memory is, and which ticket it has used
+// last; when all have said so, the group has the next ticket after all of these. So ranks that are in none of a rank's
+// groups need not know of it. Long values go piece by piece, so that memory stays bounded.
 //
 // *Rejected: memory for all ranks of a node, made with the communicator*: a communicator would be made by one more
 // meeting, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
@@ -35,12 +36,10 @@ class NodeGroups {
   /// Of `engine`'s rank; notices are of `collective`.
   NodeGroups(Engine& engine, Memory& memory, const Nodes& nodes, std::uint32_t collective);
 
-  /// Whether all members are of this rank's node.
-  bool serves(const std::vector<Rank>& members) const;
-
   /// Makes this rank's memory if it has none yet. std::runtime_error says what the system refused.
   void prepare();
-  /// `members`: ascending, this rank among them, at least two. `number`: the same on all members. `data` without weight.
+  /// `members`: of this rank's node, ascending, this rank among them, at least two. `number`: the same on all members.
+  /// `data`: without weight.
   void start(const std::vector<Rank>& members, std::uint64_t number, const GroupData& data);
   /// Does what can be done. Whether what was started has ended: the result is in its place.
   bool finish();

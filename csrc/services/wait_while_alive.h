@@ -8,8 +8,8 @@
 
 namespace pyc {
 
-/// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It is
-/// asked too if the transport is the first to say that somebody did: that need not know who.
+/// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It
+/// is asked too if the transport is the first to say that somebody did: that need not know who.
 inline bool wait_while_alive(Engine& engine, const std::function<bool()>& done, Seconds timeout,
                              const Engine::Interrupt& interrupt, const std::function<void()>& check_alive) {
   constexpr Seconds kCheckPeriod = 0.25;  // some system calls for each rank

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives import reduce_specification
 from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
@@ -25,8 +26,9 @@ EXPECTED = {
 
 @pytest.fixture(autouse=True, params=[1, 2, "all"], ids=["flat", "mixed", "node"])
 def ranks_per_node(request, monkeypatch):
-    """Everything here holds whether ranks share memory or not."""
+    """Everything here holds whether ranks share memory or not: for short values too, though they would not."""
     monkeypatch.setitem(loopback.__kwdefaults__, "ranks_per_node", request.param)
+    monkeypatch.setattr(reduce_specification, "SHORTEST_ON_BOARD", 0)
     return request.param
 
 
@@ -189,6 +191,29 @@ def test_plans_are_kept_and_their_number_is_bounded():
         return few, many, comm.preduce_cache
 
     assert run_ranks(3, program, ranks_per_node=1)[0] == ((1, 1), (2, 69), (2, 70))
+
+
+def test_who_sends_messages(monkeypatch):
+    """Long values only between nodes, short ones always: those who send have plans for it."""
+    monkeypatch.undo()
+
+    def program(comm):
+        plans = []
+        for count in (1 << 17, (1 << 17) - 1):
+            x = np.full(count, float(comm.rank))
+            node = [0, 1] if comm.rank < 2 else [2, 3]
+            for group in (node, [0, 2] if comm.rank % 2 == 0 else [1, 3]):
+                before = sum(comm.preduce_cache)
+                comm.preduce(x, group, timeout=LIMIT)
+                plans.append(sum(comm.preduce_cache) - before)
+            with comm.partial_reduce(like=x, groups=pc.StaticGroups(4)) as pr:
+                for step in (0, 1, 2, 3):
+                    pr.sync(x, step, timeout=LIMIT)
+                plans.append(pr.cache_hits + pr.cache_misses > 0)
+        return plans
+
+    assert run_ranks(4, program, ranks_per_node=2) == [[0, 1, True, 1, 1, True]] * 4
+    assert run_ranks(4, program, ranks_per_node=4) == [[0, 0, False, 1, 1, True]] * 4
 
 
 def test_a_stalled_preduce_names_the_group_and_the_missing_rank():
