@@ -36,6 +36,8 @@ RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
 
 FLAT = ["--ranks-per-node", "1"]
+GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
+SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 MEASUREMENTS = {
     "skew-8": (8, ["bench/skew.py"]),  # what `make demo` runs
     "skew-32": (32, ["bench/skew.py"]),
@@ -47,6 +49,9 @@ MEASUREMENTS = {
     "latency-8-flat": (8, ["bench/latency.py", "--policy", "full", *FLAT]),
     "idle-8": (8, ["bench/idle.py"]),
     "idle-8-flat": (8, ["bench/idle.py", *FLAT]),
+    "groups-16": (16, [*GROUPS, "--generators", "all"]),
+    "groups-16-slow-2": (16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
+    "groups-16-slow-5": (16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
 }
 
 # --- Blocks ---------------------------------------------------------------------------------------------------------
@@ -230,6 +235,8 @@ def measure() -> None:
         "skew": ["skew-32"],
         "skew-8": ["skew-8"],
         "latency": ["latency-8"],
+        "groups": ["groups-16"],
+        "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
     }.items():
         inputs = [str(RESULTS / f"{name}.jsonl") for name in files]
         run([sys.executable, "bench/plot.py", *inputs, "--output", str(FIGURES / f"{figure}.png")])

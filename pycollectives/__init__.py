@@ -22,10 +22,12 @@ __path__ = extend_path(__path__, __name__)
 
 from .communicator import Communicator
 from .errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
+from .flattening import flatten
 from .groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
 from .handles import wait_all, wait_any
 from .operations import AVG
 from .partial import PartialAllreduce
+from .partial_reduce import GroupInfo, PartialReduce
 from .persistent import Allreduce_init, PartialRequest
 from .policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
 
@@ -45,9 +47,11 @@ __all__ = [
     "ClosedError",
     "Communicator",
     "Full",
+    "GroupInfo",
     "Majority",
     "MismatchError",
     "PartialAllreduce",
+    "PartialReduce",
     "PartialRequest",
     "Policy",
     "PunctualGroups",
@@ -63,6 +67,7 @@ __all__ = [
     "StaticGroups",
     "TransportError",
     "__version__",
+    "flatten",
     "wait_all",
     "wait_any",
 ]

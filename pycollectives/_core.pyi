@@ -126,6 +126,61 @@ class PartialAllreduce:
         """This rank's plan; None on a board, which has none."""
 
 @final
+class ExplicitGroups:
+    """P-Reduces in groups that the caller gives; one per engine, made by each rank when it needs it."""
+
+    def __init__(self, engine: Engine, *, nodes: Sequence[int]) -> None:
+        """`nodes`: of each rank; those of one node may share memory."""
+    def reduce(
+        self,
+        values: Any,  # PEP 3118, C-contiguous and writable: not checked beyond that
+        *,
+        dtype_name: str,
+        members: Sequence[int],  # ascending, with this rank
+        op: str,
+        algorithm: str,  # the same on all members; "board": in shared memory
+        timeout: float | None = None,
+    ) -> None:
+        """Collective among `members`, in place. StallError after `timeout` seconds names who has not come."""
+    def close(self) -> None:
+        """No call any more; returns at once."""
+    @property
+    def cache_hits(self) -> int: ...
+    @property
+    def cache_misses(self) -> int: ...
+
+@final
+class PartialReduce:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        count: int,
+        dtype_name: str,
+        op: str,
+        by_staleness: bool = False,  # float types, AVG
+        generator: GroupGenerator | None = None,  # its options are taken; None: `sync` is given the groups
+        gg_rank: int = 0,
+        algorithms: Sequence[str],  # by the number of members, from 0 to the number of ranks
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
+        name: str,
+    ) -> None:
+        """Every rank must create the same objects in the same order; if ranks share memory, collective."""
+    def sync(
+        self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
+    ) -> tuple[tuple[int, ...], int, float, int]:
+        """Averages in place with the next group: (group, sequence, waited in seconds, conflicts)."""
+    def close(self, values: Any | None = None) -> None:
+        """Leaves; what is still to be performed is performed with a copy of `values`, or without. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def cache_hits(self) -> int: ...
+    @property
+    def cache_misses(self) -> int: ...
+
+@final
 class Round:
     """Handle of one contribution."""
 

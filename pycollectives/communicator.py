@@ -10,26 +10,32 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import tables
 from .agreement import agree, share
+from .buffers import array_of, as_bytes_exporter, checked_dtype
 from .checking import Checks, NoChecks
 from .config import checked_ranks_per_node, checked_timeout
 from .deadline import Deadline
 from .errors import ClosedError
 from .fingerprint import Fingerprint
 from .nodes import nodes_of
+from .operations import AVG, checked_op
 from .options import Options
 from .partial import PartialAllreduce, warn_of_discarded
+from .partial_reduce import PartialReduce
 from .policies import Policy, Solo
+from .reduce_specification import PartialReduceSpecification, checked_group, explicit_group_algorithm
 from .specification import PartialAllreduceSpecification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from mpi4py import MPI
     from typing_extensions import Self
 
     from . import _core
+    from .reduce_specification import AnyGroups
     from .typing import BufferSpec, DType, Late, Missed, Op, Progress
 
 __all__ = ["Communicator"]
@@ -130,7 +136,10 @@ class Communicator:
         self._created = 0
         self._agreeing = threading.Lock()  # held while ranks exchange, so that threads take turns
         self._checks = NoChecks() if meetings is None else Checks(meetings, timeout)
-        self._collectives: dict[PartialAllreduce, None] = {}  # open, in the order of creation: served until closed
+        self._explicit_groups: _core.ExplicitGroups | None = None  # made when needed
+        self._collectives: dict[
+            PartialAllreduce | PartialReduce, None
+        ] = {}  # open, in the order of creation: served until closed
         self._closed = False
         _open[self] = None
 
@@ -321,6 +330,157 @@ class Communicator:
             self._collectives[collective] = None
             return collective
 
+    def partial_reduce(
+        self,
+        like: BufferSpec,
+        *,
+        groups: AnyGroups,
+        op: Op = AVG,
+        gg_rank: int = 0,
+        weighting: Literal["uniform", "staleness"] = "uniform",
+        name: str | None = None,
+    ) -> PartialReduce:
+        """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
+
+        Parameters
+        ----------
+        like
+            A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
+        groups
+            Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)`.
+        op
+            As for `partial_allreduce`; AVG divides by the number of members.
+        gg_rank
+            The rank whose engine, in the background, has the generator. It is a worker as the others are.
+        weighting
+            "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
+            generator had heard of when the group started counts 1 / (1 + s) times (op AVG, floats).
+        name
+            In messages and traces; by default a number in the order of creation.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            An argument is refused: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Arguments differ between ranks, or another rank's were refused. Only the shape may differ.
+        StallError
+            Some ranks do not create it within the communicator's timeout.
+        ClosedError
+            The communicator is closed.
+        """
+        from .native import core
+
+        with self._agreeing:
+            self._check_open()
+            self._checks.meet("partial_reduce", self._timeout)
+            specification = agree(
+                self._engine,
+                "partial_reduce",
+                lambda: PartialReduceSpecification.checked(
+                    like,
+                    groups=groups,
+                    op=op,
+                    weighting=weighting,
+                    gg_rank=gg_rank,
+                    name=f"partial_reduce[{self._created}]" if name is None else name,
+                    size=self._size,
+                ),
+                timeout=self._timeout,
+            )
+            collective = PartialReduce(
+                core.PartialReduce(self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)),
+                specification,
+                weights=array_of(like),
+                rank=self._rank,
+                size=self._size,
+                forget=lambda closed: self._collectives.pop(closed, None),
+            )
+            self._created += 1
+            self._collectives[collective] = None
+            return collective
+
+    def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
+        """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
+
+        Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
+        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 1 MiB on.
+
+        Parameters
+        ----------
+        x
+            C-contiguous, writable host memory, of the same count and dtype on all members. Several arrays: see
+            `flatten`.
+        group
+            The members, in any order.
+        op
+            As for `partial_allreduce`; AVG divides by the number of members.
+        timeout
+            Seconds; None for no limit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A member is no rank of this communicator, is there twice, or this rank is not; `op` or `x` is refused.
+        BufferError
+            `x` is read-only or not C-contiguous. Nothing is sent in these cases.
+        StallError
+            Not done in time: names the group and who has not come. No P-Reduce can be performed on this communicator
+            any more; `x` may still be changed, if they come late.
+        RankFailedError
+            A rank of this node that this one has met in a group has died.
+        RuntimeError
+            Shared memory cannot be had.
+        ClosedError
+            The communicator is closed, or an earlier P-Reduce was given up.
+
+        >>> import numpy as np
+        >>> from pycollectives.testing import run_ranks
+        >>> def program(comm):
+        ...     x = np.full(2, float(comm.rank))
+        ...     if comm.rank != 1:
+        ...         comm.preduce(x, group=[2, 0])
+        ...     return x.tolist()
+        >>> run_ranks(3, program)
+        [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+        """
+        self._check_open()
+        members = checked_group(group, self._rank, self._size)
+        name = checked_op(op)
+        limit = None if timeout is None else checked_timeout(timeout)
+        array = array_of(x)
+        dtype = checked_dtype(array.dtype)
+        if not array.flags.writeable:
+            raise BufferError("preduce: expected a writable buffer, got a read-only one")
+        if len(members) == 1:
+            return
+        self._groups_in_use().reduce(
+            as_bytes_exporter(array),
+            dtype_name=dtype.name,
+            members=members,
+            op=name,
+            algorithm=explicit_group_algorithm(tables.built_in(), members, self._nodes, array.nbytes),
+            timeout=limit,
+        )
+
+    @property
+    def preduce_cache(self) -> tuple[int, int]:
+        """How many calls of `preduce` found a plan that was there (hits), and how many needed a new one (misses).
+
+        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
+        newest 64 are kept.
+        """
+        groups = self._explicit_groups
+        return (0, 0) if groups is None else (groups.cache_hits, groups.cache_misses)
+
+    def _groups_in_use(self) -> _core.ExplicitGroups:
+        from .native import core
+
+        with self._agreeing:
+            if self._explicit_groups is None:
+                self._explicit_groups = core.ExplicitGroups(self._engine, nodes=self._nodes)
+            return self._explicit_groups
+
     def same_everywhere(self, x: BufferSpec) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
@@ -384,9 +544,11 @@ class Communicator:
             return
         deadline = Deadline(self._timeout if timeout is None else checked_timeout(timeout))
         for collective in tuple(self._collectives):
-            if not collective.closed:
+            if isinstance(collective, PartialAllreduce) and not collective.closed:
                 collective.flush(deadline.remaining())
             collective.close()
+        if self._explicit_groups is not None:
+            self._explicit_groups.close()
         self._checks.finish(deadline.remaining())
         self._engine.close(timeout=deadline.remaining())
         self._end()

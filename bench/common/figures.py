@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # Okabe and Ito: safe for colour-blind
 MARKERS = "osD^vP"
 GREY, LIGHT_GREY = "#444444", "#999999"
+NOBODY = "none"  # the slowdown of a run without one
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,12 @@ def panels(records: Iterable[Record]) -> list[Panel]:
         bench = record["bench"]
         if bench not in _KINDS:
             raise ValueError(f"no figure for benchmark {bench!r}; there are {', '.join(_KINDS)}")
-        groups[(bench, *(record.get(key) for key in _KINDS[bench].keys))].append(record)
+        for kind in _KINDS[bench]:
+            if kind.shows(record):
+                groups[(kind, *(record.get(key) for key in kind.keys))].append(record)
     if not groups:
         raise ValueError("no records")
-    return [Panel(_KINDS[bench].title(group[0]), group, _KINDS[bench].draw) for (bench, *_), group in groups.items()]
+    return [Panel(kind.title(group[0]), group, kind.draw) for (kind, *_), group in groups.items()]
 
 
 def draw_skew(axes: Axes, records: list[Record]) -> None:
@@ -73,6 +76,55 @@ def draw_idle(axes: Axes, records: list[Record]) -> None:
     axes.set_xticks(range(len(records)), [str(record["ranks"]) for record in records])
     axes.set_xlabel("ranks")
     axes.set_ylabel("progress thread, % of a core per rank")
+    axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
+
+
+def draw_group_times(axes: Axes, records: list[Record]) -> None:
+    """Ripples Fig. 15: how long an iteration computes, and how long it synchronises."""
+    places = range(len(records))
+    computing = [record["compute_us"] / 1e3 for record in records]
+    synchronising = [record["latency_us"]["mean"] / 1e3 for record in records]
+    axes.bar(places, computing, 0.6, label="computing", color=COLOURS[0])
+    axes.bar(places, synchronising, 0.6, bottom=computing, label="synchronising", color=COLOURS[1])
+    for place, record, below, time in zip(places, records, computing, synchronising, strict=True):
+        _annotate(axes, place, below + time, f"{100 * record['sync_fraction']:.0f} %")
+    axes.set_ylabel("an iteration, mean (ms); % of time synchronising")
+    _finish_bars(axes, [record["generator"] for record in records])
+
+
+def draw_group_speedups(axes: Axes, records: list[Record]) -> None:
+    """Ripples Figs. 17 and 19: iterations per second over the allreduce's, beside what zero-cost communication gives.
+
+    A group of bars for each slowdown.
+    """
+    slowdowns = list(dict.fromkeys(record["slowdown"] for record in records))
+    generators = list(dict.fromkeys(record["generator"] for record in records))
+    width = 0.8 / len(slowdowns)
+    for index, slowdown in enumerate(slowdowns):
+        of_slowdown = {record["generator"]: record for record in records if record["slowdown"] == slowdown}
+        shift = (index - (len(slowdowns) - 1) / 2) * width
+        label = None if slowdown == NOBODY else f"slowdown {slowdown}"
+        shown = [(place + shift, of_slowdown[name]) for place, name in enumerate(generators) if name in of_slowdown]
+        places = [place for place, _ in shown]
+        heights = [record["speedup"] for _, record in shown]
+        axes.bar(places, heights, 0.9 * width, label=label, color=COLOURS[index % len(COLOURS)])
+        models = [record["model_speedup"] for _, record in shown]
+        axes.scatter(places, models, marker="_", s=250, color=GREY, label=None if index else "at no cost (model)")
+        for place, height, model in zip(places, heights, models, strict=True):
+            _annotate(axes, place, max(height, model), f"{height:.2f}x")
+    axes.axhline(1, color=LIGHT_GREY, linewidth=0.8)
+    axes.set_ylabel("iterations per second over MPI_Allreduce's")
+    _finish_bars(axes, generators)
+
+
+def _annotate(axes: Axes, place: float, top: float, text: str) -> None:
+    axes.annotate(text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8)
+
+
+def _finish_bars(axes: Axes, names: list[str]) -> None:
+    axes.set_xticks(range(len(names)), names, rotation=20, ha="right")
     axes.margins(y=0.15)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=8)
@@ -137,16 +189,47 @@ class _Kind:
     keys: tuple[str, ...]  # records that differ in one of these do not share a panel
     title: Callable[[Record], str]
     draw: Callable[[Axes, list[Record]], None]
+    shows: Callable[[Record], bool] = lambda record: True
 
 
 _SWEEP = ("ranks", "path", "ranks_per_node", "dtype", "algorithm", "late")
 
-_KINDS: dict[str, _Kind] = {
-    "skew": _Kind(
-        (*_SWEEP, "skew", "skew_us", "inject"),
-        lambda record: f"{record['ranks']} ranks, {record['skew']} skew of {record['skew_us']:g} us, {record['path']}",
-        draw_skew,
+_GROUPS = ("ranks", "path", "ranks_per_node", "bytes", "compute_ms")
+
+
+def _workers(record: Record) -> str:
+    return f"{record['ranks']} workers, {record['ranks_per_node']} per node, {record['bytes'] / 1e6:g} MB"
+
+
+_KINDS: dict[str, tuple[_Kind, ...]] = {
+    "skew": (
+        _Kind(
+            (*_SWEEP, "skew", "skew_us", "inject"),
+            lambda record: (
+                f"{record['ranks']} ranks, {record['skew']} skew of {record['skew_us']:g} us, {record['path']}"
+            ),
+            draw_skew,
+        ),
     ),
-    "latency": _Kind(_SWEEP, lambda record: f"{record['ranks']} ranks, balanced, {record['path']}", draw_latency),
-    "idle": _Kind(("path",), lambda record: f"idle, {record['path']}", draw_idle),
+    "latency": (_Kind(_SWEEP, lambda record: f"{record['ranks']} ranks, balanced, {record['path']}", draw_latency),),
+    "idle": (_Kind(("path",), lambda record: f"idle, {record['path']}", draw_idle),),
+    "groups": (
+        _Kind(
+            (*_GROUPS, "slowdown"),
+            lambda record: f"{_workers(record)}, slowdown {record['slowdown']}",
+            draw_group_times,
+        ),
+        _Kind(
+            _GROUPS,
+            lambda record: f"{_workers(record)}, all equally fast",
+            draw_group_speedups,
+            lambda record: bool(record["slowdown"] == NOBODY),
+        ),
+        _Kind(
+            _GROUPS,
+            lambda record: f"{_workers(record)}, some slowed down",
+            draw_group_speedups,
+            lambda record: bool(record["slowdown"] != NOBODY),
+        ),
+    ),
 }

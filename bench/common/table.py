@@ -21,10 +21,10 @@ class Column:
     def width(self) -> int:
         return max(WIDTH, len(self.name) + 2)
 
-    def cell(self, value: float | None) -> str:
+    def cell(self, value: float | str | None) -> str:
         if value is None:
             return "-"
-        return str(value) if isinstance(value, int) else f"{value:.{self.precision}f}"
+        return str(value) if isinstance(value, int | str) else f"{value:.{self.precision}f}"
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,17 @@ class Table:
     title: str
     notes: Sequence[str]
     columns: Sequence[Column]
+    first_width: int = FIRST_WIDTH
 
     def head(self) -> str:
         first, *rest = self.columns
-        names = f"# {first.name}".ljust(FIRST_WIDTH) + "".join(column.name.rjust(column.width) for column in rest)
+        names = f"# {first.name}".ljust(self.first_width)
+        names += "".join(column.name.rjust(column.width) for column in rest)
         return "\n".join(f"# {line}" for line in [self.title, *self.notes]) + "\n" + names
 
-    def row(self, values: Sequence[float | None]) -> str:
+    def row(self, values: Sequence[float | str | None]) -> str:
         """None prints as '-'."""
         (first, value), *rest = zip(self.columns, values, strict=True)
-        return first.cell(value).ljust(FIRST_WIDTH) + "".join(
+        return first.cell(value).ljust(self.first_width) + "".join(
             column.cell(value).rjust(column.width) for column, value in rest
         )

@@ -1,9 +1,17 @@
-// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, without an engine.
+// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
+// groups, without an engine.
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "engine/flight_recorder.h"
 #include "memory/memory.h"
+#include "node/group_board.h"
+#include "node/shared_memory.h"
 #include "transport/loopback.h"
 
 namespace pyc {
@@ -75,11 +83,49 @@ void bind_recorder(py::module_& t) {
       });
 }
 
+/// The group boards of all ranks of a node, in this process: whoever calls is one of them.
+class GroupBoards {
+ public:
+  GroupBoards(std::size_t ranks, std::size_t slot_bytes) {
+    for (std::size_t place = 0; place < ranks; ++place) {
+      const auto memory = SharedMemory::create_private(GroupBoard::bytes(slot_bytes));
+      seats_.emplace_back(memory, memory->data());
+      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, seats_.back()));
+    }
+    for (const auto& board : boards_) {
+      for (std::size_t place = 0; place < ranks; ++place) board->seat(place, seats_[place]);
+    }
+  }
+
+  /// `values` must live until `finish` has said so; None: nothing to give.
+  void start(std::size_t place, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
+             std::size_t count, const std::string& dtype, const std::string& op, std::optional<double> weight) {
+    std::byte* const data = values.is_none() ? nullptr : bytes(values.cast<py::array>());
+    boards_.at(place)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
+  }
+  bool finish(std::size_t place) { return boards_.at(place)->finish(); }
+
+ private:
+  static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
+
+  std::vector<std::shared_ptr<std::byte>> seats_;
+  std::vector<std::unique_ptr<GroupBoard>> boards_;
+};
+
+void bind_group_boards(py::module_& t) {
+  py::class_<GroupBoards>(t, "GroupBoards")
+      .def(py::init<std::size_t, std::size_t>(), py::arg("ranks"), py::arg("slot_bytes"))
+      .def("start", &GroupBoards::start, py::arg("place"), py::arg("members"), py::arg("ticket"), py::arg("values"),
+           py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"), py::arg("weight") = py::none())
+      .def("finish", &GroupBoards::finish, py::arg("place"));
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
   py::module_ t = m.def_submodule("testing");
   bind_recorder(t);
+  bind_group_boards(t);
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };

@@ -109,8 +109,8 @@ void Engine::add_to(Footprint& footprint) const {
 std::uint32_t Engine::claim_place() {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
   for (const auto& [id, collective] : by_id_) {
-    if (id % (kTagStride - 1) == next_collective_ % (kTagStride - 1)) {
-      throw std::runtime_error("'" + collective->name() + "' is still open and " + std::to_string(kTagStride - 1) +
+    if (first_tag(id) == first_tag(next_collective_)) {
+      throw std::runtime_error("'" + collective->name() + "' is still open and " + std::to_string(kTurns) +
                                " collectives were created since: close some");
     }
   }
@@ -118,7 +118,7 @@ std::uint32_t Engine::claim_place() {
 }
 
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
-  next_collective_ = id + 1;
+  if (id != kExplicitGroups) next_collective_ = id + 1;
   by_id_[id] = collective.get();
   recorder_.opened(id, collective->name());
   if (collective->in_background()) in_background_ = true;

@@ -74,6 +74,16 @@ void fill(std::byte* into, std::size_t count, T value) {
   for (std::size_t i = 0; i < count; ++i) std::memcpy(into + i * sizeof(T), &value, sizeof(T));
 }
 
+template <class T>
+void multiply(std::byte* data, std::size_t count, T factor) {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, data + i * sizeof(T), sizeof(T));
+    value *= factor;
+    std::memcpy(data + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
 class HostMemory final : public Memory {
  public:
   BufferPtr allocate(std::size_t bytes) override {
@@ -128,6 +138,12 @@ class HostMemory final : public Memory {
       divide(quotients.data, from + first * size_of(elements.accumulator), length, divisor);
       narrow(into + first * size_of(elements.type), quotients.data, length);
     });
+  }
+
+  void scale(DataType type, std::byte* data, std::size_t count, double factor) override {
+    if (type == DataType::kFloat32) return multiply(data, count, static_cast<float>(factor));
+    if (type == DataType::kFloat64) return multiply(data, count, factor);
+    throw InternalError("scale: neither float32 nor float64");
   }
 
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {

@@ -49,6 +49,9 @@ class Memory {
   virtual void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
                      std::size_t divisor) = 0;
 
+  /// data = data * factor, of float32 or float64 (weighted averages).
+  virtual void scale(DataType type, std::byte* data, std::size_t count, double factor) = 0;
+
   /// into (accumulator) = the identity of op: 0, 1, the largest or the smallest value (infinities for floats).
   virtual void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) = 0;
 };

@@ -78,7 +78,9 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& handle) {
   if (file < 0) refuse("open " + handle, 0);
   struct stat status{};
   if (fstat(file, &status) != 0) refuse("fstat " + handle, 0);
-  return std::shared_ptr<SharedMemory>(new SharedMemory(file, static_cast<std::size_t>(status.st_size), handle));
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(file, static_cast<std::size_t>(status.st_size), handle));
+  memory->seal();  // whoever else is to open it asks its maker
+  return memory;
 }
 
 void SharedMemory::seal() {

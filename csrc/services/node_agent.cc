@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include "algorithms/activation.h"
@@ -35,14 +34,6 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
   last.push_back(taken);
   const OpId result = s.signal("result", last);
   return {std::move(s).build(), data, activated.start, active, release, result, activated.root};
-}
-
-void check_tags(const PartialAllreducePlan& plan, const std::string& algorithm, Tag max_tag) {
-  const auto last_tag = static_cast<std::uint64_t>(plan.schedule.channels() + 1) * kTagStride;
-  if (last_tag <= static_cast<std::uint64_t>(max_tag)) return;
-  throw std::invalid_argument("algorithm '" + algorithm + "' at " + std::to_string(plan.schedule.size()) +
-                              " nodes needs tags up to " + std::to_string(last_tag) + ", this MPI allows " +
-                              std::to_string(max_tag));
 }
 
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {

@@ -38,8 +38,6 @@ struct PartialAllreducePlan {
 };
 PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                             Rank nodes, std::size_t count);
-/// std::invalid_argument if the plan needs tags above `max_tag`.
-void check_tags(const PartialAllreducePlan& plan, const std::string& algorithm, Tag max_tag);
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank);
 
 class NodeAgent {

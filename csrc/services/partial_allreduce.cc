@@ -12,8 +12,10 @@
 #include "core/relax.h"
 #include "services/loans.h"
 #include "services/node_agent.h"
+#include "services/node_memory.h"
 #include "services/recycling_allocator.h"
 #include "services/stall.h"
+#include "services/tags.h"
 
 namespace pyc {
 namespace {
@@ -23,7 +25,6 @@ constexpr int kYields = 200;             // before a waiting rank sleeps
 constexpr int kPatience = 20;            // looks before it reduces what has been taken of a round that waits for others
 constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
 constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
-constexpr char kRefused[] = "refused: ";
 
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   // Synchronous means that every rank is waited for in every round.
@@ -71,18 +72,6 @@ Rank place_of(const std::vector<Rank>& ranks, Rank rank) {
   return static_cast<Rank>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-/// What every rank says; throws if one could not do its part.
-std::vector<std::string> heard(Engine& engine, const std::string& mine, const std::string& what, Seconds timeout,
-                               const Engine::Interrupt& interrupt) {
-  std::vector<std::string> all = engine.exchange(mine, what, timeout, interrupt);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].starts_with(kRefused)) {
-      throw std::runtime_error(what + ": on rank " + std::to_string(r) + ": " + all[r].substr(sizeof kRefused - 1));
-    }
-  }
-  return all;
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ construction
@@ -100,35 +89,13 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
     return join(std::move(engine), memory, std::move(options), nodes, SharedMemory::create_private(bytes));
   }
   // Nothing is known to the engine before all ranks have said that they can.
-  const Rank agent = nodes.agent(nodes.of(e.rank()));
-  const std::string what = "the board of '" + options.name + "'";
-  std::shared_ptr<SharedMemory> shared;
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
-  const auto attempt = [&](auto action) -> std::string {
-    try {
-      return action();
-    } catch (const std::exception& error) {
-      return kRefused + std::string(error.what());
-    }
-  };
-  const auto prepared = [&] {
+  const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
     made.reset(new PartialAllreduce(e, memory, normalized(options), nodes, shared));
     plan = made->plan();
-    return shared->handle();
   };
-  // The agent makes it, before the others open it.
-  const std::string mine = e.rank() != agent ? std::string() : attempt([&] {
-    shared = SharedMemory::create(bytes);
-    return prepared();
-  });
-  const std::string handle = heard(e, mine, what, timeout, interrupt)[static_cast<std::size_t>(agent)];
-  heard(e, e.rank() == agent ? handle : attempt([&] {
-          shared = SharedMemory::open(handle);
-          return prepared();
-        }),
-        what, timeout, interrupt);
-  shared->seal();
+  share_memory(e, nodes, bytes, "the board of '" + options.name + "'", prepare, timeout, interrupt);
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
@@ -146,7 +113,7 @@ std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
   if (nodes_.count() == 1 || nodes_.agent(nodes_.of(rank)) != rank) return std::nullopt;
   PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
-  check_tags(plan, options_.algorithm, engine_->transport().max_tag());
+  check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
   return plan;
 }
 

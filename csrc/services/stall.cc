@@ -43,8 +43,9 @@ std::string text_of_stall(const Stall& stall) {
         break;
     }
   }
-  std::string text =
-      stall.what + ", round " + std::to_string(stall.round) + ": not complete after " + in_seconds(stall.waited) + ";";
+  std::string text = stall.what;
+  if (stall.round != kNoRound) text += ", round " + std::to_string(stall.round);
+  text += ": not complete after " + in_seconds(stall.waited) + ";";
   const std::size_t so_far = text.size();
   const char* const missing = stall.flush ? " have not flushed or closed" : " have not arrived";
   if (!computing.empty()) {
@@ -57,7 +58,7 @@ std::string text_of_stall(const Stall& stall) {
   }
   if (!stopped.empty()) text += " stopped (SIGSTOP): " + list_ranks(stopped) + ";";
   if (!gone.empty()) text += " ended: " + list_ranks(gone) + ";";
-  if (!silent.empty()) text += " do not answer (stopped or gone): " + list_ranks(silent) + ";";
+  if (!silent.empty()) text += " do not answer (" + stall.why_silent + "): " + list_ranks(silent) + ";";
   if (!stall.gave_up.empty()) {
     text += " gave up waiting in a collective call, the communicator is unusable: " + list_ranks(stall.gave_up) + ";";
   }

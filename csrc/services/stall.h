@@ -13,12 +13,13 @@ namespace pyc {
 
 struct Stall {
   std::string what;
-  RoundNumber round;
+  RoundNumber round;  // kNoRound: it has no number
   Seconds waited;
   bool flush;
   std::vector<Report> reports;                        // by rank
   std::vector<Rank> gave_up;                          // in an earlier collective call
   std::function<std::string(std::uint32_t)> name_of;  // of a collective, by id
+  std::string why_silent = "stopped or gone";
 };
 
 std::string text_of_stall(const Stall& stall);

@@ -34,6 +34,9 @@ class TimedMemory final : public Memory {
              std::size_t divisor) override {
     host_memory().store(elements, into, from, count, divisor);
   }
+  void scale(DataType type, std::byte* data, std::size_t count, double factor) override {
+    host_memory().scale(type, data, count, factor);
+  }
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {
     host_memory().fill_identity(elements, op, into, count);
   }

@@ -25,12 +25,16 @@ using ConstBytes = std::span<const std::byte>;
 /// Names an operation in flight to its owner.
 using Cookie = std::uint64_t;
 
-/// Channel c of the collective with id i has tag c * kTagStride + 1 + i mod (kTagStride - 1); tag 0 is the engine's
-/// own.
+/// Channel c of the collective with id i has tag c * kTagStride + first_tag(i). Of the first tags, 0 is the engine's
+/// own, the last is of the collective that nobody creates, and the others are shared out by turns.
 inline constexpr Tag kTagStride = 4096;
+inline constexpr std::uint32_t kTurns = kTagStride - 2;
+
+/// The id of explicit groups: they need no creation, and so are known on all ranks by the same number.
+inline constexpr std::uint32_t kExplicitGroups = ~std::uint32_t{0};
 
 constexpr Tag first_tag(std::uint32_t collective) {
-  return 1 + static_cast<Tag>(collective % static_cast<std::uint32_t>(kTagStride - 1));
+  return collective == kExplicitGroups ? kTagStride - 1 : 1 + static_cast<Tag>(collective % kTurns);
 }
 
 /// The longest notice, in bytes.

@@ -32,6 +32,20 @@ def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
     assert "MPI_ABORT" not in job.err, job
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("call", ["sync", "preduce"])
+def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
+    job = mpirun(
+        4, "killed_in_group.py", call, "2", str(seed), limit=60, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d")
+    )
+    for rank in (0, 1, 3):
+        seconds, text, *_, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert "rank 2 died" in text, job
+        assert end == "end", job
+    assert "MPI_ABORT" not in job.err, job
+
+
 def test_nothing_stays_behind_in_shared_memory(tmp_path):
     """Without fault tolerance the launcher ends the job."""
     before = shared_memory()

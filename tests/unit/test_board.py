@@ -148,10 +148,35 @@ def test_memory_that_cannot_be_had():
         with comm.partial_allreduce(**arguments, algorithm="ring") as ar:
             return ar.allreduce(np.ones(1_000_000), timeout=LIMIT)[0][-1]
 
+    with little_memory():
+        assert on_board(3, program) == [3.0] * 3
+
+
+def test_memory_that_groups_cannot_have():
+    """Nothing is made and nothing is sent: short values go on by messages."""
+
+    def program(comm):
+        weights, short = np.ones(1_000_000), np.full(10, float(comm.rank))
+        with pytest.raises(RuntimeError, match=r"rank 0: .*ftruncate: File too large; ranks_per_node=1 works without"):
+            comm.partial_reduce(like=weights, groups=pc.StaticGroups(3))
+        with pytest.raises(RuntimeError, match="ftruncate: File too large; ranks_per_node=1 works without"):
+            comm.preduce(weights, range(3), timeout=LIMIT)
+        comm.preduce(short, range(3), timeout=LIMIT)
+        with comm.partial_reduce(like=short, groups=pc.StaticGroups(3)) as pr:
+            pr.sync(short, step=1, timeout=LIMIT)
+        return short.tolist()
+
+    with little_memory():
+        assert on_board(3, program) == [[1.0] * 10] * 3
+
+
+@contextlib.contextmanager
+def little_memory():
+    """No file, hence no shared memory, of more than 1 MiB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        assert on_board(3, program) == [3.0] * 3
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 

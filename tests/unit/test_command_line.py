@@ -109,7 +109,7 @@ def test_mistakes_are_one_line(arguments, message):
 
 
 def test_benchmarks_are_listed_and_take_their_own_options():
-    assert {"skew", "latency", "idle"} <= set(run("bench").stdout.split())
+    assert {"skew", "latency", "idle", "groups"} <= set(run("bench").stdout.split())
     done = run("bench", "skew", "--help")
     assert done.returncode == 0, done.stderr
     assert "--skew-us" in done.stdout

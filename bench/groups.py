@@ -1,0 +1,210 @@
+"""Averaging of weights in groups beside MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
+
+    mpirun -n 16 python bench/groups.py --ranks-per-node 4 --slowdown 3:5
+
+Each worker computes, which is emulated by sleeping, and averages its weights, over and over, until a common deadline.
+README.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import click
+from mpi4py import MPI
+
+from common.averaging import AllreduceAveraging, Averaging, GroupAveraging
+from common.generators import GENERATORS, Generator, build_generator, parse_generators
+from common.group_cell import GroupCell, Setting, group_record, modelled_speedup
+from common.launch import launch
+from common.library import Domain, version
+from common.options import Common, common_options
+from common.progress import progress_bar
+from common.provenance import origin
+from common.records import Record, Records
+from common.slowdown import parse_slowdown, seconds_of, show_slowdown
+from common.table import Column, Table
+from common.timeline import Window
+from common.workers import run_workers, verify
+
+ITEM = 4  # bytes of a float32
+
+COLUMNS = [
+    Column("Generator"),
+    Column("Iterations/s", 3),
+    Column("Speedup", 3),
+    Column("Model speedup", 3),
+    Column("Of model", 3),
+    Column("Sync fraction", 3),
+    Column("Avg Sync(us)"),
+    Column("p50"),
+    Column("p99"),
+    Column("Conflicts"),
+    Column("Spectral gap", 3),
+]
+
+
+def _generators(context: click.Context, option: click.Parameter, text: str) -> list[str]:
+    try:
+        return parse_generators(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _slowdown(context: click.Context, option: click.Parameter, text: str) -> dict[int, float]:
+    try:
+        return parse_slowdown(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _model_bytes(context: click.Context, option: click.Parameter, text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not (ITEM <= size < 1e15 and size % ITEM == 0):
+        raise click.BadParameter(f"expected a positive multiple of {ITEM}, got {text!r}")
+    return int(size)
+
+
+@click.command(help=__doc__)
+@common_options(iterations=64)
+@click.option(
+    "--generators",
+    callback=_generators,
+    metavar="LIST|all",
+    default="allreduce,random,static,smart,punctual",
+    show_default=True,
+    help=f"Of {', '.join(GENERATORS)}, separated by commas. The allreduce is always measured.",
+)
+@click.option(
+    "--model-bytes",
+    callback=_model_bytes,
+    metavar="BYTES",
+    default="9.23e6",
+    show_default=True,
+    help="Of the float32 weights.",
+)
+@click.option(
+    "--compute-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=200.0,
+    show_default=True,
+    help="Emulated computing of an iteration.",
+)
+@click.option(
+    "--slowdown",
+    callback=_slowdown,
+    metavar="RANK:FACTOR",
+    default="",
+    help="Adds FACTOR iteration times of sleep to each iteration of a rank; several separated by commas.",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
+    help="Iterations, of a worker that never waits, whose time is not counted.",
+)
+def groups(
+    common: Common,
+    generators: list[str],
+    model_bytes: int,
+    compute_ms: float,
+    slowdown: dict[int, float],
+    warmup: int,
+) -> None:
+    comm = MPI.COMM_WORLD
+    if slowdown and max(slowdown) >= comm.size:
+        raise click.UsageError(f"--slowdown: expected a rank below {comm.size}, got {max(slowdown)}")
+    if common.list_only:
+        print(f"# ranks {comm.size}")
+        for name in generators:
+            print(f"{name} {model_bytes} bytes, slowdown {show_slowdown(slowdown)}")
+        return
+    domain = Domain.of(comm, common.ranks_per_node)
+    built = {
+        name: build_generator(name, ranks=comm.size, ranks_per_node=domain.ranks_per_node, seed=common.seed)
+        for name in generators
+    }
+    compute = compute_ms * 1e-3
+    setting = Setting(
+        ranks=comm.size,
+        domain=domain,
+        bytes=model_bytes,
+        compute=compute,
+        slowdown=show_slowdown(slowdown),
+        sleeps=seconds_of(slowdown, ranks=comm.size, compute=compute),
+        iterations=common.iterations,
+        warmup=warmup,
+        seed=common.seed,
+        verify=common.verify,
+    )
+    models = _models(built, setting, slowdown) if comm.rank == 0 else {}
+    source = origin(MPI.Get_library_version())
+    table = _table(setting, source)
+    print(table.head(), flush=True)
+    window = Window(warmup * compute, (warmup + common.iterations) * compute)
+    count = model_bytes // ITEM
+    baseline: GroupCell | None = None
+    with (
+        Records(common.json if comm.rank == 0 else None) as records,
+        progress_bar(len(generators), shown=comm.rank == 0) as step,
+    ):
+        for name, generator in built.items():
+            step(name)
+            averaging: Averaging = (
+                AllreduceAveraging(comm, count)
+                if generator is None
+                else GroupAveraging(comm, count, generator, common.ranks_per_node)
+            )
+            run = run_workers(comm, averaging, compute=setting.sleeps[comm.rank], window=window)
+            if common.verify:
+                verify(comm, name, run, anybody_slow=any(slowdown.values()))
+            if run is None:
+                continue
+            cell = GroupCell.of(name, run, window)
+            baseline = baseline or cell  # the allreduce is the first
+            record = group_record(setting, cell, baseline, models[name])
+            print(table.row(_row(record)), flush=True)
+            records.write({**record, **source})
+
+
+def _models(built: dict[str, Generator | None], setting: Setting, slowdown: dict[int, float]) -> dict[str, float]:
+    return {name: modelled_speedup(generator, setting, slowdown) for name, generator in built.items()}
+
+
+def _table(setting: Setting, source: dict[str, str | None]) -> Table:
+    return Table(
+        f"pycollectives Averaging in Groups v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}",
+            f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
+            f"slowdown {setting.slowdown}, ideally {setting.ideal_iterations_per_s:.3f} iterations/s",
+            f"iterations {setting.iterations}, warm-up {setting.warmup}",
+            f"seed {setting.seed}, results {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+        first_width=20,
+    )
+
+
+def _row(record: Record) -> list[float | str | None]:
+    latency = record["latency_us"]
+    return [
+        record["generator"],
+        record["iterations_per_s"],
+        record["speedup"],
+        record["model_speedup"],
+        record["model_fraction"],
+        record["sync_fraction"],
+        latency["mean"],
+        latency["p50"],
+        latency["p99"],
+        record["conflicts"],
+        record["spectral_gap"],
+    ]
+
+
+if __name__ == "__main__":
+    launch(groups)

@@ -1,0 +1,158 @@
+// P-Reduce: in groups that the caller gives, and in groups of a generator.
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "groups/generator.h"
+#include "services/explicit_groups.h"
+#include "services/partial_reduce.h"
+
+namespace pyc {
+namespace {
+
+/// One thread at a time: a second one in a call of the same object is refused, not let in to corrupt it.
+class Turnstile {
+ public:
+  Turnstile(std::atomic_flag& in_use, const std::string& name) : in_use_(in_use) {
+    if (in_use_.test_and_set(std::memory_order_acquire)) {
+      throw std::runtime_error(name + ": called while another thread is in a call of it; one thread at a time");
+    }
+  }
+  ~Turnstile() { in_use_.clear(std::memory_order_release); }
+  Turnstile(const Turnstile&) = delete;
+  Turnstile& operator=(const Turnstile&) = delete;
+
+ private:
+  std::atomic_flag& in_use_;
+};
+
+/// Calls `action` without the GIL. If that fails while the engine still uses `values`, they are never freed.
+template <class Collective, class Action>
+void run_on(const py::buffer& values, Collective& collective, Action action) {
+  bool in_use = false;
+  std::exception_ptr error;
+  {
+    const py::gil_scoped_release released;
+    try {
+      action();
+    } catch (...) {
+      error = std::current_exception();
+      in_use = collective.uses_values();
+    }
+  }
+  if (in_use) values.inc_ref();
+  if (error) std::rethrow_exception(error);
+}
+
+class BoundExplicitGroups {
+ public:
+  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes)
+      : groups_(ExplicitGroups::join(std::move(engine), host_memory(), nodes)) {}
+
+  void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
+              const std::string& op, const std::string& algorithm, const py::object& timeout) {
+    const Turnstile turnstile(in_use_, "preduce");
+    const py::buffer_info memory = values.request(true);
+    const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
+                         reduce_op(op)};
+    const Seconds limit = timeout_from(timeout);
+    run_on(values, *groups_, [&] { groups_->reduce(members, data, algorithm, limit, run_signal_handlers); });
+  }
+
+  ExplicitGroups& operator*() { return *groups_; }
+
+ private:
+  std::shared_ptr<ExplicitGroups> groups_;
+  std::atomic_flag in_use_;
+};
+
+class BoundPartialReduce {
+ public:
+  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
+  BoundPartialReduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
+                     PartialReduceOptions options) {
+    const py::gil_scoped_release released;
+    collective_ = PartialReduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
+                                        run_signal_handlers);
+  }
+
+  py::tuple sync(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
+                 const py::object& timeout) {
+    const Turnstile turnstile(in_use_, collective_->options().name);
+    const py::buffer_info memory = values.request(true);
+    if (static_cast<std::size_t>(memory.size) != collective_->options().count) {
+      throw std::invalid_argument(collective_->options().name + ": expected " +
+                                  std::to_string(collective_->options().count) + " elements, got " +
+                                  std::to_string(memory.size));
+    }
+    const Seconds limit = timeout_from(timeout);
+    GroupInfo info;
+    run_on(values, *collective_, [&] {
+      info = collective_->sync(static_cast<std::byte*>(memory.ptr), step, group, limit, run_signal_handlers);
+    });
+    return py::make_tuple(py::tuple(py::cast(info.group)), info.sequence, info.waited, info.conflicts);
+  }
+
+  void close(const std::optional<py::buffer>& values) {
+    py::buffer_info memory;
+    if (values) memory = values->request();
+    const py::gil_scoped_release released;
+    collective_->close(static_cast<const std::byte*>(memory.ptr));
+  }
+
+  PartialReduce& operator*() { return *collective_; }
+
+ private:
+  std::shared_ptr<PartialReduce> collective_;
+  std::atomic_flag in_use_;
+};
+
+}  // namespace
+
+void bind_partial_reduce(py::module_& m) {
+  using Explicit = BoundExplicitGroups;
+  py::class_<Explicit>(m, "ExplicitGroups", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
+             return std::make_unique<Explicit>(std::move(engine), Nodes(std::move(nodes)));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("nodes"))
+      .def("reduce", &Explicit::reduce, py::arg("values"), py::kw_only(), py::arg("dtype_name"), py::arg("members"),
+           py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
+      .def(
+          "close", [](Explicit& e) { (*e).close(); }, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
+      .def_property_readonly("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
+
+  using Bound = BoundPartialReduce;
+  py::class_<Bound>(m, "PartialReduce", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name,
+                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank gg_rank,
+                       std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
+                       std::string name) {
+             PartialReduceOptions options{.name = std::move(name),
+                                          .count = count,
+                                          .type = data_type(dtype_name),
+                                          .op = reduce_op(op),
+                                          .by_staleness = by_staleness,
+                                          .generator = std::nullopt,
+                                          .server = gg_rank,
+                                          .algorithms = std::move(algorithms)};
+             if (generator != nullptr) options.generator = generator->options();
+             return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
+                                            std::move(options));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
+           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("gg_rank") = 0,
+           py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+      .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
+           py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
+      .def("close", &Bound::close, py::arg("values") = py::none())
+      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
+      .def_property_readonly("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
+      .def_property_readonly("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+}
+
+}  // namespace pyc

@@ -1,0 +1,113 @@
+#include "node/group_board.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/error.h"
+
+namespace pyc {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // of a part: stays in the first-level cache
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+std::size_t GroupBoard::bytes(std::size_t slot_bytes) { return kPage + round_up(slot_bytes, kPage); }
+
+GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own)
+    : memory_(memory), place_(place), seats_(ranks) {
+  static_assert(sizeof(Place) <= kPage);
+  ::new (own.get()) Place{.process = ProcessId::own()};
+  seat(place, std::move(own));
+}
+
+void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data) {
+  if (ticket <= ticket_) throw InternalError("the tickets of a group board must grow");
+  members_ = std::move(members);
+  ticket_ = ticket;
+  data_ = data;
+  stage_ = 0;
+}
+
+bool GroupBoard::finish() {
+  if (stage_ == 0) {
+    if (!all_have(kCopied, readers_, read_in_)) return false;
+    deposit();
+  }
+  if (stage_ == kDeposited) {
+    if (!all_have(kDeposited, members_, ticket_)) return false;
+    reduce_part();
+  }
+  if (stage_ == kReduced) {
+    if (!all_have(kReduced, members_, ticket_)) return false;
+    if (data_.values != nullptr) store_values(memory_, data_, slot(members_.front()), present_.size());
+    reach(kCopied);
+    stage_ = kCopied;
+  }
+  return true;
+}
+
+bool GroupBoard::all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const {
+  return std::all_of(members.begin(), members.end(), [&](std::size_t member) {
+    return at(member).reached.load(std::memory_order_acquire) >= 4 * ticket + stage;
+  });
+}
+
+void GroupBoard::deposit() {
+  if (data_.values != nullptr) load_values(memory_, data_, slot(place_));
+  at(place_).present = data_.values != nullptr;
+  if (members_.front() == place_) {
+    readers_ = members_;
+    std::erase(readers_, place_);
+    read_in_ = ticket_;
+  }
+  reach(kDeposited);
+  stage_ = kDeposited;
+}
+
+void GroupBoard::reduce_part() {
+  present_.clear();
+  for (const std::size_t member : members_) {
+    if (at(member).present) present_.push_back(member);
+  }
+  const auto mine = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), place_) - members_.begin());
+  const std::size_t part = round_up((data_.count + members_.size() - 1) / members_.size(), kLine);
+  const std::size_t begin = std::min(mine * part, data_.count);
+  const std::size_t end = std::min(begin + part, data_.count);
+  const std::size_t block = kBlockBytes / size_of(data_.elements().accumulator);
+  if (!present_.empty()) {
+    for (std::size_t first = begin; first < end; first += block) add(first, std::min(block, end - first));
+  }
+  reach(kReduced);
+  stage_ = kReduced;
+}
+
+/// Elements [first, first + length) of the result, into the first member's slot.
+void GroupBoard::add(std::size_t first, std::size_t length) const {
+  const Elements elements = data_.elements();
+  const std::size_t width = size_of(elements.accumulator);
+  std::byte* const into = slot(members_.front()) + first * width;
+  if (present_.front() != members_.front()) memory_.copy(into, slot(present_.front()) + first * width, length * width);
+  double weights = 0;
+  for (const std::size_t member : present_) {
+    if (data_.weight) weights += total_weight(data_, slot(member));
+    if (member != present_.front()) {
+      memory_.reduce(elements, data_.op, into, slot(member) + first * width, length);
+    }
+  }
+  if (data_.weight) memory_.scale(elements.accumulator, into, length, 1 / weights);
+}
+
+std::vector<std::size_t> GroupBoard::gone() const {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    if (has(i) && state_of(at(i).process) == ProcessState::kGone) places.push_back(i);
+  }
+  return places;
+}
+
+}  // namespace pyc

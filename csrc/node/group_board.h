@@ -1,0 +1,85 @@
+// P-Reduces among ranks of one node, in memory that they share: several at once, of disjoint groups.
+//
+// Each rank has a *slot*. A member puts its values there; when all have, each reduces one part of the result from all
+// slots into that of the first member; when all parts are there, each copies the result out. What is added up is added
+// in the order of members, so all have the same bits, whoever comes when.
+//
+// Ranks meet in one word of each: the group that it is in, by a *ticket*, and how far it has come. Tickets of a rank
+// only grow, so a word never goes back, and "at least this far" is all that is ever asked of another's.
+//
+//   deposited   its slot holds its values; nobody writes there but itself
+//   reduced     its part of the first member's slot holds the result, and it will read no other slot
+//   copied      it will not read the first member's slot again, who may then deposit anew
+//
+// Nobody waits here: a call does what can be done, since whoever waits has an engine to drive meanwhile. *Rejected: to
+// sleep on a bell*, from which a grant of the generator, a notice, could not wake.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "memory/group_data.h"
+#include "memory/memory.h"
+#include "node/process.h"
+
+namespace pyc {
+
+class GroupBoard {
+ public:
+  /// Of one rank's memory, which has a slot for `slot_bytes`.
+  static std::size_t bytes(std::size_t slot_bytes);
+
+  /// Of the rank at `place` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
+  GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own);
+
+  /// Where the memory of another rank is; to be said before a group with it starts.
+  void seat(std::size_t place, std::shared_ptr<std::byte> memory) { seats_[place] = std::move(memory); }
+  bool has(std::size_t place) const { return seats_[place] != nullptr; }
+
+  /// `members`: places, ascending, this one among them; at least two. `ticket`: the same on all of them, at least 1,
+  /// and larger than that of any group before which one of them was in.
+  void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
+  /// Does what can be done. Whether the result is in its place.
+  bool finish();
+
+  std::uint64_t last_ticket() const { return ticket_; }
+
+  /// Places whose process has ended, of those that have a seat.
+  std::vector<std::size_t> gone() const;
+
+ private:
+  enum Stage : std::uint64_t { kDeposited = 1, kReduced, kCopied };
+  struct Place {
+    alignas(64) std::atomic<std::uint64_t> reached{0};  // ticket * 4 + stage
+    bool present = false;                               // in that group: has values
+    ProcessId process;
+  };
+
+  static constexpr std::size_t kPage = 4096;
+
+  Place& at(std::size_t place) const { return *reinterpret_cast<Place*>(seats_[place].get()); }
+  std::byte* slot(std::size_t place) const { return seats_[place].get() + kPage; }
+  bool all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const;
+  void reach(Stage stage) { at(place_).reached.store(4 * ticket_ + stage, std::memory_order_release); }
+  void deposit();
+  void reduce_part();
+  void add(std::size_t first, std::size_t length) const;
+
+  Memory& memory_;
+  const std::size_t place_;
+  std::vector<std::shared_ptr<std::byte>> seats_;  // by place: a `Place`, and on the next page the slot
+
+  std::vector<std::size_t> members_;
+  std::uint64_t ticket_ = 0;
+  GroupData data_{};
+  std::uint64_t stage_ = kCopied;     // reached by this rank
+  std::vector<std::size_t> present_;  // members with values
+  std::vector<std::size_t> readers_;  // of this rank's slot, when it was last the first member
+  std::uint64_t read_in_ = 0;         // ... of that group
+};
+
+}  // namespace pyc

@@ -1,0 +1,138 @@
+#include "services/group_runs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/registry.h"
+#include "core/error.h"
+#include "schedule/builder.h"
+#include "services/tags.h"
+
+namespace pyc {
+namespace {
+
+constexpr std::size_t kMostCached = 64;  // runs, of a few kilobytes each
+constexpr std::size_t kAlignment = 64;
+
+}  // namespace
+
+bool GroupRuns::Kind::operator==(const Kind& other) const {
+  return size == other.size && place == other.place && count == other.count && elements.type == other.elements.type &&
+         op == other.op && algorithm == other.algorithm;
+}
+
+GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
+    : engine_(engine), memory_(memory), collective_(collective) {}
+
+void GroupRuns::start(std::span<const Rank> members, std::uint64_t number, const GroupData& data,
+                      const std::string& algorithm) {
+  if (running_ != nullptr) throw InternalError("a P-Reduce was started while another is under way");
+  const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
+  const Elements elements = data.elements();
+  Cached& to_run = cached({.size = static_cast<Rank>(members.size()),
+                           .place = static_cast<Rank>(place),
+                           .count = data.length(),
+                           .elements = elements,
+                           .op = data.op,
+                           .algorithm = algorithm});
+  reserve_scratch(to_run.scratch_bytes);
+  std::copy(members.begin(), members.end(), to_run.peers.begin());
+  data_ = data;
+  const bool in_place = data.values != nullptr && !elements.widened() && !data.weight;
+  work_ = in_place ? data.values : scratch_.get() + to_run.places[index(to_run.data.buffer)];
+  if (data.values != nullptr && !in_place) load_values(memory_, data, work_);
+
+  Run& run = *to_run.run;
+  running_ = &to_run;
+  run.arm(number);
+  for (std::size_t b = 0; b < to_run.places.size(); ++b) run.bind(BufferId(b), scratch_.get() + to_run.places[b]);
+  run.bind(to_run.data.buffer, work_);
+  const Presence own{.contributors = data.values != nullptr ? 1U : 0U};
+  run.presence().assign(to_run.plan.blocks_of(to_run.data), own, {});
+  run.fire(to_run.release);
+  run.pump();
+}
+
+bool GroupRuns::finish() {
+  if (running_ == nullptr || !running_->run->retired()) return false;
+  put_result();
+  running_ = nullptr;
+  return true;
+}
+
+void GroupRuns::put_result() const {
+  if (data_.values == nullptr) return;
+  const std::uint32_t contributors =
+      running_->run->presence().at(running_->plan.blocks_of(running_->data).first).contributors;
+  if (data_.weight) {
+    memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
+  }
+  store_values(memory_, data_, work_, contributors);
+}
+
+// ------------------------------------------------------------------------------------------------ kept runs
+
+GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
+  const auto found = std::find_if(cache_.begin(), cache_.end(), [&](const Cached& c) { return c.kind == kind; });
+  if (found != cache_.end()) {
+    ++hits_;
+    cache_.splice(cache_.begin(), cache_, found);
+    return cache_.front();
+  }
+  ++misses_;
+  cache_.push_front(make(kind));
+  Cached& made = cache_.front();
+  std::uint32_t serial = 0;
+  if (cache_.size() > kMostCached) {  // nothing of it is in flight: its number may be used again
+    serial = cache_.back().run->serial();
+    cache_.pop_back();
+  } else {
+    serial = engine_.reserve_run();
+  }
+  const RunContext context{.schedule = made.plan,
+                           .peers = made.peers,
+                           .members = kind.size,
+                           .memory = memory_,
+                           .transport = engine_.transport(),
+                           .elements = kind.elements,
+                           .op = kind.op,
+                           .element_bytes = kind.count == 0 ? 0 : size_of(kind.elements.accumulator),
+                           .collective = collective_,
+                           .track_members = false,
+                           .trace = engine_.trace()};
+  std::vector<BufferId> bound;
+  for (std::size_t b = 0; b < made.places.size(); ++b) bound.push_back(BufferId(b));
+  made.run = std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
+  engine_.set_run(*made.run);
+  return made;
+}
+
+GroupRuns::Cached GroupRuns::make(const Kind& kind) const {
+  ScheduleBuilder s(kind.place, kind.size);
+  // No elements still make an exchange: the plan then has one element of no bytes.
+  const Slice data = s.buffer(std::max<std::size_t>(kind.count, 1), "data");
+  const OpId release = s.trigger("release");
+  s.gate(release);
+  find_allreduce(kind.algorithm).build(s, {data, data});
+  s.ungate();
+  Schedule plan = std::move(s).build();
+  check_tags(plan, kind.algorithm, engine_.transport().max_tag());
+  std::vector<std::size_t> places;
+  std::size_t bytes = 0;
+  for (const Schedule::Buffer& buffer : plan.buffers()) {
+    places.push_back(bytes);
+    const std::size_t length = buffer.count * size_of(kind.elements.accumulator);
+    bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return {kind,   std::move(plan), data,   release, std::vector<Rank>(static_cast<std::size_t>(kind.size)),
+          places, bytes,           nullptr};
+}
+
+void GroupRuns::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  scratch_.reset();
+  scratch_ = memory_.allocate(bytes);
+  scratch_bytes_ = bytes;
+}
+
+}  // namespace pyc

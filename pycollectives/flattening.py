@@ -1,0 +1,85 @@
+"""Several arrays as one, so that one message carries all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .buffers import as_array, checked_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .typing import Array, Buffer
+
+__all__ = ["flatten"]
+
+
+def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
+    """Fuse arrays into one flat buffer: for `Communicator.preduce` and `PartialReduce.sync` (Ripples, section 6.1).
+
+    Parameters
+    ----------
+    arrays
+        At least one, of one element type and any shapes.
+
+    Returns
+    -------
+    flat : ndarray
+        All elements, in the order of the arrays. If these lie one behind the other in one buffer already, it is their
+        memory; else a copy.
+    views : tuple of ndarray
+        Views of `flat` with the arrays' shapes: to be used in the arrays' place from then on.
+
+    Raises
+    ------
+    ValueError, TypeError
+        No array, or arrays of different element types; a type that is not reduced.
+
+    >>> weights, bias = np.ones((2, 3)), np.zeros(3)
+    >>> flat, (weights, bias) = flatten([weights, bias])
+    >>> flat[:] = 7
+    >>> bias
+    array([7., 7., 7.])
+    >>> again, _ = flatten([weights, bias])
+    >>> np.shares_memory(again, flat)
+    True
+    """
+    parts = [as_array(array) for array in arrays]
+    if not parts:
+        raise ValueError("flatten: expected at least one array")
+    types = {checked_dtype(part.dtype) for part in parts}
+    if len(types) > 1:
+        names = ", ".join(sorted(str(dtype) for dtype in types))
+        raise ValueError(f"flatten: expected arrays of one element type, got {names}")
+    flat = _joint_memory(parts)
+    if flat is None:
+        flat = np.concatenate([part.reshape(-1) for part in parts])
+    ends = np.cumsum([part.size for part in parts])
+    views = (flat[end - part.size : end].reshape(part.shape) for end, part in zip(ends, parts, strict=True))
+    return flat, tuple(views)
+
+
+def _joint_memory(parts: list[Array]) -> Array | None:
+    """The memory of arrays that lie one behind the other in one array; None if they do not."""
+    filled = [part for part in parts if part.size]
+    if not filled or not all(part.flags.c_contiguous for part in filled):
+        return None
+    owner = _owner(filled[0])
+    starts = [part.__array_interface__["data"][0] for part in filled]
+    adjacent = all(
+        start + part.nbytes == following for start, part, following in zip(starts, filled, starts[1:], strict=False)
+    )
+    if not adjacent or not owner.flags.c_contiguous or any(_owner(part) is not owner for part in filled):
+        return None
+    first = starts[0] - owner.__array_interface__["data"][0]
+    everything = owner.reshape(-1).view(np.uint8)[first : first + sum(part.nbytes for part in filled)]
+    return everything.view(filled[0].dtype)
+
+
+def _owner(array: Array) -> Array:
+    """The array whose memory this one is a view of; itself, if it is of none."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

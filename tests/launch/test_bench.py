@@ -1,0 +1,71 @@
+"""`bench/groups.py` on a few ranks: it verifies what it measures, and writes what bench/plot.py reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import Outcome, launcher, run
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def groups(ranks: int, *options: object) -> Outcome:
+    command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / "groups.py"), *map(str, options)]
+    outcome = run(command, limit=100)
+    assert not outcome.hung, outcome
+    return outcome
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 2])
+def test_every_generator_is_measured_and_verified(tmp_path, ranks_per_node):
+    path = tmp_path / "groups.jsonl"
+    options = ("--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 40, "--slowdown", "1:3")
+    outcome = groups(4, "--generators", "all", *options, "--ranks-per-node", ranks_per_node, "--json", path)
+    assert outcome.status == 0, outcome
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["generator"] for record in records] == [
+        "allreduce",
+        "random",
+        "random-unbuffered",
+        "static",
+        "smart",
+        "smart-flat",
+        "punctual",
+    ]
+    for record in records:
+        assert record["verified"]
+        assert (record["ranks"], record["ranks_per_node"], record["slowdown"]) == (4, ranks_per_node, "1:3")
+        assert 0 < record["iterations_per_s"] <= 1.01 * record["ideal_iterations_per_s"]
+        assert 0 <= record["sync_fraction"] < 1
+        assert len(record["iterations_per_s_of"]) == 4
+    assert records[0]["speedup"] == 1
+
+
+def test_what_would_be_measured(tmp_path):
+    outcome = groups(2, "--list", "--generators", "smart", "--slowdown", "1:5", "--json", tmp_path / "none")
+    assert outcome.status == 0, outcome
+    assert outcome.out.splitlines() == [
+        "# ranks 2",
+        "allreduce 9230000 bytes, slowdown 1:5",
+        "smart 9230000 bytes, slowdown 1:5",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--slowdown", "2:5"], "expected a rank below 2"),
+        (["--slowdown", "fast"], "expected RANK:FACTOR"),
+        (["--generators", "clever"], "unknown generator 'clever'"),
+        (["--model-bytes", "7"], "positive multiple of 4"),
+    ],
+)
+def test_wrong_use(options, message):
+    outcome = groups(2, *options)
+    assert outcome.status == 2, outcome
+    assert message in outcome.err
+    assert outcome.err.count("Usage:") == 1

@@ -1,0 +1,97 @@
+"""P-Reduce and partial reduce over MPI."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from oracle import LIMIT
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+GENERATORS = [pc.RandomGroups(2), pc.RandomGroups(2, group_buffer=False), pc.SmartGroups(2), pc.StaticGroups(2)]
+
+
+@pytest.fixture(scope="module")
+def comm():
+    with pc.Communicator(WORLD) as communicator:
+        yield communicator
+
+
+@pytest.mark.parametrize("count", [0, 3, 100_000, 1_500_000])
+@pytest.mark.parametrize("op", ["SUM", "AVG", "MAX"])
+def test_preduce(comm, op, count):
+    """Among the first ranks, and among the last; nobody else is touched. On a node the longest go 4 MiB at a time."""
+    expected = {"SUM": sum, "MAX": max, "AVG": lambda values: sum(values) / len(values)}[op]
+    for members in range(1, comm.size + 1):
+        for group in (range(members), range(comm.size - members, comm.size)):
+            x = np.full(count, comm.rank + 1.0, np.float32)
+            if comm.rank in group:
+                comm.preduce(x, reversed(group), op=op, timeout=LIMIT)
+                assert (x == np.float32(expected([rank + 1.0 for rank in group]))).all()
+            else:
+                assert (x == comm.rank + 1).all()
+
+
+def test_overlapping_groups(comm):
+    """All pairs and fours in one order; averages of powers of two are exact."""
+    groups = [*itertools.combinations(range(comm.size), 2), *itertools.combinations(range(comm.size), 4)]
+    groups = [groups[i] for i in np.random.default_rng(1).permutation(len(groups))][:15]
+    x = np.array([2.0**30 * comm.rank])
+    state = 2.0**30 * np.arange(comm.size)
+    for group in groups:
+        if comm.rank in group:
+            comm.preduce(x, group, timeout=LIMIT)
+        state[list(group)] = state[list(group)].mean()
+    assert x[0] == state[comm.rank]
+
+
+@pytest.mark.parametrize("generator", GENERATORS, ids=repr)
+@pytest.mark.parametrize("count", [5, 300_000])
+def test_all_members_of_a_group_get_the_same(comm, generator, count):
+    if comm.size == 1:
+        pytest.skip("needs two ranks")
+    weights = np.full(count, 2.0**20 * comm.rank, np.float32)
+    log = {}
+    with comm.partial_reduce(like=weights, groups=generator, gg_rank=comm.size - 1) as pr:
+        for _ in range(10 + comm.rank):
+            info = pr.sync(weights, timeout=LIMIT)
+            assert (weights == weights[0]).all()
+            log[info.sequence, info.group] = weights[0]
+    told = {}
+    for of_rank in WORLD.allgather(log):
+        for key, value in of_rank.items():
+            if getattr(generator, "group_buffer", True):
+                assert told.setdefault(key, value) == value
+    assert any(len(group) > 1 for _, group in told) or not getattr(generator, "group_buffer", True)
+
+
+def test_a_rank_that_leaves_takes_part_with_its_final_weights(comm):
+    if comm.size != 2:
+        pytest.skip("for two ranks")
+    weights = np.full(2, 8.0 * comm.rank)
+    with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2)) as pr:
+        if comm.rank == 0:
+            assert pr.sync(weights, timeout=LIMIT).group == (0, 1)
+            assert weights.tolist() == [4.0, 4.0]
+            assert pr.sync(weights, timeout=LIMIT).group == (0,)
+        else:
+            time.sleep(0.3)
+
+
+def test_a_stall_names_who_has_not_come(comm):
+    if comm.size == 1:
+        pytest.skip("needs two ranks")
+    weights = np.full(2, float(comm.rank))
+    with comm.partial_reduce(like=weights, groups=pc.StaticGroups(comm.size), name="weights") as pr:
+        pr.sync(weights, step=0, timeout=LIMIT)
+        if comm.rank == comm.size - 1:
+            WORLD.Barrier()
+        else:
+            with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {comm.size - 1};"):
+                pr.sync(weights, timeout=0.3)
+            WORLD.Barrier()
