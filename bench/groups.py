@@ -37,6 +37,7 @@ COLUMNS = [
     Column("Avg Sync(us)"),
     Column("p50"),
     Column("p99"),
+    Column("Asking(us)"),
     Column("Conflicts"),
     Column("Spectral gap", 3),
 ]
@@ -201,6 +202,7 @@ def _row(record: Record) -> list[float | str | None]:
         latency["mean"],
         latency["p50"],
         latency["p99"],
+        record["asking_us"],
         record["conflicts"],
         record["spectral_gap"],
     ]

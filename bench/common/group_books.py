@@ -15,6 +15,9 @@ from .model import TOLERANCE, initial_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
 DRIFT = 1e-4  # relative, of the mean over workers: what many averages in float32 add up to
 MET = 1e-3  # relative: how far apart workers' weights may be after many synchronisations
 
@@ -72,6 +75,20 @@ def conflicts(pages: Sequence[Page]) -> float:
 def performed(pages: Sequence[Page]) -> list[tuple[int, ...]]:
     """The groups that synchronisations named, each once, in order."""
     return [group for _, group in sorted({(entry.sequence, entry.group) for page in pages for entry in page.entries})]
+
+
+def asking(pages: Sequence[Page], begins: Sequence[NDArray[np.float64]]) -> list[float]:
+    """Seconds that the service took for groups that waited for nothing else: not for a member, nor a conflict.
+
+    That is what the member that asked last waited. `begins`: when each worker asked, by rank and synchronisation.
+    """
+    last: dict[tuple[int, tuple[int, ...]], tuple[float, float]] = {}
+    for page, asked in zip(pages, begins, strict=True):
+        for entry, begin in zip(page.entries, asked, strict=True):
+            if entry.conflicts == 0:
+                key = entry.sequence, entry.group
+                last[key] = max(last.get(key, (0.0, 0.0)), (float(begin), entry.waited))
+    return [waited for _, waited in last.values()]
 
 
 def _is_torn(page: Page) -> bool:

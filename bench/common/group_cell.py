@@ -55,6 +55,7 @@ class GroupCell:
     latency: Summary  # of a synchronisation, in microseconds
     compute_us: float
     waited_us: float | None  # of it, waiting for the group
+    asking_us: float | None  # of it, the service alone
     conflicts: float
     spread: float
     spectral_gap: float | None  # None: not all groups are known
@@ -79,10 +80,17 @@ class GroupCell:
             latency=Summary.of(latencies * 1e6),
             compute_us=float(computations.mean() * 1e6),
             waited_us=None if generator == ALLREDUCE else float(np.mean(waited) * 1e6),
+            asking_us=None if generator == ALLREDUCE else _asking_us(run),
             conflicts=group_books.conflicts(run.pages),
             spread=group_books.spread(run.pages),
             spectral_gap=_gap(run) if reports_every_group(generator) else None,
         )
+
+
+def _asking_us(run: Run) -> float:
+    """The median."""
+    seconds = group_books.asking(run.pages, [timeline.begins for timeline in run.timelines])
+    return float(np.median(seconds) * 1e6) if seconds else 0.0
 
 
 def _gap(run: Run) -> float:
@@ -133,6 +141,7 @@ def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: 
         "latency_us": cell.latency.as_json(),
         "compute_us": round(cell.compute_us, 3),
         "waited_us": None if cell.waited_us is None else round(cell.waited_us, 3),
+        "asking_us": None if cell.asking_us is None else round(cell.asking_us, 3),
         "spread": cell.spread,
         "spectral_gap": None if cell.spectral_gap is None else round(cell.spectral_gap, 5),
         "ideal_iterations_per_s": round(setting.ideal_iterations_per_s, 4),
