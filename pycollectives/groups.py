@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import mixing
 
@@ -26,19 +26,7 @@ if TYPE_CHECKING:
     from ._core import GroupGenerator
     from .mixing import Matrix
 
-__all__ = ["GeneratedGroups", "Groups", "PunctualGroups", "RandomGroups", "SmartGroups", "StaticGroups", "node_of_each"]
-
-
-class Groups(Protocol):
-    """What every generator has."""
-
-    kind: ClassVar[str]
-
-    def check(self, size: int) -> None:
-        """Raise `ValueError` if this generator makes no sense for `size` workers."""
-
-    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.mixing.expected_matrix`."""
+__all__ = ["GeneratedGroups", "PunctualGroups", "RandomGroups", "SmartGroups", "StaticGroups", "node_of_each"]
 
 
 def node_of_each(size: int, ranks_per_node: int) -> list[int]:
