@@ -2,7 +2,8 @@
 
     python docs/generate.py             what is the same on every machine: the blocks between markers, the .dot file
     python docs/generate.py --check     only say whether any of that is out of date (tests/unit/test_docs.py)
-    python docs/generate.py --measure   run the benchmarks as well, with the mpirun on PATH (some minutes)
+    python docs/generate.py --measure [NAME...]
+                                        run the benchmarks as well, or some, with the mpirun on PATH (20 minutes)
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -224,22 +225,31 @@ def run(command: list[str]) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def measure() -> None:
+FIGURES_OF = {
+    "skew": ["skew-32"],
+    "skew-8": ["skew-8"],
+    "latency": ["latency-8"],
+    "groups": ["groups-16"],
+    "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
+}
+
+
+def measure(names: list[str]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    for name, (ranks, script) in MEASUREMENTS.items():
+    for name in names:
+        ranks, script = MEASUREMENTS[name]
         lines = RESULTS / f"{name}.jsonl"
         lines.unlink(missing_ok=True)
         command = ["tools/mpirun", "-n", str(ranks), sys.executable, *script, "--json", str(lines)]
         (RESULTS / f"{name}.txt").write_text(run(command))
-    for figure, files in {
-        "skew": ["skew-32"],
-        "skew-8": ["skew-8"],
-        "latency": ["latency-8"],
-        "groups": ["groups-16"],
-        "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
-    }.items():
+    for figure, files in FIGURES_OF.items():
+        if not set(files) & set(names):
+            continue
         inputs = [str(RESULTS / f"{name}.jsonl") for name in files]
         run([sys.executable, "bench/plot.py", *inputs, "--output", str(FIGURES / f"{figure}.png")])
+
+
+def run_example() -> None:
     example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert example is not None
     output = run(["tools/mpirun", "-n", "4", sys.executable, "-c", example[1]])
@@ -263,11 +273,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true")
-    mode.add_argument("--measure", action="store_true")
+    mode.add_argument("--measure", nargs="*", metavar="NAME", choices=[*MEASUREMENTS, []])
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
-    if arguments.measure:
-        measure()
+    if arguments.measure is not None:
+        measure(arguments.measure or list(MEASUREMENTS))
+        run_example()
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}

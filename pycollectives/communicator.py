@@ -617,7 +617,7 @@ def _close_all() -> None:
         print(
             f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
             f"(open collectives: {names}; contributions discarded: {discarded}); "
-            "use `with` or call close()",
+            "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
             file=sys.stderr,
         )
     if (native := sys.modules.get(f"{__package__}.native")) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,14 +29,14 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
     -------
     flat : ndarray
         All elements, in the order of the arrays. If these lie one behind the other in one buffer already, it is their
-        memory; else a copy.
+        memory; else a copy, and the arrays given have nothing to do with it any more: use the views.
     views : tuple of ndarray
         Views of `flat` with the arrays' shapes: to be used in the arrays' place from then on.
 
     Raises
     ------
     ValueError, TypeError
-        No array, or arrays of different element types; a type that is not reduced.
+        No array, or arrays of different element types; a type that is not reduced; a mapping, or one array.
 
     >>> weights, bias = np.ones((2, 3)), np.zeros(3)
     >>> flat, (weights, bias) = flatten([weights, bias])
@@ -46,6 +47,10 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
     >>> np.shares_memory(again, flat)
     True
     """
+    if isinstance(arrays, Mapping):
+        raise TypeError("flatten: expected arrays, got a mapping: pass its values()")
+    if isinstance(arrays, np.ndarray):
+        raise TypeError("flatten: expected several arrays, got one: pass [array], or array.reshape(-1) itself")
     parts = [as_array(array) for array in arrays]
     if not parts:
         raise ValueError("flatten: expected at least one array")

@@ -88,7 +88,7 @@ class GeneratedGroups:
     def check(self, size: int) -> None:
         """Raise `ValueError` if there cannot be a group of that size."""
         if self.size > size > 1:
-            raise ValueError(f"{self!r}: expected 2 <= size <= {size}, the number of workers, got {self.size}")
+            raise ValueError(f"{self!r}: expected a size of 2 to {size}, the number of workers, got {self.size}")
 
     def machine(self, node_of: Sequence[int]) -> GroupGenerator:
         """Return a new state machine for the workers whose nodes are given; it moves no data."""
@@ -255,7 +255,7 @@ class PunctualGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class StaticGroups:
-    """A rule says who averages with whom in which step (Ripples 4.2): no generator, no messages, no conflicts.
+    """A rule says who averages with whom in which step (Ripples 4.2): no generator is asked, no conflicts.
 
     The rule of Fig. 10, generalised. Every four steps, with the workers of a node numbered from 0, n of them:
 

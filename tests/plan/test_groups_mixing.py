@@ -118,7 +118,7 @@ def test_classes_that_are_out_of_step_meet():
         (lambda: SmartGroups(group_buffer=False), "global_division=True needs group_buffer=True"),
         (lambda: PunctualGroups(tolerance=-0.1), "expected a finite tolerance >= 0"),
         (lambda: PunctualGroups(patience=float("inf")), "expected a finite patience >= 0"),
-        (lambda: RandomGroups(5).check(4), "expected 2 <= size <= 4, the number of workers, got 5"),
+        (lambda: RandomGroups(5).check(4), "expected a size of 2 to 4, the number of workers, got 5"),
     ],
 )
 def test_values_out_of_range(make, says):

@@ -575,3 +575,7 @@ def test_flatten_refuses():
         pc.flatten([np.ones(1), np.ones(1, "f4")])
     with pytest.raises(TypeError):
         pc.flatten([np.ones(1, complex)])
+    with pytest.raises(TypeError, match=r"pass its values\(\)"):
+        pc.flatten({"weights": np.ones(2)})
+    with pytest.raises(TypeError, match="several arrays, got one"):
+        pc.flatten(np.ones(4))
