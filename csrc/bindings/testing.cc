@@ -1,6 +1,7 @@
 // The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
 // groups, without an engine.
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include "engine/flight_recorder.h"
 #include "memory/memory.h"
 #include "node/group_board.h"
+#include "node/robust_mutex.h"
 #include "node/shared_memory.h"
 #include "transport/loopback.h"
 
@@ -47,6 +49,25 @@ struct LoneRecorder {
   std::vector<std::unique_ptr<Transport>> transports;
   FlightRecorder recorder;
 };
+
+/// A robust mutex that a fork shares.
+struct LoneMutex {
+  RobustMutex& mutex() const { return *reinterpret_cast<RobustMutex*>(memory->data()); }
+
+  std::shared_ptr<SharedMemory> memory = SharedMemory::create(sizeof(RobustMutex));
+};
+
+void bind_mutex(py::module_& t) {
+  py::class_<LoneMutex>(t, "RobustMutex")
+      .def(py::init([] {
+        auto lone = std::make_unique<LoneMutex>();
+        new (lone->memory->data()) RobustMutex;
+        return lone;
+      }))
+      .def(
+          "lock", [](const LoneMutex& l) { l.mutex().lock(); }, py::call_guard<py::gil_scoped_release>())
+      .def("unlock", [](const LoneMutex& l) { l.mutex().unlock(); });
+}
 
 void bind_recorder(py::module_& t) {
   using L = LoneRecorder;
@@ -124,6 +145,7 @@ void bind_group_boards(py::module_& t) {
 
 void bind_testing(py::module_& m) {
   py::module_ t = m.def_submodule("testing");
+  bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
   const auto elements = [](const std::string& dtype, const std::string& op) {

@@ -15,9 +15,9 @@ class Footprint {
  public:
   /// The cache lines of `bytes` bytes there; what exceeds the capacity is left out.
   void add(const void* first, std::size_t bytes) {
-    const auto end = reinterpret_cast<std::uintptr_t>(first) + bytes;
-    for (auto line = reinterpret_cast<std::uintptr_t>(first) / kLine * kLine; line < end; line += kLine) {
-      if (count_ < lines_.size()) lines_[count_++] = reinterpret_cast<const void*>(line);
+    const char* const end = static_cast<const char*>(first) + bytes;
+    for (const char* line = rounded_down(first, kLine); line < end; line += kLine) {
+      if (count_ < lines_.size()) lines_[count_++] = line;
     }
   }
   template <class Object>
@@ -27,12 +27,9 @@ class Footprint {
 
   /// The pages around a function marked PYC_HOT: all that are lie together.
   void add_code(const void* function) {
-    constexpr std::uintptr_t kPage = 4096;
-    constexpr std::uintptr_t kPagesBefore = 4;
-    const auto page = reinterpret_cast<std::uintptr_t>(function) / kPage;
-    for (std::uintptr_t p = page - kPagesBefore; p <= page + kPagesBefore; ++p) {
-      add(reinterpret_cast<const void*>(p * kPage), 1);
-    }
+    constexpr std::ptrdiff_t kPage = 4096;
+    const char* const page = rounded_down(function, kPage);
+    for (std::ptrdiff_t i = -4; i <= 4; ++i) add(page + i * kPage, 1);
   }
 
   /// Harmless where there is nothing any more.
@@ -42,6 +39,10 @@ class Footprint {
 
  private:
   static constexpr std::size_t kLine = 64;
+
+  static const char* rounded_down(const void* address, std::size_t unit) {
+    return static_cast<const char*>(address) - reinterpret_cast<std::uintptr_t>(address) % unit;
+  }
 
   std::size_t count_ = 0;
   std::array<const void*, 95> lines_{};

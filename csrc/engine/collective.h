@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class Collective {
 
   /// Ranks that have not closed it, as far as known here.
   virtual std::vector<Rank> not_closed() const = 0;
+
+  /// The engine cannot go on: whoever needs it by other ways than messages must be told.
+  virtual void on_engine_failure(const std::exception&) {}
 
   /// Whether a rank of this node is known to wait in a call of it.
   virtual bool has_waiting(Rank rank) const = 0;

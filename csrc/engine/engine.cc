@@ -169,9 +169,10 @@ bool Engine::advance() {
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {
     return pass();
-  } catch (...) {
+  } catch (const std::exception& error) {
     error_ = std::current_exception();
     failed_.store(true, std::memory_order_release);
+    for (const auto& collective : collectives_) collective->on_engine_failure(error);
     return true;
   }
 }

@@ -1,8 +1,10 @@
 #include "node/board.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -402,6 +404,21 @@ PYC_HOT void Board::evict(RecordView& view) {
     if (p.flush_waits && view.record->flush) keep(flushed_[index], view, i, with_data);
   }
   drop(view);
+}
+
+void Board::fail(const std::exception& error) {
+  header_->rank_failed = dynamic_cast<const RankFailedError*>(&error) != nullptr;
+  std::snprintf(header_->failure, sizeof header_->failure, "%s", error.what());
+  header_->failed.store(true, std::memory_order_release);
+  bell().ring();
+}
+
+void Board::check_failure() const {
+  if (!header_->failed.load(std::memory_order_acquire)) return;
+  const std::string text = "rank " + std::to_string(shape_.ranks.front()) +
+                           ", which exchanges this node's messages with other nodes: " + header_->failure;
+  if (header_->rank_failed) throw RankFailedError(text);
+  throw TransportError(text);
 }
 
 /// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.

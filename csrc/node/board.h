@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -227,6 +228,10 @@ class Board {
 
   // ---- without the mutex
 
+  /// The agent's engine cannot go on: everybody else's next look throws what it threw.
+  void fail(const std::exception& error);
+  void check_failure() const;
+
   /// Reduces what nobody else does yet; whether there was anything: then `work` is to be called.
   bool help(Memory& memory);
   bool offers_help() const { return static_cast<std::uint32_t>(header_->cursor.load(std::memory_order_acquire)) > 0; }
@@ -243,6 +248,9 @@ class Board {
     alignas(64) std::atomic<bool> ended{false};
     alignas(64) std::atomic<bool> attention{false};
     alignas(64) State state;
+    alignas(64) std::atomic<bool> failed{false};  // the agent's engine; why is written before
+    bool rank_failed = false;
+    char failure[256] = {};
   };
 
   template <class Take>

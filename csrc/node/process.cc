@@ -1,7 +1,9 @@
 #include "node/process.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -33,6 +35,8 @@ Stat stat_of(std::int32_t number) {
 }  // namespace
 
 ProcessId ProcessId::own() { return {getpid(), stat_of(getpid()).started}; }
+
+bool exists(const ProcessId& process) { return kill(process.number, 0) == 0 || errno != ESRCH; }
 
 ProcessState state_of(const ProcessId& process) {
   const Stat stat = stat_of(process.number);

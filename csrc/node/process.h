@@ -13,6 +13,9 @@ struct ProcessId {
   static ProcessId own();
 };
 
+/// Whether there is a process of that number, for one system call; it may have ended and not be reaped, or be another.
+bool exists(const ProcessId& process);
+
 enum class ProcessState : std::uint8_t { kAlive, kStopped, kGone };
 ProcessState state_of(const ProcessId& process);
 

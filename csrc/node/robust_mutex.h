@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <new>
+#include <string>
 
 #include "core/error.h"
 #include "core/relax.h"
@@ -34,8 +35,15 @@ class RobustMutex {
       code = pthread_mutex_trylock(&mutex_);
     }
     if (code == EBUSY) code = pthread_mutex_lock(&mutex_);
-    if (code == 0) return;
-    if (code == EOWNERDEAD) pthread_mutex_unlock(&mutex_);  // not made consistent: unusable for everybody
+    // Made consistent, though what it guards is not: glibc's trylock takes a mutex that is not recoverable and never
+    // gives it back, so everybody else would wait for ever (seen with 2.36).
+    if (code == EOWNERDEAD) {
+      lost_ = true;
+      code = pthread_mutex_consistent(&mutex_);
+    }
+    if (code != 0) throw InternalError("pthread_mutex_lock: error " + std::to_string(code));
+    if (!lost_) return;
+    pthread_mutex_unlock(&mutex_);
     throw RankFailedError("a rank of this node died while it changed what all of them share");
   }
   void unlock() { pthread_mutex_unlock(&mutex_); }
@@ -44,6 +52,7 @@ class RobustMutex {
   static constexpr int kTries = 50;
 
   pthread_mutex_t mutex_{};
+  bool lost_ = false;  // under the mutex
 };
 
 }  // namespace pyc

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -25,6 +26,8 @@ constexpr int kYields = 200;             // before a waiting rank sleeps
 constexpr int kPatience = 20;            // looks before it reduces what has been taken of a round that waits for others
 constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
 constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
+constexpr Seconds kLookPeriod = 1;       // ... of calls that wait for nobody: one for each
+constexpr int kLooksAtDying = 200;       // its mutex is given away before a process counts as ended
 
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   // Synchronous means that every rank is waited for in every round.
@@ -169,13 +172,16 @@ const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->sc
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-/// Says who died, where the mutex only tells that somebody did.
+/// Says who died, where the mutex or MPI only tells that somebody did.
 template <class Action>
 auto PartialAllreduce::naming_the_dead(Action action) {
   try {
     return action();
   } catch (const RankFailedError&) {
-    check_alive();
+    for (int looks = 0; looks < kLooksAtDying; ++looks) {
+      check_alive();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     throw;
   }
 }
@@ -192,6 +198,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
   std::shared_ptr<Call> call = new_call();
   call->made = engine_->transport().now();
+  if (call->made >= next_look_) look_now_and_then(call->made);
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
@@ -574,8 +581,8 @@ bool PartialAllreduce::drive(Call& call) {
 }
 
 PYC_HOT bool PartialAllreduce::test(Call& call) {
-  engine_->check();
   return naming_the_dead([&] {
+    engine_->check();
     if (try_finish(call)) return true;
     if (agent_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
@@ -584,8 +591,11 @@ PYC_HOT bool PartialAllreduce::test(Call& call) {
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
-  engine_->check();
-  if (naming_the_dead([&] { return try_finish(call); })) return call.info;
+  const auto look = [&] {
+    engine_->check();
+    return try_finish(call);
+  };
+  if (naming_the_dead(look)) return call.info;
   looks_ = 0;
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
                                         call.flush ? kNoRound : call.round);
@@ -608,6 +618,7 @@ bool PartialAllreduce::wait_until(const std::function<bool()>& done, Seconds tim
   Seconds next_check = now() + kCheckPeriod;
   const auto look_around = [&] {
     if (interrupt) interrupt();
+    board_->check_failure();
     if (now() < next_check) return;
     check_alive();
     next_check = now() + kCheckPeriod;
@@ -652,6 +663,20 @@ void PartialAllreduce::check_alive() const {
   throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; the collective is unusable now");
 }
 
+/// Calls that never wait, as under Solo, would not hear of a death.
+void PartialAllreduce::look_now_and_then(Seconds now) {
+  next_look_ = now + kLookPeriod;
+  board_->check_failure();
+  const auto places = static_cast<Rank>(board_->shape().places());
+  for (Rank i = 0; i < places; ++i) {
+    if (!exists(board_->place(i).process)) return check_alive();
+  }
+}
+
+void PartialAllreduce::on_engine_failure(const std::exception& error) {
+  if (agent_ && board_->shape().places() > 1) board_->fail(error);
+}
+
 bool PartialAllreduce::has_waiting(Rank rank) const {
   const std::vector<Rank>& ranks = board_->shape().ranks;
   const Rank place = place_of(ranks, rank);
@@ -678,6 +703,24 @@ Report PartialAllreduce::report_of(Rank place, RoundNumber round) const {
   return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
 }
 
+/// The agent that did not answer for its node may be the one who is stopped.
+void PartialAllreduce::add_own_node(std::vector<Report>& reports, RoundNumber round) {
+  engine_->exclusively([&] {
+    const std::vector<Rank>& ranks = board_->shape().ranks;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      Report& report = reports[static_cast<std::size_t>(ranks[i])];
+      if (report.standing == Standing::kSilent) report = report_of(static_cast<Rank>(i), round);
+    }
+  });
+}
+
+std::string PartialAllreduce::why_silent(const std::vector<Report>& reports) const {
+  const Rank agent = board_->shape().ranks.front();
+  const bool agent_is_stopped = reports[static_cast<std::size_t>(agent)].standing == Standing::kStopped;
+  if (nodes_.count() == 1 || !agent_is_stopped) return "stopped or gone";
+  return "asked through rank " + std::to_string(agent) + ", which is stopped";
+}
+
 void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
   constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
   const Seconds waited = engine_->transport().now() - call.made;
@@ -702,8 +745,11 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
                          [](const Report& r) { return r.standing != Standing::kSilent; });
     };
     wait_until(all_answered, kAnswerTime, interrupt);
-    const Lock lock(board_->mutex());
-    std::copy_n(board_->reports(), size, reports.begin());
+    {
+      const Lock lock(board_->mutex());
+      std::copy_n(board_->reports(), size, reports.begin());
+    }
+    add_own_node(reports, round);
   }
   throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
                                   .round = round,
@@ -711,7 +757,8 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
                                   .flush = call.flush,
                                   .reports = reports,
                                   .gave_up = engine_->gave_up(),
-                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); }}));
+                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
+                                  .why_silent = why_silent(reports)}));
 }
 
 // ------------------------------------------------------------------------------------------------ Collective

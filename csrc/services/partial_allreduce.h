@@ -119,6 +119,7 @@ class PartialAllreduce final : public Collective {
   void abandon() override;
   std::vector<Rank> not_closed() const override;
   bool has_waiting(Rank rank) const override;
+  void on_engine_failure(const std::exception& error) override;
 
   /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.
   Report report_of(Rank place, RoundNumber round) const;
@@ -172,6 +173,9 @@ class PartialAllreduce final : public Collective {
   bool drive(Call& call);
   bool wait_until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt);
   void check_alive() const;
+  void look_now_and_then(Seconds now);
+  void add_own_node(std::vector<Report>& reports, RoundNumber round);
+  std::string why_silent(const std::vector<Report>& reports) const;
   [[noreturn]] void stall(const Call& call, const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this
@@ -193,6 +197,7 @@ class PartialAllreduce final : public Collective {
   BufferNumber spare_ = kNoBuffer;
   int spins_ = 0;
   int looks_ = 0;  // of a waiting call since it last had something to do
+  Seconds next_look_ = 0;
   // The result lies in a buffer of the board that this rank has a reference to, or, once somebody looks at it there or
   // if it had to be computed, in `result_`.
   BufferNumber shown_ = kNoBuffer;

@@ -17,7 +17,13 @@ WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize(
-    ("phase", "seed"), [("before", 0), ("before", 1), ("asleep", 0), *(("working", seed) for seed in range(6))]
+    ("phase", "seed"),
+    [
+        ("before", 0),
+        ("before", 1),
+        ("asleep", 0),
+        *((phase, seed) for phase in ("working", "solo") for seed in range(4)),
+    ],
 )
 def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
     job = mpirun(
@@ -30,6 +36,19 @@ def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
         assert end == "end", job
     assert job.said(victim) == [], job
     assert "MPI_ABORT" not in job.err, job
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_ranks_of_another_node_are_told(tmp_path, victim):
+    """Also those who exchange no messages themselves; MPI does not say who died, where it is not on their node."""
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": "2"}
+    job = mpirun(4, "killed.py", "working", str(victim), "1", limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    neighbour = victim ^ 1
+    for rank in {0, 1, 2, 3} - {victim}:
+        seconds, text, *_, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert (f"rank {victim} died" if rank == neighbour else "MPI_ERR_PROC_FAILED") in text, job
+        assert end == "end", job
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,7 +1,8 @@
 """A rank is killed by SIGKILL in a phase of its calls; the others say what they are told, and when.
 
 killed.py RANKS PHASE VICTIM SEED: "before" a deposit, "asleep" in a call that waits for a rank that computes, or
-"working", at some moment of rounds of long data, in which it copies, reduces for itself or helps.
+"working", at some moment of rounds of long data, in which it copies, reduces for itself or helps, or "solo", at some
+moment of short calls that wait for nobody.
 """
 
 import random
@@ -19,7 +20,7 @@ import pycollectives as pc
 phase, *numbers = arguments()
 victim, seed = map(int, numbers)
 death = Path(environ["DEATH"])
-count = 1 << 21 if phase == "working" else 4
+count = 1 << 21 if phase == "working" else 1
 sleeper = (victim + 1) % WORLD.size
 
 
@@ -35,6 +36,7 @@ def die_later(seconds):
 try:
     with pc.Communicator(WORLD) as comm:
         policy = pc.Full() if phase == "asleep" or seed % 2 else pc.Majority(seed)
+        policy = pc.Solo() if phase == "solo" else policy
         ar = comm.partial_allreduce(count=count, dtype="f4", policy=policy, late="replace")
         contribution = np.ones(count, np.float32)
         ar.allreduce(contribution, timeout=30)
