@@ -5,15 +5,18 @@
 
 namespace pyc {
 
+inline constexpr std::uint64_t kStartUnknown = 0;
+
 /// A process number is used again after its process has ended; together with the start time it is not.
 struct ProcessId {
   std::int32_t number = 0;
-  std::uint64_t started = 0;
+  std::uint64_t started = kStartUnknown;  // then the number alone says which it is
 
   static ProcessId own();
 };
 
 enum class ProcessState : std::uint8_t { kAlive, kStopped, kGone };
+/// Alive if it cannot be told.
 ProcessState state_of(const ProcessId& process);
 
 }  // namespace pyc

@@ -170,6 +170,57 @@ def test_memory_that_groups_cannot_have():
         assert on_board(3, program) == [[1.0] * 10] * 3
 
 
+def test_who_cannot_be_looked_at_is_alive():
+    """/proc says who lives, but only to a process that has a free file descriptor."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full())
+        if comm.rank == 1:
+            with descriptors(free=0):
+                time.sleep(0.6)  # the other looks around meanwhile
+        return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    assert on_board(2, program) == [2.0] * 2
+
+
+def test_who_could_not_look_at_itself_is_alive():
+    """One descriptor is free while a board is made, and that is its memory's."""
+
+    def program(comm):
+        comm.partial_allreduce(**arguments).close()  # what is read from files is read now
+        barrier.wait(LIMIT)
+        with descriptors(free=1) if comm.rank == 0 else contextlib.nullcontext():
+            barrier.wait(LIMIT)
+            ar = comm.partial_allreduce(**arguments)
+            barrier.wait(LIMIT)
+        if comm.rank == 1:
+            time.sleep(0.6)
+        return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    arguments = {"count": 1, "dtype": "f8", "policy": pc.Full(), "algorithm": "board"}
+    barrier = threading.Barrier(2)
+    assert on_board(2, program) == [2.0] * 2
+
+
+@contextlib.contextmanager
+def descriptors(*, free):
+    """No more files than so many can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    held = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        yield
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @contextlib.contextmanager
 def little_memory():
     """No file, hence no shared memory, of more than 1 MiB."""
