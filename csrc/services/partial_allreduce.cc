@@ -85,9 +85,6 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
-  if (nodes.count() == nodes.size()) {
-    return join(std::move(engine), memory, std::move(options), nodes, SharedMemory::create_private(bytes));
-  }
   // Nothing is known to the engine before all ranks have said that they can.
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
