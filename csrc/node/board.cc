@@ -1,10 +1,14 @@
 #include "node/board.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <new>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/hot.h"
 
@@ -34,7 +38,11 @@ std::size_t words_for(std::size_t members) { return (members + 63) / 64; }
 /// the sum being reduced, and what goes between the nodes.
 std::size_t Board::buffer_count(const BoardShape& shape) {
   const std::size_t per_rank = 8 + (shape.keeps_totals ? 1 + shape.records : 0);
-  return shape.places() * per_rank + shape.records + 1 + kRunsInFlight;
+  const std::size_t buffers = checked_product(per_rank, shape.places()) + shape.records + 1 + kRunsInFlight;
+  if (buffers > static_cast<std::size_t>(std::numeric_limits<BufferNumber>::max())) {
+    throw std::length_error("history: a board cannot number " + std::to_string(buffers) + " buffers");
+  }
+  return buffers;
 }
 
 /// Calls `take(pointer, count)` for everything shared, in the order in which it lies; `board` may be null.
@@ -81,7 +89,8 @@ std::size_t Board::bytes(const BoardShape& shape) {
     total = round_up(total, kLine) + count * sizeof(T);
     return nullptr;
   });
-  return round_up(total, kPage) + buffer_count(shape) * round_up(shape.buffer_bytes(), kLine);
+  const std::size_t buffer = round_up(checked_product(shape.count, size_of(shape.elements.accumulator)), kLine);
+  return round_up(total, kPage) + checked_product(buffer_count(shape), buffer);
 }
 
 Board::Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank place, bool first)

@@ -84,6 +84,8 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            Options options, const Nodes& nodes, Seconds timeout,
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
+  // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
+  for (const Rank agent : nodes.agents()) bytes_of_board(options, nodes, agent);
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
   // Nothing is known to the engine before all ranks have said that they can.
   std::shared_ptr<PartialAllreduce> made;

@@ -170,6 +170,29 @@ def test_memory_that_groups_cannot_have():
         assert on_board(3, program) == [[1.0] * 10] * 3
 
 
+@pytest.mark.parametrize("ranks_per_node", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 2**57}, "times 1152921504606846976 bytes are more than can be addressed"),
+        ({"count": 2**60 - 1}, "times 9223372036854775[0-9]* bytes are more than can be addressed"),
+        ({"count": 2**60 - 1, "op": "AVG", "dtype": "i8"}, "are more than can be addressed"),
+        ({"count": 2**63 - 1, "op": "AVG", "dtype": "i1"}, "9223372036854775807 times 8 bytes are more than can be"),
+        ({"count": 1, "missed": "sum", "history": 2**40}, "history: a board cannot number [0-9]+ buffers"),
+    ],
+)
+def test_more_bytes_than_can_be_counted(ranks_per_node, arguments, message):
+    """On every rank, whatever node it is of, before anything is made."""
+
+    def program(comm):
+        with pytest.raises(ValueError, match=message):
+            comm.partial_allreduce(**{"dtype": "f8", **arguments})
+        with comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full()) as ar:
+            return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    assert run_ranks(3, program, ranks_per_node=ranks_per_node) == [3.0] * 3
+
+
 def test_who_cannot_be_looked_at_is_alive():
     """/proc says who lives, but only to a process that has a free file descriptor."""
 
