@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -605,6 +606,17 @@ _open: dict[Communicator, None] = {}
 """Communicators of this process that are not closed."""
 
 
+def _close_forgotten(communicator: Communicator) -> None:
+    names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
+    discarded = communicator.abandon()
+    print(
+        f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
+        f"(open collectives: {names}; contributions discarded: {discarded}); "
+        "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
+        file=sys.stderr,
+    )
+
+
 def _close_all() -> None:
     """Close what the program forgot and say so in one line each; then serve the other ranks until all have closed.
 
@@ -612,14 +624,10 @@ def _close_all() -> None:
     MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
     """
     for communicator in tuple(_open):
-        names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
-        discarded = communicator.abandon()
-        print(
-            f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
-            f"(open collectives: {names}; contributions discarded: {discarded}); "
-            "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
-            file=sys.stderr,
-        )
+        try:
+            _close_forgotten(communicator)
+        except Exception:
+            traceback.print_exc()  # a defect; the other communicators are closed all the same
     if (native := sys.modules.get(f"{__package__}.native")) is not None:
         native.core.close_all()
 

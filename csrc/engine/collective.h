@@ -47,6 +47,9 @@ class Collective {
   /// Ranks that have not closed it, as far as known here.
   virtual std::vector<Rank> not_closed() const = 0;
 
+  /// RankFailedError that names who died, as far as it can be seen without a message.
+  virtual void name_the_dead() const {}
+
   /// Whether a rank of this node is known to wait in a call of it.
   virtual bool has_waiting(Rank rank) const = 0;
 };

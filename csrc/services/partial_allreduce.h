@@ -119,6 +119,7 @@ class PartialAllreduce final : public Collective {
   const std::string& name() const override { return options_.name; }
   void abandon() override;
   std::vector<Rank> not_closed() const override;
+  void name_the_dead() const override { check_alive(); }
   bool has_waiting(Rank rank) const override;
 
   /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.

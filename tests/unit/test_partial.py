@@ -51,8 +51,9 @@ class PlayedCollective:
         PlayedRound(self.gate).wait(timeout)
         return "info"
 
-    def discard(self):
-        self.calls.append(("discard",))
+    def abandon(self):
+        self.calls.append(("abandon",))
+        self.closed = True
         discarded, self.waiting = self.waiting, 0
         return discarded
 
@@ -278,5 +279,5 @@ def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__
-    assert engine_side.calls[2:] == [("discard",), ("close",)]
+    assert engine_side.calls[2:] == [("abandon",)]
     assert forgotten == [ar]
