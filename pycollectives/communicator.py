@@ -298,7 +298,8 @@ class Communicator:
 
         with self._agreeing:
             self._check_open()
-            self._checks.meet(call, self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet(call, deadline.remaining())
             specification = agree(
                 self._engine,
                 call,
@@ -312,13 +313,13 @@ class Communicator:
                     nodes=self._nodes,
                     **options,
                 ),
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
             )
             of_engine = core.PartialAllreduce(
                 self._engine,
                 convert=specification.readable,
                 writable=specification.writable,
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
                 **specification.engine_arguments(),
             )
             collective = PartialAllreduce(
@@ -374,7 +375,8 @@ class Communicator:
 
         with self._agreeing:
             self._check_open()
-            self._checks.meet("partial_reduce", self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet("partial_reduce", deadline.remaining())
             specification = agree(
                 self._engine,
                 "partial_reduce",
@@ -387,10 +389,12 @@ class Communicator:
                     name=f"partial_reduce[{self._created}]" if name is None else name,
                     size=self._size,
                 ),
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
             )
             collective = PartialReduce(
-                core.PartialReduce(self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)),
+                core.PartialReduce(
+                    self._engine, timeout=deadline.remaining(), **specification.engine_arguments(self._nodes)
+                ),
                 specification,
                 weights=array_of(like),
                 rank=self._rank,
@@ -524,8 +528,9 @@ class Communicator:
         """
         with self._agreeing:
             self._check_open()
-            self._checks.meet("same_everywhere", self._timeout)
-            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet("same_everywhere", deadline.remaining())
+            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=deadline.remaining())
         return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
@@ -540,6 +545,9 @@ class Communicator:
         ------
         StallError
             Names the ranks that have not closed. The communicator stays open: call again, or `abandon`.
+        MismatchError
+            With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
+            open here too, without checks.
         """
         if self._closed:
             return
