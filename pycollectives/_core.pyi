@@ -107,8 +107,8 @@ class PartialAllreduce:
         """Collective. After a StallError it can be called again, and goes on with the same flush."""
     def close(self) -> None:
         """Leaves for good; returns at once. Idempotent."""
-    def discard(self) -> int:
-        """Throws away what waits to be taken; the number of contributions discarded."""
+    def abandon(self) -> int:
+        """Throws away what waits to be taken and leaves for good; the number of contributions discarded."""
     @property
     def in_own_process(self) -> bool:
         """False in a fork of the process that made it."""

@@ -30,7 +30,7 @@ import numpy as np
 from .agreement import describe_difference, describe_ranks, describe_values, encode
 from .config import checked_timeout
 from .deadline import Deadline
-from .errors import ClosedError, MismatchError, StallError, TransportError
+from .errors import ClosedError, MismatchError, RankFailedError, StallError, TransportError
 from .fingerprint import hash_of_bits
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ class Checks(NoChecks):
         """Tell the others that this rank will not meet them again; without waiting."""
         if not self._over:
             self._over = True
-            with contextlib.suppress(StallError, ClosedError, TransportError):  # also if another thread meets just now
+            # Also if another thread meets just now, or nobody can be told any more.
+            with contextlib.suppress(StallError, ClosedError, TransportError, RankFailedError):
                 self._engine.exchange(encode({"leaving": True}), what="leaving the communicator", timeout=0.0)
         self._engine.abandon()
 
@@ -307,7 +308,6 @@ class _WatchedAllreduce:
         self._sums_missed_rounds = specification.missed == "sum"
         self._given = 0  # rounds before this one were given to this rank, or superseded
         self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank was told of its newest rounds, ascending
-        self._discarded = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)
@@ -361,14 +361,11 @@ class _WatchedAllreduce:
         if self._collective.closed:
             return
         self._collective.close()
-        if self._discarded:
-            self._checks.abandon(self._number)
-        else:
-            self._compare(CLOSE, self._checks.timeout)
+        self._compare(CLOSE, self._checks.timeout)
 
-    def discard(self) -> int:
-        self._discarded = True  # an exception is on its way: `close`, which follows, waits for nobody
-        return self._collective.discard()
+    def abandon(self) -> int:
+        self._checks.abandon(self._number)
+        return self._collective.abandon()
 
     def note(self, info: _core.RoundInfo) -> None:
         """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""

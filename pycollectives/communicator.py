@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -297,7 +298,8 @@ class Communicator:
 
         with self._agreeing:
             self._check_open()
-            self._checks.meet(call, self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet(call, deadline.remaining())
             specification = agree(
                 self._engine,
                 call,
@@ -311,13 +313,13 @@ class Communicator:
                     nodes=self._nodes,
                     **options,
                 ),
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
             )
             of_engine = core.PartialAllreduce(
                 self._engine,
                 convert=specification.readable,
                 writable=specification.writable,
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
                 **specification.engine_arguments(),
             )
             collective = PartialAllreduce(
@@ -373,7 +375,8 @@ class Communicator:
 
         with self._agreeing:
             self._check_open()
-            self._checks.meet("partial_reduce", self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet("partial_reduce", deadline.remaining())
             specification = agree(
                 self._engine,
                 "partial_reduce",
@@ -386,10 +389,12 @@ class Communicator:
                     name=f"partial_reduce[{self._created}]" if name is None else name,
                     size=self._size,
                 ),
-                timeout=self._timeout,
+                timeout=deadline.remaining(),
             )
             collective = PartialReduce(
-                core.PartialReduce(self._engine, timeout=self._timeout, **specification.engine_arguments(self._nodes)),
+                core.PartialReduce(
+                    self._engine, timeout=deadline.remaining(), **specification.engine_arguments(self._nodes)
+                ),
                 specification,
                 weights=array_of(like),
                 rank=self._rank,
@@ -523,8 +528,9 @@ class Communicator:
         """
         with self._agreeing:
             self._check_open()
-            self._checks.meet("same_everywhere", self._timeout)
-            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=self._timeout)
+            deadline = Deadline(self._timeout)
+            self._checks.meet("same_everywhere", deadline.remaining())
+            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=deadline.remaining())
         return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
@@ -539,6 +545,9 @@ class Communicator:
         ------
         StallError
             Names the ranks that have not closed. The communicator stays open: call again, or `abandon`.
+        MismatchError
+            With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
+            open here too, without checks.
         """
         if self._closed:
             return
@@ -605,6 +614,17 @@ _open: dict[Communicator, None] = {}
 """Communicators of this process that are not closed."""
 
 
+def _close_forgotten(communicator: Communicator) -> None:
+    names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
+    discarded = communicator.abandon()
+    print(
+        f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
+        f"(open collectives: {names}; contributions discarded: {discarded}); "
+        "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
+        file=sys.stderr,
+    )
+
+
 def _close_all() -> None:
     """Close what the program forgot and say so in one line each; then serve the other ranks until all have closed.
 
@@ -612,14 +632,10 @@ def _close_all() -> None:
     MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
     """
     for communicator in tuple(_open):
-        names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
-        discarded = communicator.abandon()
-        print(
-            f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
-            f"(open collectives: {names}; contributions discarded: {discarded}); "
-            "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
-            file=sys.stderr,
-        )
+        try:
+            _close_forgotten(communicator)
+        except Exception:
+            traceback.print_exc()  # a defect; the other communicators are closed all the same
     if (native := sys.modules.get(f"{__package__}.native")) is not None:
         native.core.close_all()
 

@@ -161,8 +161,7 @@ class PartialAllreduce:
         """Close at once and discard what waits; the number of contributions that nobody will get."""
         if not self._collective.in_own_process or self._collective.closed:
             return 0
-        discarded = self._collective.discard()
-        self._collective.close()
+        discarded = self._collective.abandon()
         self._forget(self)
         return discarded
 

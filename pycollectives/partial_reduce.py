@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .buffers import as_bytes_exporter
 from .config import checked_timeout
+from .errors import RankFailedError, TransportError
 from .groups import StaticGroups
 
 if TYPE_CHECKING:
@@ -149,7 +151,8 @@ class PartialReduce:
 
         As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
         """
-        self._collective.close(None)
+        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+            self._collective.close(None)
         self._forget(self)
         return 0
 

@@ -19,6 +19,8 @@ __all__ = ["PartialAllreduceSpecification"]
 LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
 MAX_NAME = 200
+MAX_NUMBER = 2**63 - 1
+"""The engine counts, elements and bytes too, in 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,8 @@ class PartialAllreduceSpecification:
         if missed == "sum" and op not in ("SUM", "AVG"):
             raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {op}")
         if max_staleness is not None:
-            max_staleness = _integer("max_staleness", max_staleness, at_least=0)
-        history = _integer("history", history, at_least=1)
+            max_staleness = _integer("max_staleness", max_staleness, at_least=0, at_most=MAX_NUMBER)
+        history = _integer("history", history, at_least=1, at_most=MAX_NUMBER)
         if not isinstance(algorithm, str):
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
         nodes = range(size) if nodes is None else nodes
@@ -187,8 +189,9 @@ def _buffer(like: Any, count: Any, dtype: Any) -> tuple[buffers.BufferDescriptio
             "like, or count and dtype" if count is None and dtype is None else "count" if count is None else "dtype"
         )
         raise TypeError(f"expected either like, or count and dtype; {missing} missing")
-    number = _integer("count", count, at_least=0)
-    return buffers.BufferDescription((number,), buffers.checked_dtype(dtype)), False
+    element = buffers.checked_dtype(dtype)
+    number = _integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
+    return buffers.BufferDescription((number,), element), False
 
 
 def _choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
@@ -197,11 +200,13 @@ def _choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
     return str(value)
 
 
-def _integer(what: str, value: Any, *, at_least: int) -> int:
+def _integer(what: str, value: Any, *, at_least: int, at_most: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{what}: expected an integer, got {value!r}") from None
     if number < at_least:
         raise ValueError(f"{what}: expected at least {at_least}, got {number}")
+    if number > at_most:
+        raise ValueError(f"{what}: expected at most {at_most}, got {number}")
     return number

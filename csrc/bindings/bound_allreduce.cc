@@ -135,6 +135,18 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   return collective_->wait(*call, limit, run_signal_handlers);
 }
 
+std::size_t BoundPartialAllreduce::abandon() {
+  std::size_t discarded = 0;
+  try {
+    discarded = collective_->discard();
+  } catch (const RankFailedError&) {
+    discarded = 0;  // the board is lost to everybody
+  }
+  collective_->abandon();
+  engine_->advance();
+  return discarded;
+}
+
 PYC_HOT PyObject* BoundPartialAllreduce::result() {
   const ExclusiveUse use(*this);
   ResultMemory memory = collective_->result();

@@ -30,6 +30,9 @@ class BoundPartialAllreduce {
   void wait(Call& call, Seconds limit);
   void start_flush();
   RoundInfo flush(Seconds limit);
+  /// Discards what waits and leaves for good, also where the engine has failed: nobody could be given anything then.
+  /// The number of contributions discarded.
+  std::size_t abandon();
   /// New reference to a read-only array over the result's memory.
   PyObject* result();
   /// Array that the result is written to. `out`: a writable array of the collective's shape and type, or what

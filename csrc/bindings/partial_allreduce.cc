@@ -125,7 +125,7 @@ void bind_partial_allreduce(py::module_& m) {
       .def(
           "close", [](Bound& b) { (*b).close(); }, py::call_guard<py::gil_scoped_release>())
       .def(
-          "discard", [](Bound& b) { return (*b).discard(); }, py::call_guard<py::gil_scoped_release>())
+          "abandon", [](Bound& b) { return b.abandon(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
       .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })

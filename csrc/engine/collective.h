@@ -49,7 +49,10 @@ class Collective {
   virtual std::vector<Rank> not_closed() const = 0;
 
   /// The engine cannot go on: whoever needs it by other ways than messages must be told.
-  virtual void on_engine_failure(const std::exception&) {}
+  virtual void on_engine_failure(const std::exception_ptr&) {}
+
+  /// RankFailedError that names who died, as far as it can be seen without a message.
+  virtual void name_the_dead() const {}
 
   /// Whether a rank of this node is known to wait in a call of it.
   virtual bool has_waiting(Rank rank) const = 0;

@@ -7,6 +7,7 @@
 #include <iomanip>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "core/error.h"
 #include "core/hot.h"
@@ -169,12 +170,28 @@ bool Engine::advance() {
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {
     return pass();
-  } catch (const std::exception& error) {
-    error_ = std::current_exception();
-    failed_.store(true, std::memory_order_release);
-    for (const auto& collective : collectives_) collective->on_engine_failure(error);
-    return true;
+  } catch (const RankFailedError&) {
+    fail(seen_death(std::current_exception()));
+  } catch (...) {
+    fail(std::current_exception());
   }
+  return true;
+}
+
+void Engine::fail(std::exception_ptr error) {
+  error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  for (const auto& collective : collectives_) collective->on_engine_failure(error_);
+}
+
+/// What a transport says of a death need not name who died; ranks that share memory see each other.
+std::exception_ptr Engine::seen_death(std::exception_ptr said) const {
+  try {
+    for (const auto& collective : collectives_) collective->name_the_dead();
+  } catch (const RankFailedError&) {
+    return std::current_exception();
+  }
+  return said;
 }
 
 bool Engine::pass() {

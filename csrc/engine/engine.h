@@ -125,6 +125,8 @@ class Engine final : private Listener {
   };
 
   bool pass();
+  void fail(std::exception_ptr error);
+  std::exception_ptr seen_death(std::exception_ptr said) const;
   void forget(const std::vector<const Collective*>& ended);
   void notify_all(Notice::Kind kind);
   void give_up();

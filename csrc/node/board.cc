@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/hot.h"
 
@@ -36,7 +39,11 @@ std::size_t words_for(std::size_t members) { return (members + 63) / 64; }
 /// the sum being reduced, and what goes between the nodes.
 std::size_t Board::buffer_count(const BoardShape& shape) {
   const std::size_t per_rank = 8 + (shape.keeps_totals ? 1 + shape.records : 0);
-  return shape.places() * per_rank + shape.records + 1 + kRunsInFlight;
+  const std::size_t buffers = checked_product(per_rank, shape.places()) + shape.records + 1 + kRunsInFlight;
+  if (buffers > static_cast<std::size_t>(std::numeric_limits<BufferNumber>::max())) {
+    throw std::length_error("history: a board cannot number " + std::to_string(buffers) + " buffers");
+  }
+  return buffers;
 }
 
 /// Calls `take(pointer, count)` for everything shared, in the order in which it lies; `board` may be null.
@@ -83,7 +90,8 @@ std::size_t Board::bytes(const BoardShape& shape) {
     total = round_up(total, kLine) + count * sizeof(T);
     return nullptr;
   });
-  return round_up(total, kPage) + buffer_count(shape) * round_up(shape.buffer_bytes(), kLine);
+  const std::size_t buffer = round_up(checked_product(shape.count, size_of(shape.elements.accumulator)), kLine);
+  return round_up(total, kPage) + checked_product(buffer_count(shape), buffer);
 }
 
 Board::Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank place, bool first)
@@ -406,9 +414,13 @@ PYC_HOT void Board::evict(RecordView& view) {
   drop(view);
 }
 
-void Board::fail(const std::exception& error) {
-  header_->rank_failed = dynamic_cast<const RankFailedError*>(&error) != nullptr;
-  std::snprintf(header_->failure, sizeof header_->failure, "%s", error.what());
+void Board::fail(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& thrown) {
+    header_->rank_failed = dynamic_cast<const RankFailedError*>(&thrown) != nullptr;
+    std::snprintf(header_->failure, sizeof header_->failure, "%s", thrown.what());
+  }
   header_->failed.store(true, std::memory_order_release);
   bell().ring();
 }

@@ -229,7 +229,7 @@ class Board {
   // ---- without the mutex
 
   /// The agent's engine cannot go on: everybody else's next look throws what it threw.
-  void fail(const std::exception& error);
+  void fail(const std::exception_ptr& error);
   void check_failure() const;
 
   /// Reduces what nobody else does yet; whether there was anything: then `work` is to be called.

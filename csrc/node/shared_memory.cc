@@ -16,9 +16,12 @@
 namespace pyc {
 namespace {
 
+std::string refusal(const std::string& what, std::size_t bytes) {
+  return "memory of " + std::to_string(bytes) + " bytes: " + what + ": " + std::strerror(errno);
+}
+
 [[noreturn]] void refuse(const std::string& what, std::size_t bytes) {
-  throw std::runtime_error("shared memory of " + std::to_string(bytes) + " bytes: " + what + ": " +
-                           std::strerror(errno) + "; ranks_per_node=1 works without");
+  throw std::runtime_error("shared " + refusal(what, bytes) + "; ranks_per_node=1 works without");
 }
 
 /// What this process has made and still uses: ranks that are threads of one process share the mapping too.
@@ -37,9 +40,10 @@ SharedMemory::SharedMemory(int file, std::size_t bytes, std::string handle)
     : file_(file), bytes_(bytes), handle_(std::move(handle)) {
   const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
+  if (data == MAP_FAILED && file < 0) throw std::runtime_error(refusal("mmap", bytes));
   if (data == MAP_FAILED) {
     const int error = errno;
-    if (file >= 0) ::close(file);
+    ::close(file);
     errno = error;
     refuse("mmap", bytes);
   }

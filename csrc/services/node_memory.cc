@@ -39,8 +39,11 @@ void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const s
   };
   // The agent makes it, before the others open it.
   const bool makes = engine.rank() == agent;
-  const std::string mine = makes ? attempt([&] { return SharedMemory::create(bytes); }) : std::string();
+  const bool nobody_opens = nodes.count() == nodes.size();
+  const auto make = [&] { return nobody_opens ? SharedMemory::create_private(bytes) : SharedMemory::create(bytes); };
+  const std::string mine = makes ? attempt(make) : std::string();
   const std::string handle = heard(engine, mine, what, timeout, interrupt)[static_cast<std::size_t>(agent)];
+  if (nobody_opens) return;
   heard(engine, makes ? handle : attempt([&] { return SharedMemory::open(handle); }), what, timeout, interrupt);
   shared->seal();
 }

@@ -87,10 +87,9 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            Options options, const Nodes& nodes, Seconds timeout,
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
+  // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
+  for (const Rank agent : nodes.agents()) bytes_of_board(options, nodes, agent);
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
-  if (nodes.count() == nodes.size()) {
-    return join(std::move(engine), memory, std::move(options), nodes, SharedMemory::create_private(bytes));
-  }
   // Nothing is known to the engine before all ranks have said that they can.
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
@@ -673,7 +672,7 @@ void PartialAllreduce::look_now_and_then(Seconds now) {
   }
 }
 
-void PartialAllreduce::on_engine_failure(const std::exception& error) {
+void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
   if (agent_ && board_->shape().places() > 1) board_->fail(error);
 }
 

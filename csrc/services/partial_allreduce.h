@@ -66,7 +66,8 @@ class PartialAllreduce final : public Collective {
   using Options = PartialAllreduceOptions;
 
   /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
-  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  /// std::runtime_error on all ranks if the memory cannot be had on one, std::length_error on all if its bytes cannot
+  /// even be counted. The result keeps the engine alive.
   static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                   const Nodes& nodes, Seconds timeout,
                                                   const Engine::Interrupt& interrupt);
@@ -118,8 +119,9 @@ class PartialAllreduce final : public Collective {
   const std::string& name() const override { return options_.name; }
   void abandon() override;
   std::vector<Rank> not_closed() const override;
+  void name_the_dead() const override { check_alive(); }
   bool has_waiting(Rank rank) const override;
-  void on_engine_failure(const std::exception& error) override;
+  void on_engine_failure(const std::exception_ptr& error) override;
 
   /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.
   Report report_of(Rank place, RoundNumber round) const;

@@ -65,6 +65,20 @@ def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
     assert "MPI_ABORT" not in job.err, job
 
 
+@pytest.mark.parametrize("call", ["create", "same_everywhere"])
+@pytest.mark.parametrize(("ranks_per_node", "told"), [(3, "rank 1 died"), (1, "")])
+def test_what_is_left_open_by_those_who_were_told(ranks_per_node, told, call):
+    """They end without another error, and their own exception is kept. Who shared memory with the dead is told who."""
+    job = mpirun(3, "killed_elsewhere.py", ranks_per_node, call, limit=60, options=WITH_FAULT_TOLERANCE)
+    for rank in (0, 2):
+        text, kept, end = job.said(rank)
+        assert told in text, job
+        assert kept == "KeyError('mine')", job
+        assert end == "end", job
+    assert "Traceback" not in job.err, job
+    assert job.err.count("the program ends with a communicator that is not closed") == 2, job
+
+
 def test_nothing_stays_behind_in_shared_memory(tmp_path):
     """Without fault tolerance the launcher ends the job."""
     before = shared_memory()

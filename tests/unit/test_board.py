@@ -170,6 +170,80 @@ def test_memory_that_groups_cannot_have():
         assert on_board(3, program) == [[1.0] * 10] * 3
 
 
+@pytest.mark.parametrize("ranks_per_node", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 2**57}, "times 1152921504606846976 bytes are more than can be addressed"),
+        ({"count": 2**60 - 1}, "times 9223372036854775[0-9]* bytes are more than can be addressed"),
+        ({"count": 2**60 - 1, "op": "AVG", "dtype": "i8"}, "are more than can be addressed"),
+        ({"count": 2**63 - 1, "op": "AVG", "dtype": "i1"}, "9223372036854775807 times 8 bytes are more than can be"),
+        ({"count": 1, "missed": "sum", "history": 2**40}, "history: a board cannot number [0-9]+ buffers"),
+    ],
+)
+def test_more_bytes_than_can_be_counted(ranks_per_node, arguments, message):
+    """On every rank, whatever node it is of, before anything is made."""
+
+    def program(comm):
+        with pytest.raises(ValueError, match=message):
+            comm.partial_allreduce(**{"dtype": "f8", **arguments})
+        with comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full()) as ar:
+            return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    assert run_ranks(3, program, ranks_per_node=ranks_per_node) == [3.0] * 3
+
+
+def test_who_cannot_be_looked_at_is_alive():
+    """/proc says who lives, but only to a process that has a free file descriptor."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full())
+        if comm.rank == 1:
+            with descriptors(free=0):
+                time.sleep(0.6)  # the other looks around meanwhile
+        return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    assert on_board(2, program) == [2.0] * 2
+
+
+def test_who_could_not_look_at_itself_is_alive():
+    """One descriptor is free while a board is made, and that is its memory's."""
+
+    def program(comm):
+        comm.partial_allreduce(**arguments).close()  # what is read from files is read now
+        barrier.wait(LIMIT)
+        with descriptors(free=1) if comm.rank == 0 else contextlib.nullcontext():
+            barrier.wait(LIMIT)
+            ar = comm.partial_allreduce(**arguments)
+            barrier.wait(LIMIT)
+        if comm.rank == 1:
+            time.sleep(0.6)
+        return ar.allreduce(np.ones(1), timeout=LIMIT)[0][0]
+
+    arguments = {"count": 1, "dtype": "f8", "policy": pc.Full(), "algorithm": "board"}
+    barrier = threading.Barrier(2)
+    assert on_board(2, program) == [2.0] * 2
+
+
+@contextlib.contextmanager
+def descriptors(*, free):
+    """No more files than so many can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    held = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        yield
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @contextlib.contextmanager
 def little_memory():
     """No file, hence no shared memory, of more than 1 MiB."""

@@ -267,6 +267,31 @@ def test_different_calls(odd, ranks_per_node, other):
     assert text.endswith("(the last that all ranks made together: comparison after flush of 'A' (collective 0))")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm: comm.same_everywhere(ONE),
+        lambda comm: comm.partial_allreduce(like=ONE),
+        lambda comm: comm.partial_reduce(like=ONE, groups=pc.StaticGroups(2)),
+    ],
+    ids=["same_everywhere", "partial_allreduce", "partial_reduce"],
+)
+def test_the_time_limit_is_for_the_meeting_and_the_call_together(call):
+    def program(comm):
+        begin = time.monotonic()
+        if comm.rank == 0:
+            with pytest.raises(pc.StallError, match="rank 1"):
+                call(comm)
+            told.set()
+        told.wait(20.0)
+        comm.abandon()
+        return time.monotonic() - begin
+
+    told = threading.Event()
+    with pytest.warns(RuntimeWarning, match="no more checks.*rank 1 did not call it within"):
+        assert max(run_ranks(loopback(2, check=True, timeout=2.0), program)) < 3.5
+
+
 def test_leaving_the_communicator_while_others_flush():
     def program(comm):
         ar = comm.partial_allreduce(like=ONE, name="A")

@@ -51,8 +51,9 @@ class PlayedCollective:
         PlayedRound(self.gate).wait(timeout)
         return "info"
 
-    def discard(self):
-        self.calls.append(("discard",))
+    def abandon(self):
+        self.calls.append(("abandon",))
+        self.closed = True
         discarded, self.waiting = self.waiting, 0
         return discarded
 
@@ -103,6 +104,8 @@ def ar(engine_side, forgotten):
         ({"like": None, "dtype": "f4"}, TypeError, "count missing"),
         ({"count": 3, "dtype": "f4"}, TypeError, "got both"),
         ({"like": None, "count": -1, "dtype": "f4"}, ValueError, "count: expected at least 0, got -1"),
+        ({"like": None, "count": 2**61, "dtype": "f8"}, ValueError, f"count: expected at most {2**60 - 1}, got"),
+        ({"like": None, "count": 2**64, "dtype": "i1"}, ValueError, f"count: expected at most {2**63 - 1}, got"),
         ({"like": None, "count": 1.5, "dtype": "f4"}, TypeError, "count: expected an integer, got 1.5"),
         ({"like": None, "count": 3, "dtype": "c16"}, TypeError, "got complex128"),
         ({"like": np.zeros((3, 4)).T}, BufferError, "C-contiguous"),
@@ -115,8 +118,10 @@ def ar(engine_side, forgotten):
         ({"missed": "all"}, ValueError, "missed: expected 'latest' or 'sum', got 'all'"),
         ({"missed": "sum", "op": "MAX"}, ValueError, "expected op SUM or AVG, got MAX"),
         ({"max_staleness": -1}, ValueError, "max_staleness: expected at least 0, got -1"),
+        ({"max_staleness": 2**64}, ValueError, f"max_staleness: expected at most {2**63 - 1}, got {2**64}"),
         ({"max_staleness": 0.5}, TypeError, "max_staleness: expected an integer"),
         ({"history": 0}, ValueError, "history: expected at least 1, got 0"),
+        ({"history": 2**64}, ValueError, f"history: expected at most {2**63 - 1}, got {2**64}"),
         ({"algorithm": "tree"}, ValueError, "with NAME one of ring; got 'tree'"),
         ({"algorithm": "board"}, ValueError, "expected nodes of several ranks"),
         ({"algorithm": None}, TypeError, "algorithm: expected a name"),
@@ -274,5 +279,5 @@ def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__
-    assert engine_side.calls[2:] == [("discard",), ("close",)]
+    assert engine_side.calls[2:] == [("abandon",)]
     assert forgotten == [ar]

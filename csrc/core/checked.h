@@ -1,0 +1,21 @@
+// Sizes that are computed from what the caller asks for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace pyc {
+
+/// std::length_error if no object can have so many bytes. Below that there is room for what rounding up adds.
+inline std::size_t checked_product(std::size_t times, std::size_t bytes) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(times, bytes, &product) || product > PTRDIFF_MAX) {
+    throw std::length_error(std::to_string(times) + " times " + std::to_string(bytes) +
+                            " bytes are more than can be addressed");
+  }
+  return product;
+}
+
+}  // namespace pyc
