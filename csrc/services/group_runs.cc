@@ -24,46 +24,49 @@ bool GroupRuns::Kind::operator==(const Kind& other) const {
 GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
     : engine_(engine), memory_(memory), collective_(collective) {}
 
-void GroupRuns::start(std::span<const Rank> members, std::uint64_t number, const GroupData& data,
-                      const std::string& algorithm) {
-  if (running_ != nullptr) throw InternalError("a P-Reduce was started while another is under way");
+void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) {
+  if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
   const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
-  const Elements elements = data.elements();
-  Cached& to_run = cached({.size = static_cast<Rank>(members.size()),
-                           .place = static_cast<Rank>(place),
-                           .count = data.length(),
-                           .elements = elements,
-                           .op = data.op,
-                           .algorithm = algorithm});
-  reserve_scratch(to_run.scratch_bytes);
-  std::copy(members.begin(), members.end(), to_run.peers.begin());
+  current_ = &cached({.size = static_cast<Rank>(members.size()),
+                      .place = static_cast<Rank>(place),
+                      .count = data.length(),
+                      .elements = data.elements(),
+                      .op = data.op,
+                      .algorithm = algorithm});
+  reserve_scratch(current_->scratch_bytes);
+  std::copy(members.begin(), members.end(), current_->peers.begin());
   data_ = data;
-  const bool in_place = data.values != nullptr && !elements.widened() && !data.weight;
-  work_ = in_place ? data.values : scratch_.get() + to_run.places[index(to_run.data.buffer)];
-  if (data.values != nullptr && !in_place) load_values(memory_, data, work_);
+}
 
-  Run& run = *to_run.run;
-  running_ = &to_run;
+void GroupRuns::start(std::uint64_t number) {
+  const bool in_place = data_.values != nullptr && !data_.elements().widened() && !data_.weight;
+  work_ = in_place ? data_.values : scratch_.get() + current_->places[index(current_->data.buffer)];
+  if (data_.values != nullptr && !in_place) load_values(memory_, data_, work_);
+
+  Run& run = *current_->run;
+  running_ = true;
   run.arm(number);
-  for (std::size_t b = 0; b < to_run.places.size(); ++b) run.bind(BufferId(b), scratch_.get() + to_run.places[b]);
-  run.bind(to_run.data.buffer, work_);
-  const Presence own{.contributors = data.values != nullptr ? 1U : 0U};
-  run.presence().assign(to_run.plan.blocks_of(to_run.data), own, {});
-  run.fire(to_run.release);
+  for (std::size_t b = 0; b < current_->places.size(); ++b) {
+    run.bind(BufferId(b), scratch_.get() + current_->places[b]);
+  }
+  run.bind(current_->data.buffer, work_);
+  const Presence own{.contributors = data_.values != nullptr ? 1U : 0U};
+  run.presence().assign(current_->plan.blocks_of(current_->data), own, {});
+  run.fire(current_->release);
   run.pump();
 }
 
 bool GroupRuns::finish() {
-  if (running_ == nullptr || !running_->run->retired()) return false;
+  if (!running_ || !current_->run->retired()) return false;
   put_result();
-  running_ = nullptr;
+  running_ = false;
   return true;
 }
 
 void GroupRuns::put_result() const {
   if (data_.values == nullptr) return;
   const std::uint32_t contributors =
-      running_->run->presence().at(running_->plan.blocks_of(running_->data).first).contributors;
+      current_->run->presence().at(current_->plan.blocks_of(current_->data).first).contributors;
   if (data_.weight) {
     memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
   }
