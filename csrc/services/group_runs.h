@@ -32,6 +32,9 @@ class GroupRuns {
   /// Of `engine`'s rank, with the tags of `collective`.
   GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective);
 
+  /// std::invalid_argument if a group of some size needs too many tags. `algorithms`: by size, from 0 on.
+  void check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements, ReduceOp op) const;
+
   /// Makes all that a P-Reduce needs: nothing is refused later. `members`: ascending, this rank among them.
   /// `data.values` may be neither read nor written by others until what is started has ended. std::invalid_argument if
   /// the algorithm needs too many tags.
@@ -64,12 +67,13 @@ class GroupRuns {
     OpId release;
     std::vector<Rank> peers;
     std::vector<std::size_t> places;  // by buffer of the plan: in the scratch memory
-    std::size_t scratch_bytes;
+    std::size_t scratch_bytes;        // without the data's
     std::unique_ptr<Run> run;
   };
 
   Cached& cached(const Kind& kind);
   Cached make(const Kind& kind) const;
+  std::unique_ptr<Run> make_run(const Cached& of, std::uint32_t serial) const;
   void reserve_scratch(std::size_t bytes);
   void put_result() const;
 

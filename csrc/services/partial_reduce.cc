@@ -30,6 +30,8 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
       made->source_ = std::make_unique<RuledGroups>(e, id);
     }
     made->runs_ = std::make_unique<GroupRuns>(e, memory, id);
+    const GroupData data = made->data_of(nullptr, 0);
+    made->runs_->check(made->options_.algorithms, data.length(), data.elements(), data.op);
     e.enroll(id, made);
   });
   e.wake();
