@@ -126,9 +126,9 @@ void GeneratedGroups::grant(const Grant& grant) {
   }
 }
 
-/// What is running and pending, on one line.
+/// What is running and pending, on one line; the worker's own groups first, since the end may be cut off.
 void GeneratedGroups::explain(Rank worker) {
-  std::string text = server_->generator.describe();
+  std::string text = server_->generator.describe(worker);
   if (text.size() > kLongestExplanation) text = text.substr(0, kLongestExplanation) + " ...";
   std::replace(text.begin(), text.end(), '\n', '|');
   for (std::size_t first = 0; first <= text.size(); first += Piece::kMost) {

@@ -10,6 +10,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives import reduce_specification
+from pycollectives.native import core
 from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
@@ -257,3 +258,16 @@ def test_a_refused_call_does_not_keep_the_array():
         return reference() is None
 
     assert run_ranks(2, program, timeout=20.0)[0]
+
+
+# --- What is told
+
+
+def test_a_generator_tells_of_a_workers_own_groups_first():
+    """What it says to a rank that stalls may be cut off at the end."""
+    generator = core.GroupGenerator([0] * 8)
+    for group in ([0, 1], [2, 3], [4, 5], [6, 4]):
+        generator.propose(group[0], group)
+    numbers = [int(line.split()[1]) for line in generator.describe(4).splitlines()]
+    assert numbers == [2, 3, 0, 1]
+    assert [int(line.split()[1]) for line in generator.describe().splitlines()] == [0, 1, 2, 3]
