@@ -271,3 +271,11 @@ def test_a_generator_tells_of_a_workers_own_groups_first():
     numbers = [int(line.split()[1]) for line in generator.describe(4).splitlines()]
     assert numbers == [2, 3, 0, 1]
     assert [int(line.split()[1]) for line in generator.describe().splitlines()] == [0, 1, 2, 3]
+
+
+def test_a_step_that_no_word_can_hold_is_refused():
+    (comm,) = loopback(1)
+    with comm, comm.partial_reduce(like=np.ones(1), groups=pc.StaticGroups(1)) as pr:
+        with pytest.raises(ValueError, match=r"expected 0 <= step < 2\*\*61"):
+            pr.sync(np.ones(1), step=1 << 61)
+        assert pr.sync(np.ones(1), step=(1 << 61) - 1).group == (0,)
