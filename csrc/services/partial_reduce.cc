@@ -62,9 +62,13 @@ void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
 GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                               const Engine::Interrupt& interrupt) {
   engine_->check();
+  std::optional<InCall> in_call;
+  std::optional<FlightRecorder::Waiting> waiting;
   engine_->exclusively([&] {
     if (closed_) throw ClosedError("'" + options_.name + "' is closed");
     if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
+    in_call.emplace(in_call_);
+    waiting.emplace(engine_->recorder(), id_, "a group for step " + std::to_string(step));
     failed_ = true;  // unless it ends well
     values_ = values;
     step_ = step;
@@ -73,8 +77,6 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     asking_ = true;
     source_->request(step, group);
   });
-  const InCall in_call(in_call_);
-  const FlightRecorder::Waiting waiting(engine_->recorder(), id_, "sync of step " + std::to_string(step));
   const auto done = [this] { return is_answered(); };
   if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); })) {
     const std::string text = explain(interrupt);
@@ -141,6 +143,9 @@ bool PartialReduce::advance() {
 
 void PartialReduce::begin(const Turn& turn) {
   performing_ = true;
+  if (in_call_) {
+    engine_->recorder().waits_for(id_, "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
+  }
   info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
   if (turn.members.size() == 1) return;
   const GroupData data = data_of(values_, turn.newest_step);

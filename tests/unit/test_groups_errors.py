@@ -263,6 +263,46 @@ def test_a_refused_call_does_not_keep_the_array():
 # --- What is told
 
 
+def waits_of(comm):
+    return [track["wait"]["for"] for track in comm.flight_record()["collectives"] if "wait" in track]
+
+
+def test_the_flight_record_says_which_group_is_waited_for():
+    given_up = threading.Event()
+
+    def program(comm):
+        x = np.ones(1)
+        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2)) as pr:
+            if comm.rank == 1:
+                assert given_up.wait(LIMIT)
+                return
+            with pytest.raises(pc.StallError):
+                pr.sync(x, step=7, timeout=0.2)
+            waits = waits_of(comm)
+            given_up.set()
+        assert waits == ["group 0 of ranks 0, 1"]
+
+    run_ranks(2, program, timeout=20.0)
+
+
+def test_the_flight_record_says_which_request_is_not_answered():
+    given_up = threading.Event()
+
+    def program(comm):
+        x = np.ones(1)
+        with comm.partial_reduce(like=x, groups=pc.StaticGroups(2)) as pr:
+            if comm.rank == 1:
+                assert given_up.wait(LIMIT)
+                return
+            with pytest.raises(pc.StallError):
+                pr.sync(x, step=7, timeout=0.2)
+            waits = waits_of(comm)
+            given_up.set()
+        assert waits == ["a group for step 7"]
+
+    run_ranks(2, program, timeout=20.0)
+
+
 def test_a_generator_tells_of_a_workers_own_groups_first():
     """What it says to a rank that stalls may be cut off at the end."""
     generator = core.GroupGenerator([0] * 8)
