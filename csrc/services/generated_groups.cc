@@ -73,14 +73,6 @@ std::string GeneratedGroups::silence() const {
   return "the generator of rank " + std::to_string(server_rank_) + " gives no answer (stopped or gone)";
 }
 
-std::vector<Rank> GeneratedGroups::not_left() const {
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < engine_.size(); ++r) {
-    if (!left_.contains(r)) ranks.push_back(r);
-  }
-  return ranks;
-}
-
 // ------------------------------------------------------------------------------------------------ the generator
 
 void GeneratedGroups::serve(Rank worker, const Note& note) {
