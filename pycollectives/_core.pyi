@@ -294,8 +294,8 @@ class GroupGenerator:
         """Whether a request of the worker is not answered yet."""
     def groups_of(self, worker: int) -> list[int]:
         """The Group Buffer: the groups with the worker that it has not acknowledged, in order."""
-    def describe(self) -> str:
-        """The groups that are running or pending, a line each, with what they wait for."""
+    def describe(self, first: int | None = None) -> str:
+        """The groups that are running or pending, a line each, with what they wait for; those of `first` first."""
     def run_closed_loop(self, requests: int, seed: int = 0) -> int:
         """For measurements: workers ask again at once, in a random order; returns how many groups were performed."""
 

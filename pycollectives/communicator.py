@@ -430,14 +430,17 @@ class Communicator:
         BufferError
             `x` is read-only or not C-contiguous. Nothing is sent in these cases.
         StallError
-            Not done in time: names the group and who has not come. No P-Reduce can be performed on this communicator
-            any more; `x` may still be changed, if they come late.
+            Not done in time: names the group and who has not come. `x` may still be changed, if they come late.
+        MismatchError
+            A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`.
         RankFailedError
             A rank of this node that this one has met in a group has died.
         RuntimeError
-            Shared memory cannot be had.
+            Shared memory cannot be had, here or on a member.
         ClosedError
-            The communicator is closed, or an earlier P-Reduce was given up.
+            The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
+            member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
+            open on it goes on.
 
         >>> import numpy as np
         >>> from pycollectives.testing import run_ranks

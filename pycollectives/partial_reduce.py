@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupInfo", "PartialReduce"]
 
+END_OF_STEPS = 1 << 61
+"""In shared memory a word holds 4 times the number of a group and how far a rank has come in it."""
+
 
 @dataclass(frozen=True)
 class GroupInfo:
@@ -116,8 +119,8 @@ class PartialReduce:
         limit = None if timeout is None else checked_timeout(timeout)
         array = specification.writable(weights)
         number = self._step if step is None else operator.index(step)
-        if number < 0:
-            raise ValueError(f"{self.name}: expected step >= 0, got {number}")
+        if not 0 <= number < END_OF_STEPS:
+            raise ValueError(f"{self.name}: expected 0 <= step < 2**61, got {number}")
         groups = specification.groups
         ruled: tuple[int, ...] = ()
         if isinstance(groups, StaticGroups):

@@ -100,7 +100,9 @@ void bind_generator(py::module_& m) {
                              })
       .def("is_asking", &G::is_asking, py::arg("worker"))
       .def("groups_of", &G::groups_of, py::arg("worker"))
-      .def("describe", [](const G& g) { return g.describe(); })
+      .def(
+          "describe", [](const G& g, std::optional<Rank> first) { return g.describe(first.value_or(kNoRank)); },
+          py::arg("first") = py::none())
       .def("run_closed_loop", &run_closed_loop, py::arg("requests"), py::arg("seed") = 0);
 }
 

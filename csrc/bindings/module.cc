@@ -43,6 +43,8 @@ void translate(std::exception_ptr error) {
     raise("ScheduleError", e.what());
   } catch (const TransportError& e) {
     raise("TransportError", e.what());
+  } catch (const MismatchError& e) {
+    raise("MismatchError", e.what());
   } catch (const RankFailedError& e) {
     raise("RankFailedError", e.what());
   } catch (const StallError& e) {

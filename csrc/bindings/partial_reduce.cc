@@ -29,9 +29,9 @@ class Turnstile {
   std::atomic_flag& in_use_;
 };
 
-/// Calls `action` without the GIL. If that fails while the engine still uses `values`, they are never freed.
+/// Calls `action` without the GIL. If that fails while the engine still uses `values`, at `data`, they are never freed.
 template <class Collective, class Action>
-void run_on(const py::buffer& values, Collective& collective, Action action) {
+void run_on(const py::buffer& values, const std::byte* data, Collective& collective, Action action) {
   bool in_use = false;
   std::exception_ptr error;
   {
@@ -40,7 +40,7 @@ void run_on(const py::buffer& values, Collective& collective, Action action) {
       action();
     } catch (...) {
       error = std::current_exception();
-      in_use = collective.uses_values();
+      in_use = collective.uses(data);
     }
   }
   if (in_use) values.inc_ref();
@@ -59,7 +59,8 @@ class BoundExplicitGroups {
     const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
                          reduce_op(op)};
     const Seconds limit = timeout_from(timeout);
-    run_on(values, *groups_, [&] { groups_->reduce(members, data, algorithm, limit, run_signal_handlers); });
+    run_on(values, data.values, *groups_,
+           [&] { groups_->reduce(members, data, algorithm, limit, run_signal_handlers); });
   }
 
   ExplicitGroups& operator*() { return *groups_; }
@@ -89,10 +90,10 @@ class BoundPartialReduce {
                                   std::to_string(memory.size));
     }
     const Seconds limit = timeout_from(timeout);
+    auto* const data = static_cast<std::byte*>(memory.ptr);
     GroupInfo info;
-    run_on(values, *collective_, [&] {
-      info = collective_->sync(static_cast<std::byte*>(memory.ptr), step, group, limit, run_signal_handlers);
-    });
+    run_on(values, data, *collective_,
+           [&] { info = collective_->sync(data, step, group, limit, run_signal_handlers); });
     return py::make_tuple(py::tuple(py::cast(info.group)), info.sequence, info.waited, info.conflicts);
   }
 

@@ -21,6 +21,11 @@ struct StallError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What ranks have given for the same call does not agree; the text names them and what differs.
+struct MismatchError : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
 /// A rank that is needed has died.
 struct RankFailedError : std::runtime_error {
   using std::runtime_error::runtime_error;

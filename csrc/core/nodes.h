@@ -36,6 +36,12 @@ class Nodes {
   Rank of(Rank rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   /// Ascending.
   const std::vector<Rank>& ranks(Rank node) const { return ranks_[static_cast<std::size_t>(node)]; }
+  /// The ranks of its node, ascending, and its place among them.
+  const std::vector<Rank>& neighbours(Rank rank) const { return ranks(of(rank)); }
+  std::size_t place_of(Rank rank) const {
+    const std::vector<Rank>& all = neighbours(rank);
+    return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
+  }
   Rank agent(Rank node) const { return agents_[static_cast<std::size_t>(node)]; }
   /// By node.
   const std::vector<Rank>& agents() const { return agents_; }

@@ -39,6 +39,14 @@ class RankSet {
 
   Rank count() const { return count_; }
   bool empty() const { return count_ == 0; }
+  /// The ranks below `size` that are not in it, ascending.
+  std::vector<Rank> missing(Rank size) const {
+    std::vector<Rank> ranks;
+    for (Rank r = 0; r < size; ++r) {
+      if (!contains(r)) ranks.push_back(r);
+    }
+    return ranks;
+  }
 
  private:
   static std::size_t word(Rank rank) { return static_cast<std::size_t>(rank) / 64; }

@@ -334,6 +334,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
+  exclusively([this] { say_left(); });
   const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
   if (!wait(retired, remaining(), interrupt)) {
     throw StallError(exclusively([this] {
@@ -366,6 +367,12 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (trace_) trace_->write();
 }
 
+void Engine::say_left() {
+  if (said_left_ || failed_) return;
+  said_left_ = true;
+  notify_all(Notice::kLeft);
+}
+
 void Engine::say_goodbye() {
   if (said_goodbye_) return;
   said_goodbye_ = true;
@@ -394,6 +401,7 @@ void Engine::abandon() {
   exclusively([this] {
     abandoned_ = true;
     in_background_ = true;
+    say_left();
     for (const auto& collective : collectives_) collective->abandon();
   });
   wake();
@@ -435,6 +443,8 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
       gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
       return;
     }
+    left_.insert(from);
+    if (header.kind == Notice::kLeft) return;
     goodbyes_[static_cast<std::size_t>(from)] = true;
     their_gatherings_[static_cast<std::size_t>(from)] = said.gatherings;
     if (said_goodbye_) answer_gathering(from);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/footprint.h"
+#include "core/rank_set.h"
 #include "engine/collective.h"
 #include "engine/flight_recorder.h"
 #include "engine/run.h"
@@ -109,6 +110,10 @@ class Engine final : private Listener {
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
+  /// Whether the application of `rank` has left the communicator: it starts nothing more. What it had said before is
+  /// known here by then. Under the progress lock.
+  bool has_left(Rank rank) const { return left_.contains(rank); }
+
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
   std::vector<Rank> gave_up();
 
@@ -119,7 +124,7 @@ class Engine final : private Listener {
   struct Gathering;
   /// What engines tell each other.
   struct Notice {
-    enum Kind : std::uint32_t { kGoodbye, kGaveUp };
+    enum Kind : std::uint32_t { kGoodbye, kGaveUp, kLeft };
     NoticeHeader header;
     std::uint32_t gatherings;  // started by the sender
   };
@@ -131,6 +136,7 @@ class Engine final : private Listener {
   void notify_all(Notice::Kind kind);
   void give_up();
   void start_gathering(const std::string& mine);
+  void say_left();
   void say_goodbye();
   void answer_gathering(Rank from);
 
@@ -155,6 +161,8 @@ class Engine final : private Listener {
   std::vector<bool> goodbyes_;                   // per rank: will send nothing more
   std::vector<std::uint32_t> their_gatherings_;  // per rank that has said goodbye
   std::vector<Rank> gave_up_;
+  RankSet left_;
+  bool said_left_ = false;
   bool said_goodbye_ = false;
   bool abandoned_ = false;
   std::atomic<bool> closed_{false};

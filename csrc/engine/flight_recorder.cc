@@ -114,6 +114,11 @@ PYC_HOT void FlightRecorder::note_at(Track* track, RoundNumber round, State stat
   if (entry->members_known) std::copy(outcome.contributors.begin(), outcome.contributors.end(), entry->members.begin());
 }
 
+void FlightRecorder::waits_for(std::uint32_t collective, std::string what) {
+  const std::lock_guard lock(mutex_);
+  if (const auto track = find(collective)) track->awaited = std::move(what);
+}
+
 FlightRecorder::Waiting::Waiting(FlightRecorder& recorder, std::uint32_t collective, std::string what,
                                  RoundNumber round)
     : recorder_(recorder), collective_(collective), exceptions_(std::uncaught_exceptions()) {

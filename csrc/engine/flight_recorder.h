@@ -64,6 +64,9 @@ class FlightRecorder {
   }
   void note_at(Track* track, RoundNumber round, State state, Seconds when, const RoundOutcome& outcome = {});
 
+  /// What the application waits for in its call is known better now.
+  void waits_for(std::uint32_t collective, std::string what);
+
   /// The application waits, for as long as this lives. If it ends by an exception, the wait is kept as given up until
   /// the collective's next call, so that the record of a StallError shows it.
   class Waiting {

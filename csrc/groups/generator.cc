@@ -214,12 +214,14 @@ std::vector<Sequence> GroupGenerator::groups_of(Rank worker) const {
   return all;
 }
 
-std::string GroupGenerator::describe() const {
+std::string GroupGenerator::describe(Rank first) const {
   std::vector<const Group*> alive;
   for (const Group& group : groups_) {
     if (group.sequence != kNoSequence) alive.push_back(&group);
   }
   std::ranges::sort(alive, {}, &Group::sequence);
+  std::ranges::stable_partition(
+      alive, [first](const Group* group) { return std::ranges::find(group->members, first) != group->members.end(); });
   std::string text;
   for (const Group* group : alive) {
     if (!text.empty()) text += '\n';

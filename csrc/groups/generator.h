@@ -82,7 +82,8 @@ class GroupGenerator {
   std::vector<Sequence> groups_of(Rank worker) const;
 
   /// The groups that are running or pending, a line each, with what they wait for: for the report of a stall.
-  std::string describe() const;
+  /// Those of worker `first` come first.
+  std::string describe(Rank first = kNoRank) const;
 
  private:
   using Slot = std::uint32_t;  // in groups_

@@ -6,24 +6,10 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/splitmix.h"
 #include "services/stall.h"
 #include "services/wait_while_alive.h"
 
 namespace pyc {
-namespace {
-
-/// What all members must have said alike. Not how often: a P-Reduce ends nowhere before all members have come to it, so
-/// they cannot be at different ones of the same group.
-std::uint64_t number_of(const std::vector<Rank>& members, const GroupData& data) {
-  std::uint64_t number = mix(data.count);
-  number = mix(number ^ static_cast<std::uint64_t>(data.type));
-  number = mix(number ^ static_cast<std::uint64_t>(data.op));
-  for (const Rank rank : members) number = mix(number ^ static_cast<std::uint64_t>(rank));
-  return number;
-}
-
-}  // namespace
 
 std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> engine, Memory& memory,
                                                      const Nodes& nodes) {
@@ -41,50 +27,64 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
 
 ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)
     : engine_(&engine),
+      meeting_(engine, kExplicitGroups),
       runs_(engine, memory, kExplicitGroups),
-      on_node_(engine, memory, nodes, kExplicitGroups),
+      on_node_(engine.rank(), memory, nodes),
       reports_(static_cast<std::size_t>(engine.size())),
       called_(engine.transport().now()) {}
 
 void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
                             Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
+  engine_->exclusively([&] { come(members, data, algorithm); });
+  const InCall in_call(in_call_);
+  const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members));
+  try {
+    wait(timeout, interrupt);
+  } catch (...) {
+    engine_->exclusively([this] { must_withdraw_ = true; });
+    throw;
+  }
+  engine_->exclusively([this] {
+    if (error_) std::rethrow_exception(error_);
+    failed_ = false;
+  });
+}
+
+/// What can be refused is refused before anything is said to the others.
+void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm) {
   if (closed_) throw ClosedError("preduce: the communicator is closed");
   if (failed_) {
     throw ClosedError("preduce is unusable on this communicator: an earlier P-Reduce, of " + list_ranks(members_) +
                       ", was given up");
   }
-  const Seconds start = engine_->transport().now();
-  const bool on_node = algorithm == "board";
-  if (on_node) engine_->exclusively([this] { on_node_.prepare(); });
-  failed_ = true;  // unless it ends well
-  engine_->exclusively([&] {
-    members_ = members;
-    number_ = number_of(members, data);
-    called_ = start;
-    done_ = false;
-    if (on_node) {
-      on_node_.start(members_, number_, data);
-    } else {
-      runs_.start(members_, number_, data, algorithm);
-    }
-  });
-  const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members_));
-  const auto is_done = [this] { return done_.load(std::memory_order_acquire); };
-  const bool done = wait_while_alive(*engine_, is_done, timeout, interrupt, [this] { check_alive(); });
-  if (!done) stall(engine_->transport().now() - start, interrupt);
-  failed_ = false;
-}
-
-bool ExplicitGroups::advance() {
-  if (!runs_.finish() && !on_node_.finish()) return false;
+  on_board_ = algorithm == "board";
+  if (on_board_) {
+    on_node_.prepare();
+  } else {
+    runs_.prepare(members, data, algorithm);
+  }
+  members_ = members;
+  data_ = data;
   called_ = engine_->transport().now();
-  done_.store(true, std::memory_order_release);
-  return true;
+  error_ = nullptr;
+  failed_ = true;  // unless it ends well
+  done_ = false;
+  stage_ = Stage::kMeeting;
+  meeting_.come(members_, data_, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
 }
 
-bool ExplicitGroups::uses_values() {
-  return engine_->exclusively([this] { return is_running(); });
+/// Until the newest P-Reduce has ended.
+void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
+  const Seconds start = engine_->transport().now();
+  const auto done = [this] { return is_done(); };
+  if (wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); })) return;
+  const std::string text = explain(engine_->transport().now() - start, interrupt);
+  if (!is_done()) throw StallError(text);
+}
+
+bool ExplicitGroups::uses(const std::byte* values) {
+  return engine_->exclusively([&] { return is_under_way() && data_.values == values; });
 }
 
 void ExplicitGroups::close() {
@@ -99,6 +99,79 @@ std::uint64_t ExplicitGroups::cache_misses() {
   return engine_->exclusively([this] { return runs_.cache_misses(); });
 }
 
+// ------------------------------------------------------------------------------------------------ a P-Reduce
+
+bool ExplicitGroups::advance() {
+  if (must_withdraw_) {
+    must_withdraw_ = false;
+    meeting_.withdraw(Meeting::Reason::kGaveUp);
+  }
+  if (!is_under_way()) return false;
+  if (const std::exception_ptr mismatch = meeting_.mismatch()) {
+    fail(mismatch, Meeting::Reason::kMismatch);
+  } else if (const std::exception_ptr obstacle = meeting_.obstacle()) {
+    fail(obstacle, Meeting::Reason::kGaveUp);
+  } else if (stage_ == Stage::kMeeting) {
+    if (!meeting_.complete()) return false;
+    begin();
+  } else {
+    if (!has_performed()) return false;
+    end();
+  }
+  return true;
+}
+
+/// All members are here.
+void ExplicitGroups::begin() {
+  if (!on_board_) {
+    meeting_.begin();
+    stage_ = Stage::kBegun;
+    return runs_.start(meeting_.number());
+  }
+  std::uint64_t ticket = 0;
+  for (const Rank r : members_) ticket = std::max(ticket, meeting_.ticket_of(r));
+  try {
+    seat_all();
+  } catch (const std::runtime_error& error) {
+    const std::string text = "preduce: the P-Reduce of " + list_ranks(members_) +
+                             " cannot be performed: " + error.what() + "; preduce is unusable on this communicator now";
+    return fail(std::make_exception_ptr(std::runtime_error(text)), Meeting::Reason::kMemory);
+  }
+  meeting_.begin();
+  stage_ = Stage::kBegun;
+  on_node_.start(members_, ticket + 1, data_);
+}
+
+void ExplicitGroups::seat_all() {
+  for (const Rank r : members_) {
+    if (r != engine_->rank()) on_node_.seat(r, meeting_.handle_of(r));
+  }
+}
+
+bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.finish() : runs_.finish(); }
+
+void ExplicitGroups::end() {
+  stage_ = Stage::kEnded;
+  called_ = engine_->transport().now();
+  done_.store(true, std::memory_order_release);
+}
+
+void ExplicitGroups::fail(std::exception_ptr error, Meeting::Reason reason) {
+  error_ = std::move(error);
+  meeting_.withdraw(reason);
+  end();
+}
+
+/// Those that a P-Reduce which is under way waits for.
+std::vector<Rank> ExplicitGroups::not_closed() const {
+  if (!closed_) return {engine_->rank()};
+  std::vector<Rank> awaited;
+  for (const Rank r : members_) {
+    if (r != engine_->rank() && (stage_ != Stage::kMeeting || !meeting_.has_come(r))) awaited.push_back(r);
+  }
+  return awaited;
+}
+
 // ------------------------------------------------------------------------------------------------ stalls
 
 /// RankFailedError if a rank of this node is gone that this one has met.
@@ -108,57 +181,71 @@ void ExplicitGroups::check_alive() {
   throw RankFailedError("preduce: " + list_ranks(gone) + " died; it is unusable on this communicator now");
 }
 
-void ExplicitGroups::stall(Seconds waited, const Engine::Interrupt& interrupt) {
-  constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
-  engine_->exclusively([this] {
-    std::fill(reports_.begin(), reports_.end(), Report{Standing::kComplete});
+/// Asks the other members, and says whom it waits for.
+std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& interrupt) {
+  const std::vector<Rank> members = engine_->exclusively([this] {
     for (const Rank rank : members_) {
       reports_[static_cast<std::size_t>(rank)] = {};
-      tell(rank, Notice::kInquiry, number_);
+      tell(rank, Notice::kInquiry);
     }
+    return members_;
   });
-  const auto all_answered = [this] {
-    return engine_->exclusively([this] {
-      return std::all_of(reports_.begin(), reports_.end(),
-                         [](const Report& r) { return r.standing != Standing::kSilent; });
-    });
+  // Once all have come there is nobody to name: it may end within the rest of the time.
+  const auto is_known = [&] {
+    const std::vector<Report> all = engine_->exclusively([this] { return reports(); });
+    bool have_come = true;
+    for (const Report& report : all) {
+      if (report.standing == Standing::kSilent) return false;
+      have_come = have_come && (report.standing == Standing::kArrived || report.standing == Standing::kComplete);
+    }
+    return !have_come;
   };
-  engine_->wait(all_answered, kAnswerTime, interrupt);
-  const std::vector<Report> reports = engine_->exclusively([this] { return reports_; });
-  throw StallError(text_of_stall({.what = "P-Reduce of " + list_ranks(members_),
-                                  .round = kNoRound,
-                                  .waited = waited,
-                                  .flush = false,
-                                  .reports = reports,
-                                  .gave_up = engine_->gave_up(),
-                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
-                                  .why_silent = "they have never called preduce, or are stopped or gone"}) +
-                   " preduce is unusable on this communicator now.");
+  engine_->wait([&] { return is_done() || is_known(); }, kAnswerTime, interrupt);
+  return text_of_stall({.what = "P-Reduce of " + list_ranks(members),
+                        .round = kNoRound,
+                        .waited = waited,
+                        .flush = false,
+                        .reports = engine_->exclusively([this] { return reports(); }),
+                        .gave_up = engine_->gave_up(),
+                        .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
+                        .why_silent = "they have never called preduce, or are stopped or gone",
+                        .if_all_arrived = "every member has come: it is slow"}) +
+         " preduce is unusable on this communicator now.";
 }
 
-/// How this rank stands to a P-Reduce.
-Report ExplicitGroups::standing_to(std::uint64_t number) const {
-  if (number == number_) return {is_running() ? Standing::kArrived : Standing::kComplete};
-  if (is_running()) return {Standing::kElsewhere, kExplicitGroups};
+/// How all ranks stand to the newest P-Reduce.
+std::vector<Report> ExplicitGroups::reports() {
+  std::vector<Report> all(reports_.size(), Report{Standing::kComplete});
+  for (const Rank rank : members_) {
+    Report& report = all[static_cast<std::size_t>(rank)];
+    report = reports_[static_cast<std::size_t>(rank)];
+    if (report.standing != Standing::kSilent && meeting_.has_come(rank)) report = {Standing::kArrived};
+  }
+  return all;
+}
+
+/// Of this rank, to a P-Reduce that it has not come to.
+Report ExplicitGroups::standing() const {
+  if (in_call_) return {Standing::kElsewhere, kExplicitGroups};
   if (const auto elsewhere = engine_->waits_in(engine_->rank(), this)) return {Standing::kElsewhere, *elsewhere};
   const Seconds quiet = engine_->transport().now() - called_;
   return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
 }
 
-void ExplicitGroups::tell(Rank rank, Notice::Kind kind, std::uint64_t number, Report report) {
-  const Notice notice{{kExplicitGroups, kind}, number, report};
+void ExplicitGroups::tell(Rank rank, Notice::Kind kind, Report report) {
+  const Notice notice{{kExplicitGroups, kind}, report};
   engine_->transport().notify(rank, std::as_bytes(std::span(&notice, 1)));
 }
 
 void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
   NoticeHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.kind == NodeGroups::kHere) return on_node_.on_notice(from, bytes);
+  if (header.kind < Meeting::kKinds) return meeting_.on_notice(from, bytes);
   Notice said;
   if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
   std::memcpy(&said, bytes.data(), sizeof said);
-  if (said.header.kind == Notice::kInquiry) return tell(from, Notice::kReport, said.number, standing_to(said.number));
-  if (said.number == number_) reports_[static_cast<std::size_t>(from)] = said.report;
+  if (said.header.kind == Notice::kInquiry) return tell(from, Notice::kReport, standing());
+  reports_[static_cast<std::size_t>(from)] = said.report;
 }
 
 }  // namespace pyc

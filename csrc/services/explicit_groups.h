@@ -1,15 +1,14 @@
 // P-Reduces in groups that the application gives: `Communicator.preduce`.
 //
 // A collective that nobody creates: it has an id of its own (kExplicitGroups), and each rank makes it when it needs it
-// first. Messages for a rank that has not come yet wait in the transport, notices in the engine.
-//
-// A group goes by messages (group_runs.h) or, within a node, in shared memory (node_groups.h), as its members agree.
+// first. Its members meet (meeting.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
+// (node_groups.h), as they agree. What is said to a rank that has not come yet waits in its engine.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "engine/engine.h"
 #include "node/standing.h"
 #include "services/group_runs.h"
+#include "services/meeting.h"
 #include "services/node_groups.h"
 
 namespace pyc {
@@ -29,13 +29,13 @@ class ExplicitGroups final : public Collective {
 
   /// Collective among `members` (ascending, this rank among them). `algorithm`: the same on all; "board": in shared
   /// memory, std::runtime_error if it cannot be had. StallError after `timeout` seconds (negative: no limit) names
-  /// those who have not come; RankFailedError those of this node who have died. After an error a P-Reduce may still be
-  /// under way, see `uses_values`.
+  /// those who have not come; RankFailedError those of this node who have died; MismatchError and ClosedError say why
+  /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`.
   void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, Seconds timeout,
               const Engine::Interrupt& interrupt);
 
-  /// Whether values that were given to `reduce` may still be read and written.
-  bool uses_values();
+  /// Whether these values may still be read and written.
+  bool uses(const std::byte* values);
   void close();
   std::uint64_t cache_hits();
   std::uint64_t cache_misses();
@@ -44,41 +44,60 @@ class ExplicitGroups final : public Collective {
 
   bool advance() override;
   void on_notice(Rank from, ConstBytes notice) override;
-  bool busy() const override { return is_running(); }
+  bool busy() const override { return is_under_way(); }
   Seconds deadline() const override { return kNever; }
-  bool finished() const override { return closed_ && !is_running(); }
+  bool finished() const override { return closed_ && !is_under_way() && !must_withdraw_; }
   const std::string& name() const override { return name_; }
   void abandon() override { closed_ = true; }
-  std::vector<Rank> not_closed() const override { return members_; }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && is_running(); }
+  std::vector<Rank> not_closed() const override;
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  private:
   struct Notice {
-    enum Kind : std::uint32_t { kInquiry, kReport };  // and NodeGroups::kHere, which is none of these
+    enum Kind : std::uint32_t { kInquiry = Meeting::kKinds, kReport };
     NoticeHeader header;
-    std::uint64_t number;
     Report report;
   };
+  /// Of the newest P-Reduce.
+  enum class Stage : std::uint8_t { kMeeting, kBegun, kEnded };
 
   ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes);
 
-  bool is_running() const { return runs_.is_running() || on_node_.is_running(); }
+  bool is_under_way() const { return stage_ != Stage::kEnded; }
+  bool is_done() const { return done_.load(std::memory_order_acquire); }
+  void come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm);
+  void wait(Seconds timeout, const Engine::Interrupt& interrupt);
+  void begin();
+  void seat_all();
+  bool has_performed();
+  void end();
+  void fail(std::exception_ptr error, Meeting::Reason reason);
   void check_alive();
 
-  Report standing_to(std::uint64_t number) const;
-  void tell(Rank rank, Notice::Kind kind, std::uint64_t number, Report report = {});
-  [[noreturn]] void stall(Seconds waited, const Engine::Interrupt& interrupt);
+  Report standing() const;
+  void tell(Rank rank, Notice::Kind kind, Report report = {});
+  std::string explain(Seconds waited, const Engine::Interrupt& interrupt);
+  std::vector<Report> reports();
 
   Engine* const engine_;  // owns this
   const std::string name_ = "preduce";
-  GroupRuns runs_;             // one of both performs
-  NodeGroups on_node_;         // ... the newest group
-  std::vector<Rank> members_;  // of the newest group
-  std::uint64_t number_ = 0;   // ... and its number
-  std::vector<Report> reports_;
+  Meeting meeting_;
+  GroupRuns runs_;
+  NodeGroups on_node_;
+
+  // The newest P-Reduce. Under the progress lock, as all that is not atomic.
+  Stage stage_ = Stage::kEnded;
+  std::vector<Rank> members_;
+  GroupData data_{};
+  bool on_board_ = false;
+  std::exception_ptr error_;
+
+  std::vector<Report> reports_;  // by rank, to the newest inquiry
   Seconds called_;
+  bool failed_ = false;         // a call ended by an error
+  bool must_withdraw_ = false;  // ... and the others are to hear of it
   std::atomic<bool> done_{true};
-  bool failed_ = false;
+  std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};
 };
 

@@ -73,14 +73,6 @@ std::string GeneratedGroups::silence() const {
   return "the generator of rank " + std::to_string(server_rank_) + " gives no answer (stopped or gone)";
 }
 
-std::vector<Rank> GeneratedGroups::not_left() const {
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < engine_.size(); ++r) {
-    if (!left_.contains(r)) ranks.push_back(r);
-  }
-  return ranks;
-}
-
 // ------------------------------------------------------------------------------------------------ the generator
 
 void GeneratedGroups::serve(Rank worker, const Note& note) {
@@ -126,9 +118,9 @@ void GeneratedGroups::grant(const Grant& grant) {
   }
 }
 
-/// What is running and pending, on one line.
+/// What is running and pending, on one line; the worker's own groups first, since the end may be cut off.
 void GeneratedGroups::explain(Rank worker) {
-  std::string text = server_->generator.describe();
+  std::string text = server_->generator.describe(worker);
   if (text.size() > kLongestExplanation) text = text.substr(0, kLongestExplanation) + " ...";
   std::replace(text.begin(), text.end(), '\n', '|');
   for (std::size_t first = 0; first <= text.size(); first += Piece::kMost) {

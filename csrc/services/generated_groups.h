@@ -32,7 +32,7 @@ class GeneratedGroups final : public GroupSource {
   void leave() override;
   void on_notice(Rank from, ConstBytes notice) override;
   bool finished() const override { return finished_; }
-  std::vector<Rank> not_left() const override;
+  std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void inquire() override;
   std::optional<std::string> explanation() const override;
   std::string silence() const override;

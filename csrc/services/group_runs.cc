@@ -1,6 +1,7 @@
 #include "services/group_runs.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "algorithms/registry.h"
@@ -24,46 +25,50 @@ bool GroupRuns::Kind::operator==(const Kind& other) const {
 GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
     : engine_(engine), memory_(memory), collective_(collective) {}
 
-void GroupRuns::start(std::span<const Rank> members, std::uint64_t number, const GroupData& data,
-                      const std::string& algorithm) {
-  if (running_ != nullptr) throw InternalError("a P-Reduce was started while another is under way");
+void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) {
+  if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
   const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
-  const Elements elements = data.elements();
-  Cached& to_run = cached({.size = static_cast<Rank>(members.size()),
-                           .place = static_cast<Rank>(place),
-                           .count = data.length(),
-                           .elements = elements,
-                           .op = data.op,
-                           .algorithm = algorithm});
-  reserve_scratch(to_run.scratch_bytes);
-  std::copy(members.begin(), members.end(), to_run.peers.begin());
+  current_ = &cached({.size = static_cast<Rank>(members.size()),
+                      .place = static_cast<Rank>(place),
+                      .count = data.length(),
+                      .elements = data.elements(),
+                      .op = data.op,
+                      .algorithm = algorithm});
+  const bool in_place = data.values != nullptr && !data.elements().widened() && !data.weight;
+  const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
+  reserve_scratch(current_->scratch_bytes + own);
+  work_ = in_place ? data.values : scratch_.get() + current_->scratch_bytes;
+  std::copy(members.begin(), members.end(), current_->peers.begin());
   data_ = data;
-  const bool in_place = data.values != nullptr && !elements.widened() && !data.weight;
-  work_ = in_place ? data.values : scratch_.get() + to_run.places[index(to_run.data.buffer)];
-  if (data.values != nullptr && !in_place) load_values(memory_, data, work_);
+}
 
-  Run& run = *to_run.run;
-  running_ = &to_run;
+void GroupRuns::start(std::uint64_t number) {
+  if (data_.values != nullptr && work_ != data_.values) load_values(memory_, data_, work_);
+
+  Run& run = *current_->run;
+  running_ = true;
   run.arm(number);
-  for (std::size_t b = 0; b < to_run.places.size(); ++b) run.bind(BufferId(b), scratch_.get() + to_run.places[b]);
-  run.bind(to_run.data.buffer, work_);
-  const Presence own{.contributors = data.values != nullptr ? 1U : 0U};
-  run.presence().assign(to_run.plan.blocks_of(to_run.data), own, {});
-  run.fire(to_run.release);
+  for (std::size_t b = 0; b < current_->places.size(); ++b) {
+    run.bind(BufferId(b), scratch_.get() + current_->places[b]);
+  }
+  run.bind(current_->data.buffer, work_);
+  const Presence own{.contributors = data_.values != nullptr ? 1U : 0U};
+  run.presence().assign(current_->plan.blocks_of(current_->data), own, {});
+  run.fire(current_->release);
   run.pump();
 }
 
 bool GroupRuns::finish() {
-  if (running_ == nullptr || !running_->run->retired()) return false;
+  if (!running_ || !current_->run->retired()) return false;
   put_result();
-  running_ = nullptr;
+  running_ = false;
   return true;
 }
 
 void GroupRuns::put_result() const {
   if (data_.values == nullptr) return;
   const std::uint32_t contributors =
-      running_->run->presence().at(running_->plan.blocks_of(running_->data).first).contributors;
+      current_->run->presence().at(current_->plan.blocks_of(current_->data).first).contributors;
   if (data_.weight) {
     memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
   }
@@ -80,17 +85,25 @@ GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
     return cache_.front();
   }
   ++misses_;
-  cache_.push_front(make(kind));
-  Cached& made = cache_.front();
+  std::list<Cached> made;  // in its place for good: the run refers to it
+  made.push_back(make(kind));
   std::uint32_t serial = 0;
-  if (cache_.size() > kMostCached) {  // nothing of it is in flight: its number may be used again
+  if (cache_.size() == kMostCached) {  // nothing of it is in flight: its number may be used again
     serial = cache_.back().run->serial();
     cache_.pop_back();
   } else {
     serial = engine_.reserve_run();
   }
-  const RunContext context{.schedule = made.plan,
-                           .peers = made.peers,
+  made.front().run = make_run(made.front(), serial);
+  engine_.set_run(*made.front().run);
+  cache_.splice(cache_.begin(), made);
+  return cache_.front();
+}
+
+std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial) const {
+  const Kind& kind = of.kind;
+  const RunContext context{.schedule = of.plan,
+                           .peers = of.peers,
                            .members = kind.size,
                            .memory = memory_,
                            .transport = engine_.transport(),
@@ -101,10 +114,8 @@ GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
                            .track_members = false,
                            .trace = engine_.trace()};
   std::vector<BufferId> bound;
-  for (std::size_t b = 0; b < made.places.size(); ++b) bound.push_back(BufferId(b));
-  made.run = std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
-  engine_.set_run(*made.run);
-  return made;
+  for (std::size_t b = 0; b < of.places.size(); ++b) bound.push_back(BufferId(b));
+  return std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
 }
 
 GroupRuns::Cached GroupRuns::make(const Kind& kind) const {
@@ -120,12 +131,24 @@ GroupRuns::Cached GroupRuns::make(const Kind& kind) const {
   std::vector<std::size_t> places;
   std::size_t bytes = 0;
   for (const Schedule::Buffer& buffer : plan.buffers()) {
-    places.push_back(bytes);
     const std::size_t length = buffer.count * size_of(kind.elements.accumulator);
-    bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+    places.push_back(bytes);
+    if (places.size() - 1 != index(data.buffer)) bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
   }
+  places[index(data.buffer)] = bytes;  // last: a run in place has none of it
   return {kind,   std::move(plan), data,   release, std::vector<Rank>(static_cast<std::size_t>(kind.size)),
           places, bytes,           nullptr};
+}
+
+void GroupRuns::check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements,
+                      ReduceOp op) const {
+  std::set<std::string> checked;
+  for (std::size_t size = algorithms.size(); size-- > 2;) {
+    if (!checked.insert(algorithms[size]).second) continue;  // fewer ranks do not have more messages between two
+    for (const std::size_t place : {std::size_t{0}, size - 1}) {
+      make({static_cast<Rank>(size), static_cast<Rank>(place), count, elements, op, algorithms[size]});
+    }
+  }
 }
 
 void GroupRuns::reserve_scratch(std::size_t bytes) {

@@ -32,11 +32,16 @@ class GroupRuns {
   /// Of `engine`'s rank, with the tags of `collective`.
   GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective);
 
-  /// `members`: ascending, this rank among them. `number`: the same on all members. `data.values` may be neither read
-  /// nor written by others until the P-Reduce has ended. std::invalid_argument if the algorithm needs too many tags.
-  void start(std::span<const Rank> members, std::uint64_t number, const GroupData& data, const std::string& algorithm);
+  /// std::invalid_argument if a group of some size needs too many tags. `algorithms`: by size, from 0 on.
+  void check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements, ReduceOp op) const;
 
-  bool is_running() const { return running_ != nullptr; }
+  /// Makes all that a P-Reduce needs: nothing is refused later. `members`: ascending, this rank among them.
+  /// `data.values` may be neither read nor written by others until what is started has ended. std::invalid_argument if
+  /// the algorithm needs too many tags.
+  void prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm);
+  /// What was prepared. `number`: the same on all members.
+  void start(std::uint64_t number);
+
   /// Whether what was started has ended: the result is in its place, and nothing of it is in flight.
   bool finish();
 
@@ -62,20 +67,22 @@ class GroupRuns {
     OpId release;
     std::vector<Rank> peers;
     std::vector<std::size_t> places;  // by buffer of the plan: in the scratch memory
-    std::size_t scratch_bytes;
+    std::size_t scratch_bytes;        // without the data's
     std::unique_ptr<Run> run;
   };
 
   Cached& cached(const Kind& kind);
   Cached make(const Kind& kind) const;
+  std::unique_ptr<Run> make_run(const Cached& of, std::uint32_t serial) const;
   void reserve_scratch(std::size_t bytes);
   void put_result() const;
 
   Engine& engine_;
   Memory& memory_;
   const std::uint32_t collective_;
-  std::list<Cached> cache_;  // the newest first
-  Cached* running_ = nullptr;
+  std::list<Cached> cache_;    // the newest first
+  Cached* current_ = nullptr;  // prepared last
+  bool running_ = false;
   GroupData data_{};
   std::byte* work_ = nullptr;  // where the run computes
   BufferPtr scratch_;

@@ -2,9 +2,9 @@
 // (node/group_board.h).
 //
 // Nobody creates anything for all ranks here: each rank makes memory for its own values when it first needs it. As it
-// comes to a group it says to the other members that it is here, where its memory is, and which ticket it has used
-// last; when all have said so, the group has the next ticket after all of these. So ranks that are in none of a rank's
-// groups need not know of it. Long values go piece by piece, so that memory stays bounded.
+// comes to a group (meeting.h) it says where its memory is, and which ticket it has used last; when all have said so,
+// the group has the next ticket after all of these. So ranks that are in none of a rank's groups need not know of it.
+// Long values go piece by piece, so that memory stays bounded.
 //
 // *Rejected: memory for all ranks of a node, made with the communicator*: a communicator would be made by one more
 // meeting, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
@@ -16,12 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/nodes.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
 #include "memory/group_data.h"
 #include "memory/memory.h"
 #include "node/group_board.h"
@@ -31,55 +29,37 @@ namespace pyc {
 
 class NodeGroups {
  public:
-  static constexpr std::uint32_t kHere = 2;  // the kind of its notices
-
-  /// Of `engine`'s rank; notices are of `collective`.
-  NodeGroups(Engine& engine, Memory& memory, const Nodes& nodes, std::uint32_t collective);
+  /// Of rank `rank`.
+  NodeGroups(Rank rank, Memory& memory, const Nodes& nodes);
 
   /// Makes this rank's memory if it has none yet. std::runtime_error says what the system refused.
   void prepare();
-  /// `members`: of this rank's node, ascending, this rank among them, at least two. `number`: the same on all members.
-  /// `data`: without weight.
-  void start(const std::vector<Rank>& members, std::uint64_t number, const GroupData& data);
+  /// Of this rank's memory, and the last ticket that it has used.
+  const std::string& handle() const { return shared_->handle(); }
+  std::uint64_t last_ticket() const { return board_->last_ticket(); }
+
+  /// Where the memory of another rank of the node is. std::runtime_error says what the system refused.
+  void seat(Rank neighbour, const std::string& handle);
+  /// `members`: of this rank's node, ascending, at least two, this rank and others that have a seat. `ticket`: the same
+  /// on all, larger than any that one of them has used. `data`: without weight.
+  void start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done. Whether what was started has ended: the result is in its place.
   bool finish();
-  bool is_running() const { return running_; }
-
-  void on_notice(Rank from, ConstBytes notice);
 
   /// Ranks of this node, of those met so far, whose process has ended.
   std::vector<Rank> gone() const;
 
  private:
-  /// A rank has come to a group with this rank, and waits for it there.
-  struct Here {
-    static constexpr std::size_t kLongestHandle = 40;
-    NoticeHeader header;
-    std::uint64_t number;
-    std::uint64_t ticket;  // the last that it has used
-    char handle[kLongestHandle];
-  };
-  static_assert(sizeof(Here) <= kMaxNotice);
-
-  bool meet();
   void start_piece();
-  const std::vector<Rank>& neighbours() const { return nodes_.ranks(nodes_.of(engine_.rank())); }
-  std::size_t place_of(Rank neighbour) const;
 
-  Engine& engine_;
+  const Rank rank_;
   Memory& memory_;
   const Nodes nodes_;
-  const std::uint32_t collective_;
   std::shared_ptr<SharedMemory> shared_;  // this rank's own, from its first group on
   std::unique_ptr<GroupBoard> board_;
-  std::vector<std::optional<Here>> here_;  // by place: not taken in yet
 
-  bool running_ = false;
-  bool met_ = false;  // all members are here
-  std::vector<Rank> members_;
-  std::vector<std::size_t> places_;  // theirs
-  std::uint64_t number_ = 0;
-  std::uint64_t ticket_ = 0;  // of the piece that is under way
+  std::vector<std::size_t> places_;  // of the members
+  std::uint64_t ticket_ = 0;         // of the piece that is under way
   GroupData data_{};
   std::size_t begun_ = 0;  // elements of this piece and those before
 };

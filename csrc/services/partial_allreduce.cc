@@ -17,6 +17,7 @@
 #include "services/recycling_allocator.h"
 #include "services/stall.h"
 #include "services/tags.h"
+#include "services/wait_while_alive.h"
 
 namespace pyc {
 namespace {
@@ -721,7 +722,6 @@ std::string PartialAllreduce::why_silent(const std::vector<Report>& reports) con
 }
 
 void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
-  constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
   const Seconds waited = engine_->transport().now() - call.made;
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   const auto size = static_cast<std::size_t>(nodes_.size());

@@ -17,7 +17,7 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
   Engine& e = *engine;
   std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
   if (nodes.count() < nodes.size()) {
-    const std::size_t bytes = made->neighbours().size() * GroupBoard::bytes(made->slot_bytes());
+    const std::size_t bytes = nodes.neighbours(e.rank()).size() * GroupBoard::bytes(made->slot_bytes());
     share_memory(
         e, nodes, bytes, "the memory of '" + made->name() + "'",
         [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
@@ -30,6 +30,8 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
       made->source_ = std::make_unique<RuledGroups>(e, id);
     }
     made->runs_ = std::make_unique<GroupRuns>(e, memory, id);
+    const GroupData data = made->data_of(nullptr, 0);
+    made->runs_->check(made->options_.algorithms, data.length(), data.elements(), data.op);
     e.enroll(id, made);
   });
   e.wake();
@@ -45,18 +47,12 @@ std::size_t PartialReduce::slot_bytes() const {
   return data_of(nullptr, 0).length() * size_of(elements_of(options_.type, options_.op).accumulator);
 }
 
-/// On the board of this node.
-std::size_t PartialReduce::place_of(Rank neighbour) const {
-  const std::vector<Rank>& all = neighbours();
-  return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), neighbour) - all.begin());
-}
-
 void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
-  const std::size_t ranks = neighbours().size();
+  const std::size_t ranks = nodes_.neighbours(engine_->rank()).size();
   const auto seat = [&](std::size_t place) {
     return std::shared_ptr<std::byte>(shared, shared->data() + place * GroupBoard::bytes(slot_bytes()));
   };
-  const std::size_t own = place_of(engine_->rank());
+  const std::size_t own = nodes_.place_of(engine_->rank());
   board_ = std::make_unique<GroupBoard>(memory_, ranks, own, seat(own));
   for (std::size_t place = 0; place < ranks; ++place) board_->seat(place, seat(place));
 }
@@ -66,10 +62,14 @@ void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
 GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                               const Engine::Interrupt& interrupt) {
   engine_->check();
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
-  failed_ = true;  // unless it ends well
+  std::optional<InCall> in_call;
+  std::optional<FlightRecorder::Waiting> waiting;
   engine_->exclusively([&] {
+    if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+    if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
+    in_call.emplace(in_call_);
+    waiting.emplace(engine_->recorder(), id_, "a group for step " + std::to_string(step));
+    failed_ = true;  // unless it ends well
     values_ = values;
     step_ = step;
     asked_ = engine_->transport().now();
@@ -77,12 +77,15 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     asking_ = true;
     source_->request(step, group);
   });
-  const FlightRecorder::Waiting waiting(engine_->recorder(), id_, "sync");
-  const auto is_done = [this] { return answered_.load(std::memory_order_acquire); };
-  const bool done = wait_while_alive(*engine_, is_done, timeout, interrupt, [this] { check_alive(); });
-  if (!done) stall(engine_->transport().now() - asked_, interrupt);
-  failed_ = false;
-  return info_;
+  const auto done = [this] { return is_answered(); };
+  if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); })) {
+    const std::string text = explain(interrupt);
+    if (!is_answered()) throw StallError(text);
+  }
+  return engine_->exclusively([this] {
+    failed_ = false;
+    return answer_;
+  });
 }
 
 void PartialReduce::close(const std::byte* values) {
@@ -109,8 +112,8 @@ void PartialReduce::say_left() {
   source_->leave();
 }
 
-bool PartialReduce::uses_values() {
-  return engine_->exclusively([this] { return asking_; });
+bool PartialReduce::uses(const std::byte* values) {
+  return engine_->exclusively([&] { return asking_ && values_ == values; });
 }
 
 std::uint64_t PartialReduce::cache_hits() {
@@ -140,16 +143,20 @@ bool PartialReduce::advance() {
 
 void PartialReduce::begin(const Turn& turn) {
   performing_ = true;
+  if (in_call_) {
+    engine_->recorder().waits_for(id_, "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
+  }
   info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
   if (turn.members.size() == 1) return;
   const GroupData data = data_of(values_, turn.newest_step);
   on_board_ = board_ && std::all_of(turn.members.begin(), turn.members.end(),
                                     [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
   if (!on_board_) {
-    return runs_->start(info_.group, turn.sequence, data, options_.algorithms[turn.members.size()]);
+    runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
+    return runs_->start(turn.sequence);
   }
   std::vector<std::size_t> places;
-  for (const Rank r : turn.members) places.push_back(place_of(r));
+  for (const Rank r : turn.members) places.push_back(nodes_.place_of(r));
   board_->start(std::move(places), turn.sequence + 1, data);
 }
 
@@ -171,6 +178,7 @@ void PartialReduce::conclude() {
   source_->performed();
   if (!answers || !asking_) return;
   asking_ = false;
+  answer_ = info_;
   if (closed_) say_left();
   answered_.store(true, std::memory_order_release);
 }
@@ -181,7 +189,7 @@ void PartialReduce::conclude() {
 void PartialReduce::check_alive() const {
   if (!board_) return;
   std::vector<Rank> gone;
-  for (const std::size_t place : board_->gone()) gone.push_back(neighbours()[place]);
+  for (const std::size_t place : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[place]);
   if (gone.empty()) return;
   throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; it is unusable now");
 }
@@ -191,16 +199,16 @@ std::string PartialReduce::what() const {
   return "group " + std::to_string(info_.sequence) + ", of " + list_ranks(info_.group) + ", is not complete";
 }
 
-void PartialReduce::stall(Seconds waited, const Engine::Interrupt& interrupt) {
-  constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself: who does not within this is stopped or gone
+/// Asks the source, and says what is known of the request that is not answered.
+std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
   const std::string text = engine_->exclusively([this] {
     source_->inquire();
-    return "partial reduce '" + options_.name + "': " + what();
+    return "partial reduce '" + options_.name + "': " + what() + " after " +
+           in_seconds(engine_->transport().now() - asked_) + "; ";
   });
   const auto explanation = [this] { return engine_->exclusively([this] { return source_->explanation(); }); };
-  engine_->wait([&] { return explanation().has_value(); }, kAnswerTime, interrupt);
-  throw StallError(text + " after " + in_seconds(waited) + "; " + explanation().value_or(source_->silence()) +
-                   "; it is unusable now.");
+  engine_->wait([&] { return is_answered() || explanation().has_value(); }, kAnswerTime, interrupt);
+  return text + explanation().value_or(source_->silence()) + "; it is unusable now.";
 }
 
 }  // namespace pyc

@@ -60,8 +60,8 @@ class PartialReduce final : public Collective {
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
   void close(const std::byte* values);
 
-  /// Whether values that were given to `sync` may still be read and written: after an error.
-  bool uses_values();
+  /// Whether these values, given to `sync`, may still be read and written: after an error.
+  bool uses(const std::byte* values);
   bool closed() const { return closed_; }
   const Options& options() const { return options_; }
   std::uint64_t cache_hits();
@@ -77,15 +77,13 @@ class PartialReduce final : public Collective {
   const std::string& name() const override { return options_.name; }
   void abandon() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && asking_; }
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  private:
   PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   std::size_t slot_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
-  const std::vector<Rank>& neighbours() const { return nodes_.ranks(nodes_.of(engine_->rank())); }
-  std::size_t place_of(Rank neighbour) const;
   void make_board(const std::shared_ptr<SharedMemory>& shared);
   bool has_ended();
   void begin(const Turn& turn);
@@ -94,7 +92,8 @@ class PartialReduce final : public Collective {
   void say_left();
   void check_alive() const;
   std::string what() const;
-  [[noreturn]] void stall(Seconds waited, const Engine::Interrupt& interrupt);
+  std::string explain(const Engine::Interrupt& interrupt);
+  bool is_answered() const { return answered_.load(std::memory_order_acquire); }
 
   Engine* const engine_;  // owns this
   Memory& memory_;
@@ -115,7 +114,9 @@ class PartialReduce final : public Collective {
   bool said_left_ = false;
   bool failed_ = false;  // a call ended by an error
   GroupInfo info_;       // of the group that is or was performed last
+  GroupInfo answer_;     // of the one that answered the newest request
   std::atomic<bool> answered_{false};
+  std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};
 };
 

@@ -63,14 +63,6 @@ void RuledGroups::on_notice(Rank from, ConstBytes bytes) {
   reconsider();
 }
 
-std::vector<Rank> RuledGroups::not_left() const {
-  std::vector<Rank> ranks;
-  for (Rank r = 0; r < engine_.size(); ++r) {
-    if (!left_.contains(r)) ranks.push_back(r);
-  }
-  return ranks;
-}
-
 std::optional<std::string> RuledGroups::explanation() const {
   std::vector<Rank> missing;
   std::string elsewhere;

@@ -30,7 +30,7 @@ class RuledGroups final : public GroupSource {
   void leave() override;
   void on_notice(Rank from, ConstBytes notice) override;
   bool finished() const override { return left_.count() == engine_.size(); }
-  std::vector<Rank> not_left() const override;
+  std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void inquire() override {}
   std::optional<std::string> explanation() const override;
   std::string silence() const override { return {}; }

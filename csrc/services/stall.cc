@@ -62,7 +62,7 @@ std::string text_of_stall(const Stall& stall) {
   if (!stall.gave_up.empty()) {
     text += " gave up waiting in a collective call, the communicator is unusable: " + list_ranks(stall.gave_up) + ";";
   }
-  if (text.size() == so_far) text += " every rank has arrived: the round is slow, wait again;";
+  if (text.size() == so_far) text += " " + stall.if_all_arrived + ";";
   text.back() = '.';
   return text;
 }

@@ -20,6 +20,7 @@ struct Stall {
   std::vector<Rank> gave_up;                          // in an earlier collective call
   std::function<std::string(std::uint32_t)> name_of;  // of a collective, by id
   std::string why_silent = "stopped or gone";
+  std::string if_all_arrived = "every rank has arrived: the round is slow, wait again";
 };
 
 std::string text_of_stall(const Stall& stall);

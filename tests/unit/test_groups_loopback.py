@@ -111,29 +111,6 @@ def test_preduce_of_any_length(count, dtype):
     assert all(run_ranks(3, program))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"x": np.ones(2)}, {"x": np.ones(1, "f4")}, {"op": "MAX"}, {"group": [0, 1, 2]}],
-    ids=["count", "dtype", "op", "group"],
-)
-def test_ranks_in_different_groups_at_once_are_found_out(other, ranks_per_node):
-    """Nobody returns. Where one goes by messages and the other one in shared memory, by their stall."""
-
-    def program(comm):
-        arguments = {"x": np.ones(1), "group": [0, 1], "op": "SUM"} | (other if comm.rank == 1 else {})
-        if comm.rank < 2:
-            with pytest.raises((RuntimeError, pc.StallError)) as raised:
-                comm.preduce(**arguments, timeout=1.0)
-            errors[comm.rank] = str(raised.value)
-        comm.abandon()
-
-    errors = {}
-    run_ranks(3, program, return_exceptions=True)
-    assert sorted(errors) == [0, 1]
-    if ranks_per_node == "all":
-        assert all("another one with it" in text for text in errors.values()), errors
-
-
 def test_preduce_is_in_place_on_what_a_specification_names():
     def program(comm):
         x = np.full(4, comm.rank, np.int32)
