@@ -143,6 +143,15 @@ def test_a_stall_after_others_of_the_same_group_names_who_is_missing():
     run_ranks(2, program, timeout=20.0)
 
 
+def in_one_of(tries, ranks, program, **options):
+    """What the ranks return if the moment is met at which something is to happen: a loaded machine may miss it."""
+    for _ in range(tries - 1):
+        outcome = run_ranks(ranks, program, return_exceptions=True, **options)
+        if not any(isinstance(result, BaseException) for result in outcome):
+            return outcome
+    return run_ranks(ranks, program, **options)
+
+
 def test_a_preduce_that_completes_while_its_stall_is_explained():
     """Rank 1 answers nothing before its first call, which comes while rank 0 waits for its answer."""
 
@@ -153,7 +162,7 @@ def test_a_preduce_that_completes_while_its_stall_is_explained():
         call(comm, x=x, timeout=0.2 if comm.rank == 0 else LIMIT)
         return x[0]
 
-    assert run_ranks(2, program, timeout=20.0) == [0.5, 0.5]
+    assert in_one_of(5, 2, program, timeout=20.0) == [0.5, 0.5]
 
 
 def test_a_synchronisation_that_completes_while_its_stall_is_explained():
@@ -172,7 +181,7 @@ def test_a_synchronisation_that_completes_while_its_stall_is_explained():
                 time.sleep(0.5)
             return pr.sync(x, timeout=0.3 if comm.rank == 0 else LIMIT).group
 
-    assert run_ranks(3, program, timeout=20.0, progress="caller")[:2] == [(0, 1), (0, 1)]
+    assert in_one_of(5, 3, program, timeout=20.0, progress="caller")[:2] == [(0, 1), (0, 1)]
 
 
 # --- Mistakes of the caller
