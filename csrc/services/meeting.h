@@ -53,9 +53,9 @@ class Meeting {
   /// Tells all ranks that this one comes to no P-Reduce any more.
   void withdraw(Reason reason);
 
-  // Of a member that has come.
-  std::uint64_t ticket_of(Rank member) const { return arrivals_[index(member)]->ticket; }
-  std::string handle_of(Rank member) const { return arrivals_[index(member)]->handle; }
+  // Of a member that has come; else nothing.
+  std::uint64_t ticket_of(Rank member) const { return arrivals_[index(member)].value_or(Arrival{}).ticket; }
+  std::string handle_of(Rank member) const { return arrivals_[index(member)].value_or(Arrival{}).handle; }
   static constexpr std::size_t kLongestHandle = 28;
 
   void on_notice(Rank from, ConstBytes notice);
