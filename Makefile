@@ -93,7 +93,7 @@ asan: $(VENV)/.installed
 	$(sanitized) tests/plan tests/unit
 
 tsan: $(VENV)/.installed  # not tests/plan: the simulator has one thread
-	$(sanitized) tests/unit
+	$(sanitized) $(wildcard tests/unit/test_*.py)
 
 format: $(VENV)/.lint-tools  ## Format all code in place
 	ruff check --fix-only

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests of one process under a sanitizer.
+# Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own: after many thousand
+# threads ThreadSanitizer of GCC 12 starts its clocks again, for which it maps all of its shadow memory anew, and fails.
 #
 #   tests/sanitize.sh asan|tsan SITE TEST...
 #
@@ -17,11 +18,15 @@ rm -f "$report"*
 export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-1000}
 options=log_path=$report:halt_on_error=1
 status=0
-timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
-  ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
-  TSAN_OPTIONS="$options:suppressions=$PWD/tests/tsan-suppressions.txt" \
-  LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
-  pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$@" || status=$?
+for test in "$@"; do
+  timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
+    ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
+    TSAN_OPTIONS="$options:suppressions=$PWD/tests/tsan-suppressions.txt" \
+    LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
+    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$test" || status=$?
+  ((status == 5)) && status=0  # all of its tests are slow
+  ((status == 0)) || break
+done
 
 if compgen -G "$report*" >/dev/null; then
   cat "$report"*
