@@ -273,10 +273,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true")
-    mode.add_argument("--measure", nargs="*", metavar="NAME", choices=[*MEASUREMENTS, []])
+    mode.add_argument("--measure", nargs="*", metavar="NAME")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
     if arguments.measure is not None:
+        if unknown := set(arguments.measure) - set(MEASUREMENTS):
+            parser.error(f"--measure: expected of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
         measure(arguments.measure or list(MEASUREMENTS))
         run_example()
     if arguments.test:

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/footprint.h"
@@ -174,6 +175,14 @@ class Engine final : private Listener {
   std::atomic<bool> in_background_{false};
   std::atomic<int> waiters_{0};
 };
+
+/// An engine owns its collectives; who holds a collective holds its engine too.
+template <class Kind>
+std::shared_ptr<Kind> with_engine(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> collective) {
+  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<Kind>>;
+  Kind* const of = collective.get();
+  return {std::make_shared<Both>(std::move(engine), std::move(collective)), of};
+}
 
 /// Text such as "0.5 s".
 std::string in_seconds(Seconds duration);

@@ -20,9 +20,7 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
     e.enroll(kExplicitGroups, made);
   });
   e.wake();
-  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<ExplicitGroups>>;
-  auto both = std::make_shared<Both>(std::move(engine), made);
-  return {both, made.get()};
+  return with_engine(std::move(engine), std::move(made));
 }
 
 ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)

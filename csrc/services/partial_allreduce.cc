@@ -134,10 +134,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
     made->track_ = e.recorder().track_of(id);
   });
   e.wake();
-  // The engine owns its collectives; who holds a collective holds its engine too.
-  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<PartialAllreduce>>;
-  auto both = std::make_shared<Both>(std::move(engine), made);
-  return {both, made.get()};
+  return with_engine(std::move(engine), std::move(made));
 }
 
 PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,

@@ -35,9 +35,7 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
     e.enroll(id, made);
   });
   e.wake();
-  using Both = std::pair<std::shared_ptr<Engine>, std::shared_ptr<PartialReduce>>;
-  auto both = std::make_shared<Both>(std::move(engine), made);
-  return {both, made.get()};
+  return with_engine(std::move(engine), std::move(made));
 }
 
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)

@@ -201,6 +201,15 @@ def test_books_show_workers_that_do_not_meet():
     assert "weights still differ" in findings(pages, meets_after=9)
 
 
+def test_asking_is_what_the_last_member_waits_in_groups_without_conflicts():
+    pages = [
+        Page([Entry(0, (0, 1), 1.0, 1.0, waited=5.0), Entry(1, (0,), 1.0, 1.0, waited=0.25)]),
+        Page([Entry(0, (0, 1), 1.0, 1.0, waited=0.5), Entry(2, (1,), 1.0, 1.0, conflicts=1, waited=9.0)]),
+    ]
+    begins = [np.array([1.0, 8.0]), np.array([5.5, 9.0])]
+    assert sorted(group_books.asking(pages, begins)) == [0.25, 0.5]
+
+
 def test_conflicts_are_per_group_of_several_workers():
     pages = played(4, 20, 1)
     of_group = {e.sequence: e.conflicts for page in pages for e in page.entries if len(e.group) > 1}

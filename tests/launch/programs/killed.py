@@ -6,37 +6,25 @@ moment of short calls that wait for nobody.
 """
 
 import random
-import signal
-import threading
 import time
-from os import environ, getpid, kill
-from pathlib import Path
 
 import numpy as np
 from common import WORLD, arguments, say
+from death import die, die_later, time_of_death
 
 import pycollectives as pc
 
 phase, *numbers = arguments()
 victim, seed = map(int, numbers)
-death = Path(environ["DEATH"])
-count = 1 << 21 if phase == "working" else 1
+count = 1 << 21 if phase == "working" else 4
 sleeper = (victim + 1) % WORLD.size
-
-
-def die():
-    death.write_text(str(time.monotonic()))
-    kill(getpid(), signal.SIGKILL)
-
-
-def die_later(seconds):
-    threading.Thread(target=lambda: (time.sleep(seconds), die()), daemon=True).start()
 
 
 try:
     with pc.Communicator(WORLD) as comm:
         policy = pc.Full() if phase == "asleep" or seed % 2 else pc.Majority(seed)
-        policy = pc.Solo() if phase == "solo" else policy
+        if phase == "solo":
+            policy = pc.Solo()
         ar = comm.partial_allreduce(count=count, dtype="f4", policy=policy, late="replace")
         contribution = np.ones(count, np.float32)
         ar.allreduce(contribution, timeout=30)
@@ -53,7 +41,7 @@ try:
             if not (result == len(info.contributors)).all():
                 say(f"wrong result of {info}: {np.unique(result)}")
 except pc.RankFailedError as error:
-    called = begin + 1.0 if comm.rank == sleeper and phase == "asleep" else float(death.read_text())
-    say(f"{time.monotonic() - max(called, float(death.read_text())):.2f} s")
+    called = begin + 1.0 if comm.rank == sleeper and phase == "asleep" else time_of_death()
+    say(f"{time.monotonic() - max(called, time_of_death()):.2f} s")
     say(f"{error}")
 say("end")

@@ -4,29 +4,16 @@ killed_in_group.py RANKS CALL VICTIM SEED: CALL is "sync" or "preduce".
 """
 
 import random
-import signal
-import threading
 import time
-from os import environ, getpid, kill
-from pathlib import Path
 
 import numpy as np
 from common import WORLD, arguments, say
+from death import die_later, time_of_death
 
 import pycollectives as pc
 
 call, *numbers = arguments()
 victim, seed = map(int, numbers)
-death = Path(environ["DEATH"])
-
-
-def die():
-    death.write_text(str(time.monotonic()))
-    kill(getpid(), signal.SIGKILL)
-
-
-def die_later(seconds):
-    threading.Thread(target=lambda: (time.sleep(seconds), die()), daemon=True).start()
 
 
 try:
@@ -46,6 +33,6 @@ try:
             if not (weights == 1).all():
                 say(f"wrong result: {np.unique(weights)}")
 except pc.RankFailedError as error:
-    say(f"{time.monotonic() - float(death.read_text()):.2f} s")
+    say(f"{time.monotonic() - time_of_death():.2f} s")
     say(f"{error}")
 say("end")
