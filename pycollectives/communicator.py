@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from . import tables
 from .agreement import agree, share
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from .typing import BufferSpec, DType, Late, Missed, Op, Progress
 
 __all__ = ["Communicator"]
+
+SpecificationT = TypeVar("SpecificationT", PartialAllreduceSpecification, PartialReduceSpecification)
+CollectiveT = TypeVar("CollectiveT", PartialAllreduce, PartialReduce)
 
 
 class Communicator:
@@ -296,25 +299,19 @@ class Communicator:
         """Make a partial allreduce; what `like` raises is a refusal of this rank that the others learn of."""
         from .native import core
 
-        with self._agreeing:
-            self._check_open()
-            deadline = Deadline(self._timeout)
-            self._checks.meet(call, deadline.remaining())
-            specification = agree(
-                self._engine,
-                call,
-                lambda: PartialAllreduceSpecification.checked(
-                    like(),
-                    count=count,
-                    dtype=dtype,
-                    name=f"partial_allreduce[{self._created}]" if name is None else name,
-                    size=self._size,
-                    algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
-                    nodes=self._nodes,
-                    **options,
-                ),
-                timeout=deadline.remaining(),
+        def check() -> PartialAllreduceSpecification:
+            return PartialAllreduceSpecification.checked(
+                like(),
+                count=count,
+                dtype=dtype,
+                name=f"partial_allreduce[{self._created}]" if name is None else name,
+                size=self._size,
+                algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
+                nodes=self._nodes,
+                **options,
             )
+
+        def build(specification: PartialAllreduceSpecification, deadline: Deadline) -> PartialAllreduce:
             of_engine = core.PartialAllreduce(
                 self._engine,
                 convert=specification.readable,
@@ -322,12 +319,28 @@ class Communicator:
                 timeout=deadline.remaining(),
                 **specification.engine_arguments(),
             )
-            collective = PartialAllreduce(
+            return PartialAllreduce(
                 self._checks.watched(of_engine, specification),
                 specification,
                 forget=lambda closed: self._collectives.pop(closed, None),
                 timeout=self._timeout,
             )
+
+        return self._agreed(call, check, build)
+
+    def _agreed(
+        self,
+        call: str,
+        check: Callable[[], SpecificationT],
+        build: Callable[[SpecificationT, Deadline], CollectiveT],
+    ) -> CollectiveT:
+        """Make a collective that all ranks specify alike; what `check` raises is a refusal that the others learn of."""
+        with self._agreeing:
+            self._check_open()
+            deadline = Deadline(self._timeout)
+            self._checks.meet(call, deadline.remaining())
+            specification = agree(self._engine, call, check, timeout=deadline.remaining())
+            collective = build(specification, deadline)
             self._created += 1
             self._collectives[collective] = None
             return collective
@@ -373,25 +386,19 @@ class Communicator:
         """
         from .native import core
 
-        with self._agreeing:
-            self._check_open()
-            deadline = Deadline(self._timeout)
-            self._checks.meet("partial_reduce", deadline.remaining())
-            specification = agree(
-                self._engine,
-                "partial_reduce",
-                lambda: PartialReduceSpecification.checked(
-                    like,
-                    groups=groups,
-                    op=op,
-                    weighting=weighting,
-                    gg_rank=gg_rank,
-                    name=f"partial_reduce[{self._created}]" if name is None else name,
-                    size=self._size,
-                ),
-                timeout=deadline.remaining(),
+        def check() -> PartialReduceSpecification:
+            return PartialReduceSpecification.checked(
+                like,
+                groups=groups,
+                op=op,
+                weighting=weighting,
+                gg_rank=gg_rank,
+                name=f"partial_reduce[{self._created}]" if name is None else name,
+                size=self._size,
             )
-            collective = PartialReduce(
+
+        def build(specification: PartialReduceSpecification, deadline: Deadline) -> PartialReduce:
+            return PartialReduce(
                 core.PartialReduce(
                     self._engine, timeout=deadline.remaining(), **specification.engine_arguments(self._nodes)
                 ),
@@ -401,9 +408,8 @@ class Communicator:
                 size=self._size,
                 forget=lambda closed: self._collectives.pop(closed, None),
             )
-            self._created += 1
-            self._collectives[collective] = None
-            return collective
+
+        return self._agreed("partial_reduce", check, build)
 
     def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupInfo", "PartialReduce"]
 
-END_OF_STEPS = 1 << 61
-"""In shared memory a word holds 4 times the number of a group and how far a rank has come in it."""
+END_OF_STEPS = 1 << 39
+"""In shared memory a word holds the number of a group, in 40 bits, and how far a rank has come in it."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class PartialReduce:
         weights
             C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`.
         step
-            The number of the iteration, >= 0. By default that of the call before and one more. Under `StaticGroups`
-            it says which group this is: all ranks must count alike, and upwards.
+            The number of the iteration, from 0 to 2**39 - 1. By default that of the call before and one more. Under
+            `StaticGroups` it says which group this is: all ranks must count alike, and upwards.
         timeout
             Seconds; None for no limit.
 
@@ -120,7 +120,7 @@ class PartialReduce:
         array = specification.writable(weights)
         number = self._step if step is None else operator.index(step)
         if not 0 <= number < END_OF_STEPS:
-            raise ValueError(f"{self.name}: expected 0 <= step < 2**61, got {number}")
+            raise ValueError(f"{self.name}: expected 0 <= step < 2**39, got {number}")
         groups = specification.groups
         ruled: tuple[int, ...] = ()
         if isinstance(groups, StaticGroups):

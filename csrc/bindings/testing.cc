@@ -111,20 +111,24 @@ class GroupBoards {
     for (std::size_t place = 0; place < ranks; ++place) {
       const auto memory = SharedMemory::create_private(GroupBoard::bytes(slot_bytes));
       seats_.emplace_back(memory, memory->data());
-      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, seats_.back()));
+      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, slot_bytes, seats_.back()));
     }
     for (const auto& board : boards_) {
       for (std::size_t place = 0; place < ranks; ++place) board->seat(place, seats_[place]);
     }
   }
 
-  /// `values` must live until `finish` has said so; None: nothing to give.
+  /// `values` must live until `advance` has said so; None: nothing to give.
   void start(std::size_t place, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
              std::size_t count, const std::string& dtype, const std::string& op, std::optional<double> weight) {
     std::byte* const data = values.is_none() ? nullptr : bytes(values.cast<py::array>());
     boards_.at(place)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
   }
-  bool finish(std::size_t place) { return boards_.at(place)->finish(); }
+  /// Whether it has ended.
+  bool advance(std::size_t place) {
+    boards_.at(place)->advance();
+    return boards_.at(place)->ended();
+  }
 
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
@@ -138,7 +142,7 @@ void bind_group_boards(py::module_& t) {
       .def(py::init<std::size_t, std::size_t>(), py::arg("ranks"), py::arg("slot_bytes"))
       .def("start", &GroupBoards::start, py::arg("place"), py::arg("members"), py::arg("ticket"), py::arg("values"),
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"), py::arg("weight") = py::none())
-      .def("finish", &GroupBoards::finish, py::arg("place"));
+      .def("advance", &GroupBoards::advance, py::arg("place"));
 }
 
 }  // namespace

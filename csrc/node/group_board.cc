@@ -18,8 +18,9 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 std::size_t GroupBoard::bytes(std::size_t slot_bytes) { return kPage + round_up(slot_bytes, kPage); }
 
-GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own)
-    : memory_(memory), place_(place), seats_(ranks) {
+GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::size_t slot_bytes,
+                       std::shared_ptr<std::byte> own)
+    : memory_(memory), place_(place), slot_bytes_(slot_bytes), seats_(ranks) {
   static_assert(sizeof(Place) <= kPage);
   ::new (own.get()) Place{.process = ProcessId::own()};
   seat(place, std::move(own));
@@ -30,43 +31,68 @@ void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, c
   members_ = std::move(members);
   ticket_ = ticket;
   data_ = data;
-  stage_ = 0;
+  next_ = 0;
+  number_ = 0;
+  next_piece();
 }
 
-bool GroupBoard::finish() {
-  if (stage_ == 0) {
-    if (!all_have(kCopied, readers_, read_in_)) return false;
-    deposit();
-  }
-  if (stage_ == kDeposited) {
-    if (!all_have(kDeposited, members_, ticket_)) return false;
-    reduce_part();
-  }
-  if (stage_ == kReduced) {
-    if (!all_have(kReduced, members_, ticket_)) return false;
-    if (data_.values != nullptr) store_values(memory_, data_, slot(members_.front()), present_.size());
-    reach(kCopied);
-    stage_ = kCopied;
-  }
-  return true;
+void GroupBoard::next_piece() {
+  const std::size_t most = slot_bytes_ / size_of(data_.elements().accumulator) - (data_.weight ? 1 : 0);
+  piece_ = data_;
+  if (data_.values != nullptr) piece_.values += next_ * size_of(data_.type);
+  piece_.count = std::min(most, data_.count - next_);
+  next_ += piece_.count;
+  stage_ = kBegun;
 }
 
-bool GroupBoard::all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const {
+bool GroupBoard::advance() {
+  bool moved = false;
+  while (!ended() && step()) moved = true;
+  return moved;
+}
+
+bool GroupBoard::step() {
+  switch (stage_) {
+    case kBegun:
+      if (!all_have(readers_, read_)) return false;
+      deposit();
+      return true;
+    case kDeposited:
+      if (!all_have(members_, moment(kDeposited))) return false;
+      reduce_part();
+      return true;
+    case kReduced:
+      if (!all_have(members_, moment(kReduced))) return false;
+      if (piece_.values != nullptr) store_values(memory_, piece_, slot(members_.front()), present_.size());
+      reach(kCopied);
+      return true;
+    default:
+      ++number_;
+      next_piece();
+      return true;
+  }
+}
+
+bool GroupBoard::all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const {
   return std::all_of(members.begin(), members.end(), [&](std::size_t member) {
-    return at(member).reached.load(std::memory_order_acquire) >= 4 * ticket + stage;
+    return at(member).reached.load(std::memory_order_acquire) >= moment;
   });
 }
 
+void GroupBoard::reach(Stage stage) {
+  stage_ = stage;
+  at(place_).reached.store(moment(stage), std::memory_order_release);
+}
+
 void GroupBoard::deposit() {
-  if (data_.values != nullptr) load_values(memory_, data_, slot(place_));
-  at(place_).present = data_.values != nullptr;
+  if (piece_.values != nullptr) load_values(memory_, piece_, slot(place_));
+  at(place_).present = piece_.values != nullptr;
   if (members_.front() == place_) {
     readers_ = members_;
     std::erase(readers_, place_);
-    read_in_ = ticket_;
+    read_ = moment(kCopied);
   }
   reach(kDeposited);
-  stage_ = kDeposited;
 }
 
 void GroupBoard::reduce_part() {
@@ -75,31 +101,30 @@ void GroupBoard::reduce_part() {
     if (at(member).present) present_.push_back(member);
   }
   const auto mine = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), place_) - members_.begin());
-  const std::size_t part = round_up((data_.count + members_.size() - 1) / members_.size(), kLine);
-  const std::size_t begin = std::min(mine * part, data_.count);
-  const std::size_t end = std::min(begin + part, data_.count);
-  const std::size_t block = kBlockBytes / size_of(data_.elements().accumulator);
+  const std::size_t part = round_up((piece_.count + members_.size() - 1) / members_.size(), kLine);
+  const std::size_t begin = std::min(mine * part, piece_.count);
+  const std::size_t end = std::min(begin + part, piece_.count);
+  const std::size_t block = kBlockBytes / size_of(piece_.elements().accumulator);
   if (!present_.empty()) {
     for (std::size_t first = begin; first < end; first += block) add(first, std::min(block, end - first));
   }
   reach(kReduced);
-  stage_ = kReduced;
 }
 
 /// Elements [first, first + length) of the result, into the first member's slot.
 void GroupBoard::add(std::size_t first, std::size_t length) const {
-  const Elements elements = data_.elements();
+  const Elements elements = piece_.elements();
   const std::size_t width = size_of(elements.accumulator);
   std::byte* const into = slot(members_.front()) + first * width;
   if (present_.front() != members_.front()) memory_.copy(into, slot(present_.front()) + first * width, length * width);
   double weights = 0;
   for (const std::size_t member : present_) {
-    if (data_.weight) weights += total_weight(data_, slot(member));
+    if (piece_.weight) weights += total_weight(piece_, slot(member));
     if (member != present_.front()) {
-      memory_.reduce(elements, data_.op, into, slot(member) + first * width, length);
+      memory_.reduce(elements, piece_.op, into, slot(member) + first * width, length);
     }
   }
-  if (data_.weight) memory_.scale(elements.accumulator, into, length, 1 / weights);
+  if (piece_.weight) memory_.scale(elements.accumulator, into, length, 1 / weights);
 }
 
 std::vector<std::size_t> GroupBoard::gone() const {

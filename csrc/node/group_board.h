@@ -1,8 +1,10 @@
 // P-Reduces among ranks of one node, in memory that they share: several at once, of disjoint groups.
 //
-// Each rank has a *slot*. A member puts its values there; when all have, each reduces one part of the result from all
-// slots into that of the first member; when all parts are there, each copies the result out. What is added up is added
-// in the order of members, so all have the same bits, whoever comes when.
+// Each rank has a *slot*, and values go through it piece by piece, each as long as the slot: a slot stays in the caches
+// while the values, which may not, are read once and written once. For each piece, a member puts its part of the values
+// into its slot; when all have, each reduces one part of the result from all slots into that of the first member; when
+// all parts are there, each copies the result out. What is added up is added in the order of members, so all have the
+// same bits, whoever comes when.
 //
 // Ranks meet in one word of each: the group that it is in, by a *ticket*, and how far it has come. Tickets of a rank
 // only grow, so a word never goes back, and "at least this far" is all that is ever asked of another's.
@@ -30,21 +32,28 @@ namespace pyc {
 
 class GroupBoard {
  public:
-  /// Of one rank's memory, which has a slot for `slot_bytes`.
+  /// Of a piece, at most. On 2 cores with 1 MiB of cache each, XX.
+  static constexpr std::size_t kLongestSlot = std::size_t{512} << 10U;
+
+  /// Bytes of one rank's memory.
   static std::size_t bytes(std::size_t slot_bytes);
 
   /// Of the rank at `place` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
-  GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::shared_ptr<std::byte> own);
+  /// `slot_bytes`: the same on all, enough for an element and a weight.
+  GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::size_t slot_bytes,
+             std::shared_ptr<std::byte> own);
 
   /// Where the memory of another rank is; to be said before a group with it starts.
   void seat(std::size_t place, std::shared_ptr<std::byte> memory) { seats_[place] = std::move(memory); }
   bool has(std::size_t place) const { return seats_[place] != nullptr; }
 
   /// `members`: places, ascending, this one among them; at least two. `ticket`: the same on all of them, at least 1,
-  /// and larger than that of any group before which one of them was in.
+  /// and larger than that of any group before which one of them was in. `data`: alike on all but for the values.
   void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
-  /// Does what can be done. Whether the result is in its place.
-  bool finish();
+  /// Does what can be done. Whether that was anything.
+  bool advance();
+  /// Whether the result is in its place.
+  bool ended() const { return stage_ == kCopied && next_ == data_.count; }
 
   std::uint64_t last_ticket() const { return ticket_; }
 
@@ -52,34 +61,43 @@ class GroupBoard {
   std::vector<std::size_t> gone() const;
 
  private:
-  enum Stage : std::uint64_t { kDeposited = 1, kReduced, kCopied };
+  enum Stage : std::uint64_t { kBegun, kDeposited, kReduced, kCopied };
   struct Place {
-    alignas(64) std::atomic<std::uint64_t> reached{0};  // ticket * 4 + stage
+    alignas(64) std::atomic<std::uint64_t> reached{0};  // a `moment`
     bool present = false;                               // in that group: has values
     ProcessId process;
   };
+  static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // of a group
 
   static constexpr std::size_t kPage = 4096;
 
   Place& at(std::size_t place) const { return *reinterpret_cast<Place*>(seats_[place].get()); }
   std::byte* slot(std::size_t place) const { return seats_[place].get() + kPage; }
-  bool all_have(Stage stage, const std::vector<std::size_t>& members, std::uint64_t ticket) const;
-  void reach(Stage stage) { at(place_).reached.store(4 * ticket_ + stage, std::memory_order_release); }
+  std::uint64_t moment(Stage stage) const { return (ticket_ * kMostPieces + number_) * 4 + stage; }
+  bool all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const;
+  void reach(Stage stage);
+  void next_piece();
+  bool step();
   void deposit();
   void reduce_part();
   void add(std::size_t first, std::size_t length) const;
 
   Memory& memory_;
   const std::size_t place_;
+  const std::size_t slot_bytes_;
   std::vector<std::shared_ptr<std::byte>> seats_;  // by place: a `Place`, and on the next page the slot
 
   std::vector<std::size_t> members_;
-  std::uint64_t ticket_ = 0;
-  GroupData data_{};
-  std::uint64_t stage_ = kCopied;     // reached by this rank
   std::vector<std::size_t> present_;  // members with values
+  std::uint64_t ticket_ = 0;
+  GroupData data_{};          // all of it
+  std::size_t next_ = 0;      // element that the next piece begins with
+  GroupData piece_{};         // of the piece that is under way
+  std::uint64_t number_ = 0;  // ... from 0
+  Stage stage_ = kCopied;     // ... reached by this rank
+
   std::vector<std::size_t> readers_;  // of this rank's slot, when it was last the first member
-  std::uint64_t read_in_ = 0;         // ... of that group
+  std::uint64_t read_ = 0;            // ... when they have read it
 };
 
 }  // namespace pyc

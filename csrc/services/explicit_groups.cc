@@ -113,7 +113,8 @@ bool ExplicitGroups::advance() {
     if (!meeting_.complete()) return false;
     begin();
   } else {
-    if (!has_performed()) return false;
+    const bool moved = on_board_ && on_node_.advance();
+    if (!has_performed()) return moved;
     end();
   }
   return true;
@@ -146,7 +147,7 @@ void ExplicitGroups::seat_all() {
   }
 }
 
-bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.finish() : runs_.finish(); }
+bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.ended() : runs_.finish(); }
 
 void ExplicitGroups::end() {
   stage_ = Stage::kEnded;

@@ -4,7 +4,6 @@
 // Nobody creates anything for all ranks here: each rank makes memory for its own values when it first needs it. As it
 // comes to a group (meeting.h) it says where its memory is, and which ticket it has used last; when all have said so,
 // the group has the next ticket after all of these. So ranks that are in none of a rank's groups need not know of it.
-// Long values go piece by piece, so that memory stays bounded.
 //
 // *Rejected: memory for all ranks of a node, made with the communicator*: a communicator would be made by one more
 // meeting, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
@@ -43,25 +42,20 @@ class NodeGroups {
   /// `members`: of this rank's node, ascending, at least two, this rank and others that have a seat. `ticket`: the same
   /// on all, larger than any that one of them has used. `data`: without weight.
   void start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data);
-  /// Does what can be done. Whether what was started has ended: the result is in its place.
-  bool finish();
+  /// Does what can be done. Whether that was anything.
+  bool advance() { return board_->advance(); }
+  /// Whether what was started has ended: the result is in its place.
+  bool ended() const { return board_->ended(); }
 
   /// Ranks of this node, of those met so far, whose process has ended.
   std::vector<Rank> gone() const;
 
  private:
-  void start_piece();
-
   const Rank rank_;
   Memory& memory_;
   const Nodes nodes_;
   std::shared_ptr<SharedMemory> shared_;  // this rank's own, from its first group on
   std::unique_ptr<GroupBoard> board_;
-
-  std::vector<std::size_t> places_;  // of the members
-  std::uint64_t ticket_ = 0;         // of the piece that is under way
-  GroupData data_{};
-  std::size_t begun_ = 0;  // elements of this piece and those before
 };
 
 }  // namespace pyc

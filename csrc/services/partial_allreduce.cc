@@ -72,10 +72,6 @@ Rank usable_cores() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-Rank place_of(const std::vector<Rank>& ranks, Rank rank) {
-  return static_cast<Rank>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ construction
@@ -145,7 +141,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
       nodes_(nodes),
       elements_(elements_of(options_.type, options_.op)) {
   const BoardShape shape = shape_of(options_, nodes_, engine.rank());
-  const Rank place = place_of(shape.ranks, engine.rank());
+  const auto place = static_cast<Rank>(nodes_.place_of(engine.rank()));
   board_ = std::make_shared<Board>(std::move(shared), shape, place, place == 0);
   loans_ = std::make_shared<Loans>(board_);
   pool_ = std::make_shared<BufferPool>(memory, shape.buffer_bytes());
@@ -675,10 +671,8 @@ void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
 }
 
 bool PartialAllreduce::has_waiting(Rank rank) const {
-  const std::vector<Rank>& ranks = board_->shape().ranks;
-  const Rank place = place_of(ranks, rank);
-  return static_cast<std::size_t>(place) < ranks.size() && ranks[static_cast<std::size_t>(place)] == rank &&
-         board_->place(place).waits.load(std::memory_order_relaxed);
+  if (nodes_.of(rank) != nodes_.of(engine_->rank())) return false;
+  return board_->place(static_cast<Rank>(nodes_.place_of(rank))).waits.load(std::memory_order_relaxed);
 }
 
 /// How the rank at a place of this node's board stands to a round.

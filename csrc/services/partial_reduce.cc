@@ -42,7 +42,8 @@ PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, co
     : engine_(&engine), memory_(memory), options_(std::move(options)), nodes_(nodes) {}
 
 std::size_t PartialReduce::slot_bytes() const {
-  return data_of(nullptr, 0).length() * size_of(elements_of(options_.type, options_.op).accumulator);
+  const GroupData data = data_of(nullptr, 0);
+  return std::min(data.length() * size_of(data.elements().accumulator), GroupBoard::kLongestSlot);
 }
 
 void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
@@ -51,7 +52,7 @@ void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
     return std::shared_ptr<std::byte>(shared, shared->data() + place * GroupBoard::bytes(slot_bytes()));
   };
   const std::size_t own = nodes_.place_of(engine_->rank());
-  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, seat(own));
+  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), seat(own));
   for (std::size_t place = 0; place < ranks; ++place) board_->seat(place, seat(place));
 }
 
@@ -128,6 +129,7 @@ bool PartialReduce::advance() {
   bool moved = false;
   for (;;) {
     if (performing_) {
+      moved = (on_board_ && board_->advance()) || moved;
       if (!has_ended()) return moved;
       conclude();
     } else {
@@ -145,6 +147,7 @@ void PartialReduce::begin(const Turn& turn) {
     engine_->recorder().waits_for(id_, "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
   }
   info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
+  on_board_ = false;
   if (turn.members.size() == 1) return;
   const GroupData data = data_of(values_, turn.newest_step);
   on_board_ = board_ && std::all_of(turn.members.begin(), turn.members.end(),
@@ -160,7 +163,7 @@ void PartialReduce::begin(const Turn& turn) {
 
 bool PartialReduce::has_ended() {
   if (info_.group.size() == 1) return true;
-  return on_board_ ? board_->finish() : runs_->finish();
+  return on_board_ ? board_->ended() : runs_->finish();
 }
 
 GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {

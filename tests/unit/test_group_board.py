@@ -1,5 +1,6 @@
 """The board of groups: members that come, copy and go in every order, one step at a time."""
 
+import math
 import random
 
 import numpy as np
@@ -13,9 +14,11 @@ EXPECTED = {"SUM": np.sum, "MAX": np.max, "MIN": np.min, "AVG": np.mean}
 class Node:
     """A node of ranks without engines. Each performs its groups in order; which one moves next is drawn."""
 
-    def __init__(self, ranks, count, dtype, op="AVG", weighted=False):
-        accumulator_bytes = 8 if dtype.startswith("int") else max(4, np.dtype(dtype).itemsize)
-        self.boards = core.testing.GroupBoards(ranks=ranks, slot_bytes=(count + 1) * accumulator_bytes)
+    def __init__(self, ranks, count, dtype, op="AVG", weighted=False, pieces=1):
+        wide = dtype.startswith("int") and op == "AVG"
+        accumulator_bytes = 8 if wide else max(4, np.dtype(dtype).itemsize)
+        slot = math.ceil(max(count, 1) / pieces) + weighted
+        self.boards = core.testing.GroupBoards(ranks=ranks, slot_bytes=slot * accumulator_bytes)
         self.count, self.dtype, self.op, self.weighted = count, dtype, op, weighted
         self.values = [np.arange(count).astype(dtype) % 7 + rank for rank in range(ranks)]
         self.todo = [[] for _ in range(ranks)]  # (ticket, members, whether this rank is absent), in order
@@ -40,7 +43,7 @@ class Node:
             self.boards.start(
                 rank, members, ticket, values, count=self.count, dtype=self.dtype, op=self.op, weight=weight
             )
-        elif self.boards.finish(rank):
+        elif self.boards.advance(rank):
             ticket, _, absent = self.running[rank]
             if not absent:
                 self.taken[ticket, rank] = self.values[rank].copy()
@@ -97,7 +100,8 @@ def test_every_order_of_steps_gives_the_same(seed):
     ranks = rng.choice([2, 3, 4, 5, 8])
     dtype = rng.choice(["float32", "float64", "float16", "int32", "int64"])
     op = rng.choice(["AVG", "MAX", "MIN"])  # sums would overflow after many groups
-    node = Node(ranks, rng.choice([0, 1, 63, 64, 65, 1000, 5000]), dtype, op)
+    count = rng.choice([0, 1, 63, 64, 65, 1000, 5000])
+    node = Node(ranks, count, dtype, op, pieces=rng.choice([1, 1, 2, 3, 7]))
     plan = drawn_plan(rng, ranks, groups=40)
     for group in plan:
         node.plan(*group)
@@ -109,7 +113,7 @@ def test_every_order_of_steps_gives_the_same(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_weights(seed, dtype):
     rng = random.Random(seed)
-    node = Node(4, rng.choice([0, 1, 200]), dtype, weighted=True)
+    node = Node(4, rng.choice([0, 1, 200]), dtype, weighted=True, pieces=rng.choice([1, 3]))
     plan = drawn_plan(rng, ranks=4, groups=20)
     for group in plan:
         node.plan(*group)
