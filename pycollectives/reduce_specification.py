@@ -36,7 +36,10 @@ def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
     ValueError, TypeError
         A member that is no rank, a duplicate, or a group without `rank`.
     """
-    members = sorted(operator.index(member) for member in group)
+    try:
+        members = sorted(operator.index(member) for member in group)
+    except TypeError:
+        raise TypeError(f"group: expected the ranks of its members, got {group!r}") from None
     for member in members:
         if not 0 <= member < size:
             raise ValueError(f"group: expected ranks 0 to {size - 1}, got {member}")

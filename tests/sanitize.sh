@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own: after many thousand
-# threads ThreadSanitizer of GCC 12 starts its clocks again, for which it maps all of its shadow memory anew, and fails.
+# Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own.
+#
+# Once in some thousand tests, each of which starts threads, ThreadSanitizer of GCC 12 asks for a shadow of 500 TB and
+# ends the process. That says nothing of the tests, so that pytest is run again, three times at most.
 #
 #   tests/sanitize.sh asan|tsan SITE TEST...
 #
@@ -17,13 +19,27 @@ rm -f "$report"*
 # for the function that throws. pytest holds stderr back, hence a file. UCX's hooks into mmap crash under ThreadSanitizer.
 export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-1000}
 options=log_path=$report:halt_on_error=1
-status=0
-for test in "$@"; do
+
+run() {
   timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
     ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
     TSAN_OPTIONS="$options:suppressions=$PWD/tests/tsan-suppressions.txt" \
     LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
-    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$test" || status=$?
+    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$1"
+}
+
+gave_up_itself() {
+  compgen -G "$report*" >/dev/null && ! grep --quiet --invert-match "ThreadSanitizer failed to allocate" "$report"*
+}
+
+for test in "$@"; do
+  for attempt in 1 2 3; do
+    status=0
+    run "$test" || status=$?
+    gave_up_itself && ((attempt < 3)) || break
+    printf '### %s: the sanitizer failed itself:\n%s\n' "$test" "$(cat "$report"*)"
+    rm "$report"*
+  done
   ((status == 5)) && status=0  # all of its tests are slow
   ((status == 0)) || break
 done
