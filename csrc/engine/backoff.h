@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 
 #include "core/types.h"
@@ -16,20 +17,26 @@ class Backoff {
  public:
   /// For one of `ranks` ranks that share this machine. To wake from a nap costs some 5 us of CPU, so where many ranks
   /// share a core they must look less often, or looking alone fills the cores.
-  explicit Backoff(Rank ranks) : longest_nap_(longest_nap(ranks, std::thread::hardware_concurrency())) {}
+  explicit Backoff(Rank ranks) : Backoff(ranks, std::thread::hardware_concurrency()) {}
 
   void reset() {
     idle_ = 0;
     nap_ = kFirstNap;
   }
 
+  /// Sleeps until somebody says that there is something to do, at most for so many seconds. Does nothing and is false
+  /// if nobody would say so.
+  using Sleep = std::function<bool(Seconds)>;
+
   /// `near`: a round is under way and its next message should not be long in coming.
-  void pause(bool near) {
+  void pause(bool near, const Sleep& sleep = {}) {
     if (near && !near_) reset();  // another thread has made it so
     near_ = near;
     idle_ = std::min(idle_ + 1, kNear + 1);
     if (idle_ <= kLooks) return;
-    if (idle_ <= (near ? kYieldsWhileNear : kYields)) {
+    const bool yields = idle_ <= (near ? kYieldsWhileNear : kYields);
+    if (sleep && (crowded_ || !yields) && sleep(longest_nap_)) return;
+    if (yields) {
       sched_yield();
       return;
     }
@@ -51,11 +58,15 @@ class Backoff {
   static constexpr Seconds kFirstNap = 10e-6;
   static constexpr Seconds kNapWhileNear = 20e-6;
 
+  Backoff(Rank ranks, unsigned cores)
+      : crowded_(static_cast<unsigned>(ranks) > cores), longest_nap_(longest_nap(ranks, cores)) {}
+
   static Seconds longest_nap(Rank ranks, unsigned cores) {
     constexpr Seconds kPerRankOnACore = 75e-6;  // looking then takes about a tenth of each core
     return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
   }
 
+  bool crowded_;  // to yield costs more than to be woken
   Seconds longest_nap_;
   int idle_ = 0;
   bool near_ = false;

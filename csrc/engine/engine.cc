@@ -11,7 +11,6 @@
 
 #include "core/error.h"
 #include "core/hot.h"
-#include "engine/backoff.h"
 #include "engine/flight_dump.h"
 #include "engine/progress_thread.h"
 
@@ -233,7 +232,8 @@ PYC_HOT void Engine::check() {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }
 
-bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt) {
+bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
+                  const Backoff::Sleep& sleep) {
   if (done()) return true;
   const Waiting waiting(waiters_);
   const Seconds start = transport_->now();
@@ -254,7 +254,7 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
     if (moved) {
       backoff.reset();
     } else {
-      backoff.pause(busy());
+      backoff.pause(busy(), sleep);
     }
   }
 }

@@ -20,6 +20,7 @@
 
 #include "core/footprint.h"
 #include "core/rank_set.h"
+#include "engine/backoff.h"
 #include "engine/collective.h"
 #include "engine/flight_recorder.h"
 #include "engine/run.h"
@@ -80,8 +81,9 @@ class Engine final : private Listener {
   Seconds deadline() const;
 
   /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first
-  /// error.
-  bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt);
+  /// error. `sleep`: of what is waited for, where others of this node can wake.
+  bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
+            const Backoff::Sleep& sleep = {});
 
   /// Rethrows the first error that a pass ran into, if any. ClosedError in a fork of the process that made the engine.
   void check();

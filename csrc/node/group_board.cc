@@ -22,7 +22,7 @@ GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std
                        std::shared_ptr<std::byte> own)
     : memory_(memory), place_(place), slot_bytes_(slot_bytes), seats_(ranks) {
   static_assert(sizeof(Place) <= kPage);
-  ::new (own.get()) Place{.process = ProcessId::own()};
+  ::new (own.get()) Place{.process = ProcessId::own(), .bell = {}};
   seat(place, std::move(own));
 }
 
@@ -47,41 +47,60 @@ void GroupBoard::next_piece() {
 
 bool GroupBoard::advance() {
   bool moved = false;
-  while (!ended() && step()) moved = true;
+  while (!ended() && can_step()) {
+    step();
+    moved = true;
+  }
   return moved;
 }
 
-bool GroupBoard::step() {
+std::optional<std::uint32_t> GroupBoard::rings() const {
+  const std::uint32_t rings = at(place_).bell.rings();  // before looking
+  if (ended() || can_step()) return std::nullopt;
+  return rings;
+}
+
+bool GroupBoard::can_step() const {
   switch (stage_) {
     case kBegun:
-      if (!all_have(readers_, read_)) return false;
-      deposit();
-      return true;
+      return all_have(readers_, read_);
     case kDeposited:
-      if (!all_have(members_, moment(kDeposited))) return false;
-      reduce_part();
-      return true;
     case kReduced:
-      if (!all_have(members_, moment(kReduced))) return false;
-      if (piece_.values != nullptr) store_values(memory_, piece_, slot(members_.front()), present_.size());
-      reach(kCopied);
-      return true;
+      return all_have(members_, moment(stage_));
     default:
-      ++number_;
-      next_piece();
       return true;
   }
 }
 
+void GroupBoard::step() {
+  switch (stage_) {
+    case kBegun:
+      return deposit();
+    case kDeposited:
+      return reduce_part();
+    case kReduced:
+      if (piece_.values != nullptr) store_values(memory_, piece_, slot(members_.front()), 1);
+      return reach(kCopied);
+    default:
+      ++number_;
+      next_piece();
+  }
+}
+
+// seq_cst: of two who come last at once, one sees both, and rings.
 bool GroupBoard::all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const {
-  return std::all_of(members.begin(), members.end(), [&](std::size_t member) {
-    return at(member).reached.load(std::memory_order_acquire) >= moment;
-  });
+  return std::all_of(members.begin(), members.end(),
+                     [&](std::size_t member) { return at(member).reached.load() >= moment; });
 }
 
 void GroupBoard::reach(Stage stage) {
   stage_ = stage;
-  at(place_).reached.store(moment(stage), std::memory_order_release);
+  at(place_).reached.store(moment(stage));
+  if (!all_have(members_, moment(stage))) return;
+  const std::size_t waiting = stage == kCopied ? 1 : members_.size();  // the first member's slot is free again
+  for (std::size_t i = 0; i < waiting; ++i) {
+    if (members_[i] != place_) at(members_[i]).bell.ring();
+  }
 }
 
 void GroupBoard::deposit() {
@@ -124,7 +143,11 @@ void GroupBoard::add(std::size_t first, std::size_t length) const {
       memory_.reduce(elements, piece_.op, into, slot(member) + first * width, length);
     }
   }
-  if (piece_.weight) memory_.scale(elements.accumulator, into, length, 1 / weights);
+  if (piece_.weight) {
+    memory_.scale(elements.accumulator, into, length, 1 / weights);
+  } else if (piece_.op == ReduceOp::kAvg) {  // here, where it is once for all members
+    memory_.store({elements.accumulator, elements.accumulator}, into, into, length, present_.size());
+  }
 }
 
 std::vector<std::size_t> GroupBoard::gone() const {

@@ -13,19 +13,21 @@
 //   reduced     its part of the first member's slot holds the result, and it will read no other slot
 //   copied      it will not read the first member's slot again, who may then deposit anew
 //
-// Nobody waits here: a call does what can be done, since whoever waits has an engine to drive meanwhile. *Rejected: to
-// sleep on a bell*, from which a grant of the generator, a notice, could not wake.
+// A call does what can be done. Whoever waits has an engine to drive meanwhile; between its looks it may sleep on its
+// bell, which the last to come so far rings.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "memory/group_data.h"
 #include "memory/memory.h"
+#include "node/bell.h"
 #include "node/process.h"
 
 namespace pyc {
@@ -52,6 +54,11 @@ class GroupBoard {
   void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done. Whether that was anything.
   bool advance();
+  /// Without the lock under which the other calls are: sleeps until `advance` can do something that it could not when
+  /// `rings` was said, at most `limit` seconds (less than one).
+  void sleep(std::uint32_t rings, Seconds limit) { at(place_).bell.wait(rings, limit); }
+  /// For `sleep`; nothing if `advance` can do something.
+  std::optional<std::uint32_t> rings() const;
   /// Whether the result is in its place.
   bool ended() const { return stage_ == kCopied && next_ == data_.count; }
 
@@ -66,6 +73,7 @@ class GroupBoard {
     alignas(64) std::atomic<std::uint64_t> reached{0};  // a `moment`
     bool present = false;                               // in that group: has values
     ProcessId process;
+    alignas(64) Bell bell;
   };
   static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // of a group
 
@@ -77,7 +85,8 @@ class GroupBoard {
   bool all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const;
   void reach(Stage stage);
   void next_piece();
-  bool step();
+  bool can_step() const;
+  void step();
   void deposit();
   void reduce_part();
   void add(std::size_t first, std::size_t length) const;

@@ -70,6 +70,7 @@ class ExplicitGroups final : public Collective {
   void begin();
   void seat_all();
   bool has_performed();
+  bool sleep_on_board(Seconds limit);
   void end();
   void fail(std::exception_ptr error, Meeting::Reason reason);
   void check_alive();

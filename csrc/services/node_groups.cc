@@ -7,8 +7,7 @@ void NodeGroups::prepare() {
   if (board_) return;
   shared_ = SharedMemory::create(GroupBoard::bytes(GroupBoard::kLongestSlot));
   board_ = std::make_unique<GroupBoard>(memory_, nodes_.neighbours(rank_).size(), nodes_.place_of(rank_),
-                                        GroupBoard::kLongestSlot,
-                                        std::shared_ptr<std::byte>(shared_, shared_->data()));
+                                        GroupBoard::kLongestSlot, std::shared_ptr<std::byte>(shared_, shared_->data()));
 }
 
 void NodeGroups::seat(Rank neighbour, const std::string& handle) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ class NodeGroups {
   void start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done. Whether that was anything.
   bool advance() { return board_->advance(); }
+  /// See GroupBoard: how to wait for what was started.
+  std::optional<std::uint32_t> rings() const { return board_->rings(); }
+  void sleep(std::uint32_t rings, Seconds limit) { board_->sleep(rings, limit); }
   /// Whether what was started has ended: the result is in its place.
   bool ended() const { return board_->ended(); }
 

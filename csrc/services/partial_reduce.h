@@ -86,6 +86,7 @@ class PartialReduce final : public Collective {
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
   void make_board(const std::shared_ptr<SharedMemory>& shared);
   bool has_ended();
+  bool sleep_on_board(Seconds limit);
   void begin(const Turn& turn);
   void conclude();
   void do_close(const std::byte* values);

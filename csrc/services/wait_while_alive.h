@@ -27,7 +27,8 @@ class InCall {
 /// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It
 /// is asked too if the transport is the first to say that somebody did: that need not know who.
 inline bool wait_while_alive(Engine& engine, const std::function<bool()>& done, Seconds timeout,
-                             const Engine::Interrupt& interrupt, const std::function<void()>& check_alive) {
+                             const Engine::Interrupt& interrupt, const std::function<void()>& check_alive,
+                             const Backoff::Sleep& sleep) {
   constexpr Seconds kCheckPeriod = 0.25;  // some system calls for each rank
   Seconds next_check = engine.transport().now() + kCheckPeriod;
   const auto look_around = [&] {
@@ -37,7 +38,7 @@ inline bool wait_while_alive(Engine& engine, const std::function<bool()>& done, 
     next_check = engine.transport().now() + kCheckPeriod;
   };
   try {
-    return engine.wait(done, timeout, look_around);
+    return engine.wait(done, timeout, look_around, sleep);
   } catch (const RankFailedError&) {
     check_alive();
     throw;
