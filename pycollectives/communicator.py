@@ -415,7 +415,7 @@ class Communicator:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
 
         Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
-        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 1 MiB on.
+        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 64 KiB on.
 
         Parameters
         ----------

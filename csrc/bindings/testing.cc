@@ -129,6 +129,8 @@ class GroupBoards {
     boards_.at(place)->advance();
     return boards_.at(place)->ended();
   }
+  std::optional<std::uint32_t> rings(std::size_t place) const { return boards_.at(place)->rings(); }
+  void sleep(std::size_t place, std::uint32_t rings, Seconds limit) { boards_.at(place)->sleep(rings, limit); }
 
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
@@ -142,7 +144,9 @@ void bind_group_boards(py::module_& t) {
       .def(py::init<std::size_t, std::size_t>(), py::arg("ranks"), py::arg("slot_bytes"))
       .def("start", &GroupBoards::start, py::arg("place"), py::arg("members"), py::arg("ticket"), py::arg("values"),
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"), py::arg("weight") = py::none())
-      .def("advance", &GroupBoards::advance, py::arg("place"));
+      .def("advance", &GroupBoards::advance, py::arg("place"))
+      .def("rings", &GroupBoards::rings, py::arg("place"))
+      .def("sleep", &GroupBoards::sleep, py::arg("place"), py::arg("rings"), py::arg("limit"));
 }
 
 }  // namespace

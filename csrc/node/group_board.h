@@ -34,7 +34,7 @@ namespace pyc {
 
 class GroupBoard {
  public:
-  /// Of a piece, at most. On 2 cores with 1 MiB of cache each, XX.
+  /// Of a rank's slot. With 1 MiB, the slots of 16 ranks and the values between no longer stayed in 32 MiB of cache.
   static constexpr std::size_t kLongestSlot = std::size_t{512} << 10U;
 
   /// Bytes of one rank's memory.

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 
 import numpy as np
 import pytest
@@ -157,3 +158,19 @@ def test_tickets_must_grow():
     node.plan(3, [0, 1])
     with pytest.raises(RuntimeError, match="must grow"):
         node.run(random.Random(0))
+
+
+def test_the_last_to_come_wakes_the_others():
+    """Whoever sleeps after a look at which nothing could be done is woken by what is done after it."""
+    node = Node(3, 10, "float32", "SUM")
+    node.plan(1, [0, 1, 2])
+    for rank in (0, 1, 2, 0, 1):  # all begin, two deposit
+        node.step(rank)
+    seen = [node.boards.rings(rank) for rank in (0, 1)]
+    assert None not in seen
+    node.step(2)
+    begin = time.monotonic()
+    for rank, rings in enumerate(seen):
+        node.boards.sleep(rank, rings, 0.9)  # has been rung: returns at once
+    assert time.monotonic() - begin < 0.8
+    assert [node.boards.rings(rank) for rank in (0, 1)] == [None, None]  # there is something to do
