@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -235,13 +236,12 @@ FIGURES_OF = {
 
 
 def measure(names: list[str]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    for name in names:
-        ranks, script = MEASUREMENTS[name]
-        lines = RESULTS / f"{name}.jsonl"
-        lines.unlink(missing_ok=True)
-        command = ["tools/mpirun", "-n", str(ranks), sys.executable, *script, "--json", str(lines)]
-        (RESULTS / f"{name}.txt").write_text(run(command))
+    with tempfile.TemporaryDirectory() as made:  # a result says whether the checkout was clean: not changed by another
+        for name in names:
+            ranks, script = MEASUREMENTS[name]
+            command = ["tools/mpirun", "-n", str(ranks), sys.executable, *script, "--json", f"{made}/{name}.jsonl"]
+            Path(made, f"{name}.txt").write_text(run(command))
+        shutil.copytree(made, RESULTS, dirs_exist_ok=True)
     for figure, files in FIGURES_OF.items():
         if not set(files) & set(names):
             continue

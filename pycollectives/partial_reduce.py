@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupInfo", "PartialReduce"]
 
 END_OF_STEPS = 1 << 39
-"""In shared memory a word holds the number of a group, in 40 bits, and how far a rank has come in it."""
+"""In shared memory a word has 40 bits for a group; under a rule its number is the step."""
 
 
 @dataclass(frozen=True)

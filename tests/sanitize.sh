@@ -2,7 +2,7 @@
 # Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own.
 #
 # Once in some thousand tests, each of which starts threads, ThreadSanitizer of GCC 12 asks for a shadow of 500 TB and
-# ends the process. That says nothing of the tests, so that pytest is run again, three times at most.
+# ends the process. That says nothing of the tests; so if nothing else has failed that pytest is run again, twice at most.
 #
 #   tests/sanitize.sh asan|tsan SITE TEST...
 #
@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 sanitizer=$1 site=$2
 shift 2
 report=$PWD/build/$sanitizer/report
+output=$PWD/build/$sanitizer/output
 rm -f "$report"*
 
 # Python is not instrumented, so the runtime must be there before it, and the C++ library too, in which the runtime looks
@@ -25,18 +26,20 @@ run() {
     ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
     TSAN_OPTIONS="$options:suppressions=$PWD/tests/tsan-suppressions.txt" \
     LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
-    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$1"
+    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$1" | tee "$output"
 }
 
-gave_up_itself() {
-  compgen -G "$report*" >/dev/null && ! grep --quiet --invert-match "ThreadSanitizer failed to allocate" "$report"*
+only_the_sanitizer_failed() {
+  compgen -G "$report*" >/dev/null || return 1
+  ! grep --quiet --invert-match "ThreadSanitizer failed to allocate" "$report"* &&
+    ! grep -E "^(FAILED|ERROR)" "$output" | grep --quiet --invert-match "crashed while running"
 }
 
 for test in "$@"; do
   for attempt in 1 2 3; do
     status=0
     run "$test" || status=$?
-    gave_up_itself && ((attempt < 3)) || break
+    only_the_sanitizer_failed && ((attempt < 3)) || break
     printf '### %s: the sanitizer failed itself:\n%s\n' "$test" "$(cat "$report"*)"
     rm "$report"*
   done

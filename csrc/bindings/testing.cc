@@ -146,7 +146,8 @@ void bind_group_boards(py::module_& t) {
            py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"), py::arg("weight") = py::none())
       .def("advance", &GroupBoards::advance, py::arg("place"))
       .def("rings", &GroupBoards::rings, py::arg("place"))
-      .def("sleep", &GroupBoards::sleep, py::arg("place"), py::arg("rings"), py::arg("limit"));
+      .def("sleep", &GroupBoards::sleep, py::arg("place"), py::arg("rings"), py::arg("limit"),
+           py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace

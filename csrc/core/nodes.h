@@ -42,6 +42,11 @@ class Nodes {
     const std::vector<Rank>& all = neighbours(rank);
     return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
   }
+  std::vector<std::size_t> places_of(const std::vector<Rank>& ranks) const {
+    std::vector<std::size_t> places;
+    for (const Rank rank : ranks) places.push_back(place_of(rank));
+    return places;
+  }
   Rank agent(Rank node) const { return agents_[static_cast<std::size_t>(node)]; }
   /// By node.
   const std::vector<Rank>& agents() const { return agents_; }

@@ -28,14 +28,14 @@ class Backoff {
   /// if nobody would say so.
   using Sleep = std::function<bool(Seconds)>;
 
-  /// `near`: a round is under way and its next message should not be long in coming.
+  /// `near`: a round is under way and its next message should not be long in coming: that is no time to sleep.
   void pause(bool near, const Sleep& sleep = {}) {
     if (near && !near_) reset();  // another thread has made it so
     near_ = near;
     idle_ = std::min(idle_ + 1, kNear + 1);
     if (idle_ <= kLooks) return;
     const bool yields = idle_ <= (near ? kYieldsWhileNear : kYields);
-    if (sleep && (crowded_ || !yields) && sleep(longest_nap_)) return;
+    if (sleep && !near && (crowded_ || !yields) && sleep(longest_nap_)) return;
     if (yields) {
       sched_yield();
       return;

@@ -81,7 +81,7 @@ class Engine final : private Listener {
   Seconds deadline() const;
 
   /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first
-  /// error. `sleep`: of what is waited for, where others of this node can wake.
+  /// error. `sleep`: where other ranks of the node can wake this one; in place of a nap, and as long at most.
   bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
             const Backoff::Sleep& sleep = {});
 
@@ -99,6 +99,15 @@ class Engine final : private Listener {
     check_process();
     const std::lock_guard lock(progress_mutex_);
     return action();
+  }
+
+  /// ... unless another thread has the lock: then it is false.
+  template <class Action>
+  bool exclusively_if_free(Action action) {
+    const std::unique_lock lock(progress_mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    action();
+    return true;
   }
 
   // ---- the whole communicator

@@ -79,7 +79,7 @@ void ProgressThread::loop(unsigned generation) {
       if (generation_ != generation) return;
       if (ranks_ != ranks) backoff = Backoff(ranks = ranks_);
       for (Engine* engine : engines_) {
-        if (engine->has_waiter() || idle(engine)) continue;  // a waiter drives for itself
+        if (engine->has_waiter() || idle(engine)) continue;  // a waiter drives, or naps, for itself
         moved = engine->advance() || moved;
         busy = busy || engine->busy();
       }

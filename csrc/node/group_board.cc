@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -24,10 +25,15 @@ GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std
   static_assert(sizeof(Place) <= kPage);
   ::new (own.get()) Place{.process = ProcessId::own(), .bell = {}};
   seat(place, std::move(own));
+  at(place_).bell.check();
 }
 
 void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data) {
   if (ticket <= ticket_) throw InternalError("the tickets of a group board must grow");
+  if (ticket >= kEndOfTickets || longest_piece(data) * kMostPieces < data.count) {
+    throw InternalError("a word of a group board cannot hold ticket " + std::to_string(ticket) + " of " +
+                        std::to_string(data.count) + " elements");
+  }
   members_ = std::move(members);
   ticket_ = ticket;
   data_ = data;
@@ -36,11 +42,14 @@ void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, c
   next_piece();
 }
 
+std::size_t GroupBoard::longest_piece(const GroupData& data) const {
+  return slot_bytes_ / size_of(data.elements().accumulator) - (data.weight ? 1 : 0);
+}
+
 void GroupBoard::next_piece() {
-  const std::size_t most = slot_bytes_ / size_of(data_.elements().accumulator) - (data_.weight ? 1 : 0);
   piece_ = data_;
   if (data_.values != nullptr) piece_.values += next_ * size_of(data_.type);
-  piece_.count = std::min(most, data_.count - next_);
+  piece_.count = std::min(longest_piece(data_), data_.count - next_);
   next_ += piece_.count;
   stage_ = kBegun;
 }
@@ -50,6 +59,7 @@ bool GroupBoard::advance() {
   while (!ended() && can_step()) {
     step();
     moved = true;
+    if (stage_ == kCopied) break;  // whoever comes last each time never waits, and has an engine to drive
   }
   return moved;
 }
@@ -79,7 +89,9 @@ void GroupBoard::step() {
     case kDeposited:
       return reduce_part();
     case kReduced:
-      if (piece_.values != nullptr) store_values(memory_, piece_, slot(members_.front()), 1);
+      if (piece_.values != nullptr) {
+        memory_.store(piece_.elements(), piece_.values, slot(members_.front()), piece_.count, 1);
+      }
       return reach(kCopied);
     default:
       ++number_;

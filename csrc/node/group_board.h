@@ -9,7 +9,7 @@
 // Ranks meet in one word of each: the group that it is in, by a *ticket*, and how far it has come. Tickets of a rank
 // only grow, so a word never goes back, and "at least this far" is all that is ever asked of another's.
 //
-//   deposited   its slot holds its values; nobody writes there but itself
+//   deposited   its slot holds its values; what others write there, if it is the first, is the result
 //   reduced     its part of the first member's slot holds the result, and it will read no other slot
 //   copied      it will not read the first member's slot again, who may then deposit anew
 //
@@ -41,7 +41,7 @@ class GroupBoard {
   static std::size_t bytes(std::size_t slot_bytes);
 
   /// Of the rank at `place` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
-  /// `slot_bytes`: the same on all, enough for an element and a weight.
+  /// `slot_bytes`: the same on all, enough for an element and a weight. std::runtime_error without futexes.
   GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::size_t slot_bytes,
              std::shared_ptr<std::byte> own);
 
@@ -50,14 +50,15 @@ class GroupBoard {
   bool has(std::size_t place) const { return seats_[place] != nullptr; }
 
   /// `members`: places, ascending, this one among them; at least two. `ticket`: the same on all of them, at least 1,
-  /// and larger than that of any group before which one of them was in. `data`: alike on all but for the values.
+  /// less than 2^40, and larger than that of any group before which one of them was in. `data`: alike on all but for
+  /// the values.
   void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
-  /// Does what can be done. Whether that was anything.
+  /// Does what can be done, of one piece at most. Whether that was anything.
   bool advance();
   /// Without the lock under which the other calls are: sleeps until `advance` can do something that it could not when
   /// `rings` was said, at most `limit` seconds (less than one).
   void sleep(std::uint32_t rings, Seconds limit) { at(place_).bell.wait(rings, limit); }
-  /// For `sleep`; nothing if `advance` can do something.
+  /// For `sleep`; nothing if `advance` can do something, or all is done.
   std::optional<std::uint32_t> rings() const;
   /// Whether the result is in its place.
   bool ended() const { return stage_ == kCopied && next_ == data_.count; }
@@ -76,6 +77,8 @@ class GroupBoard {
     alignas(64) Bell bell;
   };
   static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // of a group
+  static constexpr std::uint64_t kEndOfTickets = std::uint64_t{1} << 40U;
+  static_assert(kEndOfTickets * kMostPieces * 4 == 0);  // moments take 64 bits
 
   static constexpr std::size_t kPage = 4096;
 
@@ -84,6 +87,7 @@ class GroupBoard {
   std::uint64_t moment(Stage stage) const { return (ticket_ * kMostPieces + number_) * 4 + stage; }
   bool all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const;
   void reach(Stage stage);
+  std::size_t longest_piece(const GroupData& data) const;
   void next_piece();
   bool can_step() const;
   void step();

@@ -76,7 +76,8 @@ void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& dat
 void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
   const Seconds start = engine_->transport().now();
   const auto done = [this] { return is_done(); };
-  const auto sleep = [this](Seconds limit) { return sleep_on_board(limit); };
+  const auto board = [this] { return stage_ == Stage::kBegun && on_board_ ? on_node_.board() : nullptr; };
+  const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
   if (wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) return;
   const std::string text = explain(engine_->transport().now() - start, interrupt);
   if (!is_done()) throw StallError(text);
@@ -146,18 +147,6 @@ void ExplicitGroups::seat_all() {
   for (const Rank r : members_) {
     if (r != engine_->rank()) on_node_.seat(r, meeting_.handle_of(r));
   }
-}
-
-/// Until its group on the board can go on.
-bool ExplicitGroups::sleep_on_board(Seconds limit) {
-  bool on_board = false;
-  std::optional<std::uint32_t> rings;
-  engine_->exclusively([&] {
-    on_board = stage_ == Stage::kBegun && on_board_;
-    if (on_board) rings = on_node_.rings();
-  });
-  if (rings) on_node_.sleep(*rings, limit);
-  return on_board;
 }
 
 bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.ended() : runs_.finish(); }

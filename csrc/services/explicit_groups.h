@@ -44,7 +44,7 @@ class ExplicitGroups final : public Collective {
 
   bool advance() override;
   void on_notice(Rank from, ConstBytes notice) override;
-  bool busy() const override { return is_under_way(); }
+  bool busy() const override { return is_under_way() && !(stage_ == Stage::kBegun && on_board_); }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return closed_ && !is_under_way() && !must_withdraw_; }
   const std::string& name() const override { return name_; }
@@ -70,7 +70,6 @@ class ExplicitGroups final : public Collective {
   void begin();
   void seat_all();
   bool has_performed();
-  bool sleep_on_board(Seconds limit);
   void end();
   void fail(std::exception_ptr error, Meeting::Reason reason);
   void check_alive();

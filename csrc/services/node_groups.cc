@@ -18,9 +18,7 @@ void NodeGroups::seat(Rank neighbour, const std::string& handle) {
 }
 
 void NodeGroups::start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data) {
-  std::vector<std::size_t> places;
-  for (const Rank r : members) places.push_back(nodes_.place_of(r));
-  board_->start(std::move(places), ticket, data);
+  board_->start(nodes_.places_of(members), ticket, data);
 }
 
 std::vector<Rank> NodeGroups::gone() const {

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,9 +44,8 @@ class NodeGroups {
   void start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done. Whether that was anything.
   bool advance() { return board_->advance(); }
-  /// See GroupBoard: how to wait for what was started.
-  std::optional<std::uint32_t> rings() const { return board_->rings(); }
-  void sleep(std::uint32_t rings, Seconds limit) { board_->sleep(rings, limit); }
+  /// To sleep on, until what was started can go on.
+  GroupBoard* board() { return board_.get(); }
   /// Whether what was started has ended: the result is in its place.
   bool ended() const { return board_->ended(); }
 

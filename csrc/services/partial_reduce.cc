@@ -77,7 +77,8 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     source_->request(step, group);
   });
   const auto done = [this] { return is_answered(); };
-  const auto sleep = [this](Seconds limit) { return sleep_on_board(limit); };
+  const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
+  const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
   if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) {
     const std::string text = explain(interrupt);
     if (!is_answered()) throw StallError(text);
@@ -157,21 +158,7 @@ void PartialReduce::begin(const Turn& turn) {
     runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
     return runs_->start(turn.sequence);
   }
-  std::vector<std::size_t> places;
-  for (const Rank r : turn.members) places.push_back(nodes_.place_of(r));
-  board_->start(std::move(places), turn.sequence + 1, data);
-}
-
-/// Until its group on the board can go on.
-bool PartialReduce::sleep_on_board(Seconds limit) {
-  bool on_board = false;
-  std::optional<std::uint32_t> rings;
-  engine_->exclusively([&] {
-    on_board = performing_ && on_board_;
-    if (on_board) rings = board_->rings();
-  });
-  if (rings) board_->sleep(*rings, limit);
-  return on_board;
+  board_->start(nodes_.places_of(turn.members), turn.sequence + 1, data);
 }
 
 bool PartialReduce::has_ended() {

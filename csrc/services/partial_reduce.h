@@ -71,7 +71,7 @@ class PartialReduce final : public Collective {
 
   bool advance() override;
   void on_notice(Rank from, ConstBytes notice) override { source_->on_notice(from, notice); }
-  bool busy() const override { return performing_; }
+  bool busy() const override { return performing_ && !on_board_; }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return said_left_ && source_->finished() && !performing_; }
   const std::string& name() const override { return options_.name; }
@@ -86,7 +86,6 @@ class PartialReduce final : public Collective {
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
   void make_board(const std::shared_ptr<SharedMemory>& shared);
   bool has_ended();
-  bool sleep_on_board(Seconds limit);
   void begin(const Turn& turn);
   void conclude();
   void do_close(const std::byte* values);

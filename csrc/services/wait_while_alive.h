@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 
 #include "core/error.h"
 #include "engine/engine.h"
+#include "node/group_board.h"
 
 namespace pyc {
 
@@ -23,6 +25,20 @@ class InCall {
  private:
   std::atomic<bool>& flag_;
 };
+
+/// Sleeps until the group that is under way on a board can go on, at most `limit` seconds: meanwhile nobody drives the
+/// engine. `under_way`: its board, under the progress lock, or null. Whether there was one.
+template <class UnderWay>
+bool sleep_on_board(Engine& engine, UnderWay under_way, Seconds limit) {
+  GroupBoard* board = nullptr;
+  std::optional<std::uint32_t> rings;
+  engine.exclusively_if_free([&] {
+    board = under_way();
+    if (board != nullptr) rings = board->rings();
+  });
+  if (rings) board->sleep(*rings, limit);
+  return board != nullptr;
+}
 
 /// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It
 /// is asked too if the transport is the first to say that somebody did: that need not know who.

@@ -2,6 +2,7 @@
 
 import math
 import random
+import threading
 import time
 
 import numpy as np
@@ -99,7 +100,7 @@ def drawn_plan(rng, ranks, groups):
 def test_every_order_of_steps_gives_the_same(seed):
     rng = random.Random(seed)
     ranks = rng.choice([2, 3, 4, 5, 8])
-    dtype = rng.choice(["float32", "float64", "float16", "int32", "int64"])
+    dtype = rng.choice(["float32", "float64", "float16", "int8", "int32", "int64"])
     op = rng.choice(["AVG", "MAX", "MIN"])  # sums would overflow after many groups
     count = rng.choice([0, 1, 63, 64, 65, 1000, 5000])
     node = Node(ranks, count, dtype, op, pieces=rng.choice([1, 1, 2, 3, 7]))
@@ -160,17 +161,51 @@ def test_tickets_must_grow():
         node.run(random.Random(0))
 
 
-def test_the_last_to_come_wakes_the_others():
-    """Whoever sleeps after a look at which nothing could be done is woken by what is done after it."""
+def asleep(node, rank):
+    """A thread that sleeps until `rank` can go on, which it cannot yet; says how long that was."""
+    rings = node.boards.rings(rank)
+    assert rings is not None
+    slept = []
+
+    def sleep():
+        begin = time.monotonic()
+        node.boards.sleep(rank, rings, 0.9)
+        slept.append(time.monotonic() - begin)
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    time.sleep(0.05)
+    return thread, slept
+
+
+@pytest.mark.parametrize("stage", ["deposited", "reduced", "copied"])
+def test_the_last_to_come_wakes_those_who_wait_for_it(stage):
     node = Node(3, 10, "float32", "SUM")
     node.plan(1, [0, 1, 2])
-    for rank in (0, 1, 2, 0, 1):  # all begin, two deposit
+    node.plan(2, [0, 1, 2])
+    for rank in (0, 1, 2, 0, 1):  # all begin, 0 and 1 deposit
         node.step(rank)
-    seen = [node.boards.rings(rank) for rank in (0, 1)]
-    assert None not in seen
-    node.step(2)
-    begin = time.monotonic()
-    for rank, rings in enumerate(seen):
-        node.boards.sleep(rank, rings, 0.9)  # has been rung: returns at once
-    assert time.monotonic() - begin < 0.8
-    assert [node.boards.rings(rank) for rank in (0, 1)] == [None, None]  # there is something to do
+    waiting = [0, 1]
+    if stage != "deposited":
+        node.step(2)  # deposits and reduces its part
+        node.step(0)  # so does 0
+        waiting = [0, 2]
+    if stage == "copied":
+        node.step(1)  # reduces, and has the result
+        for _ in range(3):  # 0 has it too, begins its next group, and needs its slot
+            node.step(0)
+        waiting = [0]
+    sleepers = [asleep(node, rank) for rank in waiting]
+    node.step({"deposited": 2, "reduced": 1, "copied": 2}[stage])
+    for thread, slept in sleepers:
+        thread.join()
+        assert slept[0] < 0.8
+    assert [node.boards.rings(rank) for rank in waiting] == [None] * len(waiting)  # there is something to do
+
+
+@pytest.mark.parametrize(("ticket", "count"), [(1 << 40, 1), ((1 << 40) - 1, (1 << 22) + 1)])
+def test_what_a_word_cannot_hold_is_refused(ticket, count):
+    boards = core.testing.GroupBoards(ranks=2, slot_bytes=4)
+    with pytest.raises(RuntimeError, match="cannot hold"):
+        boards.start(0, [0, 1], ticket, None, count=count, dtype="float32", op="SUM")
+    boards.start(0, [0, 1], (1 << 40) - 1, None, count=1 << 22, dtype="float32", op="SUM")

@@ -310,8 +310,13 @@ def test_a_generator_tells_of_a_workers_own_groups_first():
 
 
 def test_a_step_that_no_word_can_hold_is_refused():
-    (comm,) = loopback(1)
-    with comm, comm.partial_reduce(like=np.ones(1), groups=pc.StaticGroups(1)) as pr:
-        with pytest.raises(ValueError, match=r"expected 0 <= step < 2\*\*39"):
-            pr.sync(np.ones(1), step=1 << 39)
-        assert pr.sync(np.ones(1), step=(1 << 39) - 1).group == (0,)
+    def program(comm):
+        weights = np.full(1, float(comm.rank))
+        with comm.partial_reduce(like=weights, groups=pc.StaticGroups(2)) as pr:
+            with pytest.raises(ValueError, match=r"expected 0 <= step < 2\*\*39"):
+                pr.sync(weights, step=1 << 39)
+            for step in ((1 << 39) - 2, (1 << 39) - 1):
+                pr.sync(weights, step=step, timeout=LIMIT)
+        return weights[0]
+
+    assert run_ranks(2, program) == [0.5, 0.5]
