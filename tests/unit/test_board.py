@@ -246,9 +246,9 @@ def descriptors(*, free):
 
 @contextlib.contextmanager
 def little_memory():
-    """No file, hence no shared memory, of more than 1 MiB."""
+    """No file, hence no shared memory, of more than 256 KiB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
     try:
         yield
     finally:
