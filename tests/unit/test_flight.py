@@ -261,7 +261,7 @@ def run(program, folder, **env):
     env = {**{name: value for name, value in os.environ.items() if not name.startswith("PYC_")}, **env}
     env["PYTHONPATH"] = str(Path(pc.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + program], capture_output=True, text=True, timeout=60, cwd=folder, env=env
+        [sys.executable, "-u", "-c", PROGRAM + program], capture_output=True, text=True, timeout=60, cwd=folder, env=env
     )
     assert done.returncode == 0, done
     assert done.stderr == ""
