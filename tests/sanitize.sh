@@ -2,7 +2,7 @@
 # Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own.
 #
 # Once in some thousand tests, each of which starts threads, ThreadSanitizer of GCC 12 asks for a shadow of 500 TB and
-# ends the process. That says nothing of the tests; so if nothing else has failed that pytest is run again, twice at most.
+# ends the process. That says nothing of the tests; so if nothing else has failed that pytest is run again, four times at most.
 #
 #   tests/sanitize.sh asan|tsan SITE TEST...
 #
@@ -31,15 +31,17 @@ run() {
 
 only_the_sanitizer_failed() {
   compgen -G "$report*" >/dev/null || return 1
-  ! grep --quiet --invert-match "ThreadSanitizer failed to allocate" "$report"* &&
-    ! grep -E "^(FAILED|ERROR)" "$output" | grep --quiet --invert-match "crashed while running"
+  ! grep --quiet --invert-match "ThreadSanitizer failed to allocate" "$report"* || return 1
+  grep -E "^(FAILED|ERROR) " "$output" | cut -d ' ' -f 2 | while read -r failed; do
+    grep --quiet --fixed-strings "crashed while running '$failed" "$output" || return 1
+  done
 }
 
 for test in "$@"; do
-  for attempt in 1 2 3; do
+  for attempt in 1 2 3 4 5; do
     status=0
     run "$test" || status=$?
-    only_the_sanitizer_failed && ((attempt < 3)) || break
+    only_the_sanitizer_failed && ((attempt < 5)) || break
     printf '### %s: the sanitizer failed itself:\n%s\n' "$test" "$(cat "$report"*)"
     rm "$report"*
   done
