@@ -34,8 +34,8 @@ ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& node
 void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
                             Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
-  engine_->exclusively([&] { come(members, data, algorithm); });
   const InCall in_call(in_call_);
+  engine_->exclusively([&] { come(members, data, algorithm); });
   const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members));
   try {
     wait(timeout, interrupt);
@@ -70,6 +70,7 @@ void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& dat
   done_ = false;
   stage_ = Stage::kMeeting;
   meeting_.come(members_, data_, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
+  for (const Rank rank : std::exchange(asked_early_, {})) tell(rank, Notice::kReport, standing());
 }
 
 /// Until the newest P-Reduce has ended.
@@ -245,7 +246,11 @@ void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
   Notice said;
   if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
   std::memcpy(&said, bytes.data(), sizeof said);
-  if (said.header.kind == Notice::kInquiry) return tell(from, Notice::kReport, standing());
+  if (said.header.kind == Notice::kInquiry) {
+    // Its first call is about to come: that is the answer, not that it has not come yet.
+    if (members_.empty()) return asked_early_.push_back(from);
+    return tell(from, Notice::kReport, standing());
+  }
   reports_[static_cast<std::size_t>(from)] = said.report;
 }
 

@@ -92,7 +92,8 @@ class ExplicitGroups final : public Collective {
   bool on_board_ = false;
   std::exception_ptr error_;
 
-  std::vector<Report> reports_;  // by rank, to the newest inquiry
+  std::vector<Report> reports_;    // by rank, to the newest inquiry
+  std::vector<Rank> asked_early_;  // inquired before the first call
   Seconds called_;
   bool failed_ = false;         // a call ended by an error
   bool must_withdraw_ = false;  // ... and the others are to hear of it

@@ -158,7 +158,9 @@ def test_a_preduce_that_completes_while_its_stall_is_explained():
     def program(comm):
         x = np.full(1, float(comm.rank))
         if comm.rank == 1:
-            time.sleep(0.4)
+            time.sleep(0.25)
+            comm._groups_in_use()  # as the call begins: the inquiry is read
+            time.sleep(0.1)
         call(comm, x=x, timeout=0.2 if comm.rank == 0 else LIMIT)
         return x[0]
 
