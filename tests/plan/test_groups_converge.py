@@ -27,7 +27,7 @@ GENERATORS = [pc.RandomGroups(3), pc.SmartGroups(3), pc.SmartGroups(3, inter_int
 
 def descend(weights, step, rng):
     """A step on |w - OPTIMUM|^2 / 2 with a noisy gradient; its length decays as 1 / t."""
-    gradient = weights - OPTIMUM + rng.normal(0.0, 0.5, weights.shape)
+    gradient = weights - OPTIMUM + rng.normal(0.0, 0.25, weights.shape)
     weights -= 2 * gradient / (4 + step)
 
 
