@@ -1,0 +1,1 @@
+"""Data sets: one module and one function each, which returns a `Dataset`."""

@@ -1,0 +1,50 @@
+"""What every data set offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Dataset", "Examples"]
+
+
+class Examples(Protocol):
+    """An array whose first axis is the examples, or something that makes those asked for when it is indexed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of examples, then the shape of one."""
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    def __getitem__(self, which: NDArray[np.intp] | slice, /) -> NDArray[Any]:
+        """Return the examples of an array of indices, or of a slice."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples to train on and to validate with, the same on every rank.
+
+    The arrays of a tuple are parallel: a batch is `tuple(array[indices] for array in dataset.train)`. The last one has
+    the labels, or what is to be predicted.
+    """
+
+    train: tuple[Examples, ...]
+    validation: tuple[Examples, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that are not parallel."""
+        for part, arrays in (("train", self.train), ("validation", self.validation)):
+            if len({len(array) for array in arrays}) != 1 or not len(arrays[0]):
+                lengths = [len(array) for array in arrays]
+                raise ValueError(f"{part}: expected arrays of the same number of examples, at least 1, got {lengths}")
+
+    @property
+    def classes(self) -> int:
+        """The number of classes: labels count from 0."""
+        return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))

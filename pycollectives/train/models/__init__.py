@@ -1,0 +1,1 @@
+"""Models that need NumPy only; those that need PyTorch are in `pycollectives.train.torch_models`."""

@@ -1,0 +1,59 @@
+"""What every model offers to the training loop and the synchronizers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..datasets.base import Examples
+
+__all__ = ["Model", "Score"]
+
+
+class Score(NamedTuple):
+    """How well a model does on a set of examples."""
+
+    loss: float
+    """Mean over the examples."""
+    accuracy: float | None
+    """Fraction of the examples whose class is right; None: the model is no classifier."""
+
+
+class Model(ABC):
+    """One replica.
+
+    A model is made from the data set that gives it its shapes, and options, `seed` among them: `MLP(dataset,
+    hidden=64, seed=1)`. The same seed gives the same weights on every rank.
+    """
+
+    weights: NDArray[np.float32]
+    """Every trained parameter, flat and C-contiguous; updated in place by others."""
+    gradient: NDArray[np.float32]
+    """The gradient with respect to `weights`, of the same shape."""
+
+    @abstractmethod
+    def forward(self, *batch: NDArray[Any]) -> float:
+        """Return the mean loss of a batch, and keep what `backward` needs."""
+
+    @abstractmethod
+    def backward(self) -> None:
+        """Write the gradient of the last `forward`'s loss into `gradient`."""
+
+    @abstractmethod
+    def evaluate(self, *examples: Examples) -> Score:
+        """Score a set of examples, without changing anything (running statistics neither)."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint must hold beside the weights, such as running statistics: copies."""
+        return {}
+
+    def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what `state` returned."""
+        if state:
+            raise ValueError(f"{type(self).__name__} has no state beside its weights, got {sorted(state)}")

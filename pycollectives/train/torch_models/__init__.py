@@ -1,0 +1,1 @@
+"""Models that need PyTorch, an extra: `pip install 'pycollectives[torch]'`."""
