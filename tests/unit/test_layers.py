@@ -66,6 +66,8 @@ def test_layers_are_those_of_the_design():
         ("pycollectives/errors.py", "def f():\n    import pycollectives.partial"),
         ("pycollectives/partial.py", "import torch"),
         ("pycollectives/train/loop.py", "try:\n    from torch import nn\nexcept ImportError:\n    pass"),
+        ("pycollectives/train/models/mlp.py", "import torch"),
+        ("pycollectives/train/datasets/digits.py", "from sklearn.datasets import load_digits"),
         ("pycollectives/partial.py", "import bench.skew"),
         ("bench/a.py", "from pycollectives import _core"),
         ("bench/a.py", "import pycollectives._core"),
@@ -96,6 +98,7 @@ def test_line_is_named(tmp_path):
         ("pycollectives/typing.py", "if TYPE_CHECKING:\n    from mpi4py import MPI"),
         ("pycollectives/partial.py", "def f():\n    import torch"),
         ("pycollectives/interop/torch.py", "import torch"),
+        ("pycollectives/train/torch_models/cnn.py", "from torch import nn"),
         ("bench/a.py", "import pycollectives as pc\npc.__version__, pc.Solo\nfrom pycollectives import simulation"),
     ],
 )
