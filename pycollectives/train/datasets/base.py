@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Dataset", "Examples"]
+__all__ = ["Dataset", "Examples", "chunks"]
 
 
 class Examples(Protocol):
@@ -48,3 +50,9 @@ class Dataset:
     def classes(self) -> int:
         """The number of classes: labels count from 0."""
         return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))
+
+
+def chunks(examples: tuple[Examples, ...], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Yield the examples in order, up to `size` at a time."""
+    for start in range(0, len(examples[0]), size):
+        yield tuple(array[start : start + size] for array in examples)

@@ -1,0 +1,81 @@
+"""Points of a noisy hyperplane, to be found again by linear regression (eager-SGD, section 7.2.1).
+
+y = a . x + noise in 8 192 dimensions. 32 768 such points fill 1 GiB, too much for every rank of a node to hold; so a
+point is a function of (seed, number), and a rank makes those of its batch. Coordinates are uniform on 256 levels, mean
+0 and variance 1: eight to the 64 bits of a counter-based generator, which takes 1 ms for a batch of 256 points, where
+normal variates take 18 ms. A file shared by the ranks of a node would read as fast, but has to be made, found and
+deleted.
+
+Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014 (SplitMix64).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .base import Dataset, chunks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Points", "hyperplane"]
+
+LEVEL = np.float32(1 / np.sqrt((256**2 - 1) / 12))  # 256 levels one apart have this inverse of a standard deviation
+
+
+class Points:
+    """An array of shape (count, dimensions) whose rows are made when they are asked for."""
+
+    def __init__(self, count: int, dimensions: int, seed: int, first: int = 0) -> None:
+        self.shape = (count, dimensions)
+        words = -(-dimensions // 8)
+        self._columns = np.arange(words, dtype=np.uint64)
+        self._rows = np.arange(first * words, (first + count) * words, words, dtype=np.uint64)
+        self._start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+
+    def __len__(self) -> int:
+        """Return the number of points."""
+        return self.shape[0]
+
+    def __getitem__(self, which: NDArray[np.intp] | slice, /) -> NDArray[np.float32]:
+        """Return the points of an array of numbers, or of a slice."""
+        counters = np.add.outer(self._rows[which], self._columns)
+        levels = split_mix(counters, self._start).astype("<u8", copy=False).view(np.int8)[..., : self.shape[1]]
+        points = levels.astype(np.float32)
+        points += np.float32(0.5)  # -128 ... 127 becomes symmetric
+        points *= LEVEL
+        return points
+
+
+def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
+    """Return what SplitMix64 seeded with `start` yields at the given places of its sequence, from 0; in place."""
+    counters += np.uint64(1)
+    counters *= np.uint64(0x9E3779B97F4A7C15)
+    counters += np.uint64(start)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        counters ^= counters >> np.uint64(shift)
+        counters *= np.uint64(factor)
+    counters ^= counters >> np.uint64(31)
+    return counters
+
+
+def hyperplane(
+    *, dimensions: int = 8192, points: int = 32768, validation: int = 4096, noise: float = 1.88, seed: int = 0
+) -> Dataset:
+    """Points of a hyperplane with normal coefficients, and normal noise of standard deviation `noise`.
+
+    The paper says neither the noise nor how many points validate. Least squares ends at a validation loss of about
+    noise^2 / (1 - dimensions / points): the default noise makes that the paper's 4.7.
+    """
+    random = np.random.default_rng([seed, 1])
+    coefficients = random.standard_normal(dimensions, dtype=np.float32)
+
+    def part(count: int, first: int) -> tuple[Points, NDArray[Any]]:
+        x = Points(count, dimensions, seed, first)
+        y = np.concatenate([rows @ coefficients for (rows,) in chunks((x,), 256)])
+        y += np.float32(noise) * random.standard_normal(count, dtype=np.float32)
+        return x, y
+
+    return Dataset(part(points, 0), part(validation, points))
