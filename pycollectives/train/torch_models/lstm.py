@@ -1,0 +1,48 @@
+"""A recurrent network that classifies sequences of different lengths (eager-SGD, section 7.3).
+
+Hochreiter, Schmidhuber: Long short-term memory, Neural Computation 9(8), 1997.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from .network import TorchModel
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..datasets.base import Dataset
+
+__all__ = ["LSTM"]
+
+
+class LSTM(TorchModel):
+    """One layer of `hidden` cells, of which the state after a sequence's last step is classified.
+
+    A batch is padded features of shape (n, longest, features), lengths and labels. What is padding is not computed, so
+    that a batch costs as many steps as its longest sequence has.
+    """
+
+    def __init__(self, dataset: Dataset, *, hidden: int = 128, seed: int = 0) -> None:
+        features = dataset.train[0].shape[2]
+        super().__init__(lambda: Classifier(features, hidden, dataset.classes), seed)
+
+
+class Classifier(nn.Module):
+    """An LSTM layer, then a linear one."""
+
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, hidden, batch_first=True)
+        self.linear = nn.Linear(hidden, classes)
+
+    def forward(self, padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Return the classes' logits."""
+        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+        _, (last, _) = self.lstm(packed)
+        logits: torch.Tensor = self.linear(last[-1])
+        return logits
