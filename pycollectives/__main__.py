@@ -18,6 +18,7 @@ import click
 from . import __version__, flight, loads, policies, selection, tables, tracing, tuning_report
 from .config import Settings, selection_files, settings
 from .simulation import Costs, simulate
+from .train.command import train
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -437,6 +438,9 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {events} events of {len(files)} ranks")
+
+
+main.add_command(train)
 
 
 if __name__ == "__main__":

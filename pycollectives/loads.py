@@ -1,23 +1,25 @@
 """Loads: how long each rank works before each of its calls. For simulation and benchmarks.
 
 A load is an array of shape (ranks, calls), in seconds. `work` is what every rank does in any case, `skew` the scale of
-what comes on top, so that each load has one knob.
+what comes on top; some have options of their own.
 
 | load | seconds of rank r before call j | after |
 |---|---|---|
 | equal | work | |
 | linear | work + (r + 1) skew | eager-SGD, Figs. 8 and 9 |
-| one-late | work, + skew for one rank drawn anew for each call | eager-SGD, hyperplane regression |
+| one-late | work, + skew for one rank (or `late` ranks) drawn anew for each call | eager-SGD, 7.2.1 and 7.2.2 |
 | rotating | work, + skew for rank j mod P | |
-| shifting | work + skew (1 + (r + j) mod P) / P: every rank late, by turns | eager-SGD, ResNet-32 |
+| shifting | work + skew (1 + (r + j) mod P) / P: every rank late, by turns | eager-SGD, 7.2.3 |
 | lognormal | work times a lognormal variate of mean 1 and shape skew / work | eager-SGD, LSTM |
-| cloud | work + an exponential variate of mean skew | eager-SGD, Fig. 2 |
-| one-slow | work, + skew for the last rank | AD-PSGD, Ripples |
+| cloud | work + skew times a lognormal variate of mean 1 and deviation 116 / 55, at most 1493 / 55: \
+  399 to 1892 ms, mean 454 ms, for a work of 399 ms and a skew of 55 ms | eager-SGD, Fig. 4 |
+| one-slow | work, times `factor` for the last rank (or `rank`), which has skew on top | AD-PSGD; Ripples, 7.4 |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["LOADS", "from_csv", "make"]
+
+KEYWORD_ONLY = Parameter.KEYWORD_ONLY
 
 Work = npt.NDArray[np.float64]
 
@@ -38,8 +42,34 @@ def _lognormal(work: float, skew: float, shape: tuple[int, int], draws: np.rando
     return work * draws.lognormal(-(sigma**2) / 2, sigma, shape)
 
 
+CLOUD_DEVIATION, CLOUD_LONGEST = 116 / 55, 1493 / 55
+"""Of what comes on top of a batch of ResNet-50 on Google Cloud, in units of its mean (eager-SGD, Fig. 4)."""
+
+
+def _cloud(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator) -> Work:
+    variance = np.log(1 + CLOUD_DEVIATION**2)
+    return work + skew * np.minimum(draws.lognormal(-variance / 2, np.sqrt(variance), shape), CLOUD_LONGEST)
+
+
 def _marked(work: float, skew: float, late: npt.NDArray[np.bool_]) -> Work:
     return np.where(late, work + skew, work)
+
+
+def _late(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, late: int = 1) -> Work:
+    if not 0 <= late <= shape[0]:
+        raise ValueError(f"load 'one-late': expected late from 0 to {shape[0]}, the number of ranks; got {late}")
+    order = draws.random(shape).argsort(axis=0).argsort(axis=0)
+    return _marked(work, skew, order < late)
+
+
+def _slow(
+    work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, factor: float = 1, rank: int = -1
+) -> Work:
+    if not (factor > 0 and -1 <= rank < shape[0]):
+        raise ValueError(f"load 'one-slow': expected factor > 0 and rank below {shape[0]}; got {factor} and {rank}")
+    seconds = np.full(shape, float(work))
+    seconds[rank] = work * factor + skew
+    return seconds
 
 
 def _rank(shape: tuple[int, int]) -> npt.NDArray[np.int64]:
@@ -50,26 +80,22 @@ def _call(shape: tuple[int, int]) -> npt.NDArray[np.int64]:
     return np.arange(shape[1])[None, :]
 
 
-LOADS: dict[str, Callable[[float, float, tuple[int, int], np.random.Generator], Work]] = {
+LOADS: dict[str, Callable[..., Work]] = {
     "equal": lambda work, skew, shape, draws: np.full(shape, work),
     "linear": lambda work, skew, shape, draws: np.broadcast_to(work + skew * (_rank(shape) + 1), shape).copy(),
-    "one-late": lambda work, skew, shape, draws: _marked(
-        work, skew, _rank(shape) == draws.integers(shape[0], size=shape[1])
-    ),
+    "one-late": _late,
     "rotating": lambda work, skew, shape, draws: _marked(work, skew, _rank(shape) == _call(shape) % shape[0]),
     "shifting": lambda work, skew, shape, draws: (
         work + skew * (1 + (_rank(shape) + _call(shape)) % shape[0]) / shape[0]
     ),
     "lognormal": _lognormal,
-    "cloud": lambda work, skew, shape, draws: work + draws.exponential(skew, shape),
-    "one-slow": lambda work, skew, shape, draws: _marked(
-        work, skew, np.broadcast_to(_rank(shape) == shape[0] - 1, shape)
-    ),
+    "cloud": _cloud,
+    "one-slow": _slow,
 }
-"""The loads by name: functions of work, skew, shape (ranks, calls) and a generator of random numbers."""
+"""The loads by name: functions of work, skew, shape (ranks, calls), a generator of random numbers, and options."""
 
 
-def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: int) -> Work:
+def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: int, **options: Any) -> Work:
     """Return a load.
 
     Parameters
@@ -82,6 +108,8 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
         Seconds, >= 0.
     seed
         Of the random loads.
+    options
+        `late` of one-late, `factor` and `rank` of one-slow.
 
     Returns
     -------
@@ -97,7 +125,11 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
         raise ValueError(f"load: expected at least 1 rank and 1 call, got {ranks} and {calls}")
     if not (work >= 0 and skew >= 0):
         raise ValueError(f"load: expected work >= 0 and skew >= 0 seconds, got {work} and {skew}")
-    return LOADS[name](work, skew, (ranks, calls), np.random.default_rng(seed))
+    accepted = [parameter for parameter in signature(LOADS[name]).parameters.values() if parameter.kind is KEYWORD_ONLY]
+    if unknown := options.keys() - {parameter.name for parameter in accepted}:
+        names = ", ".join(parameter.name for parameter in accepted) or "none"
+        raise ValueError(f"load {name!r}: unknown option {min(unknown)!r}; it has {names}")
+    return LOADS[name](work, skew, (ranks, calls), np.random.default_rng(seed), **options)
 
 
 def from_csv(path: Path, *, ranks: int, calls: int) -> Work:

@@ -1,6 +1,5 @@
 """The data sets: what they promise, in the files' true formats, and what a user is told who has not got them."""
 
-import builtins
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ from pycollectives.train.datasets.base import Dataset, chunks
 from pycollectives.train.datasets.cifar10 import DEVIATION, MEAN, TEST, TRAIN, cifar10
 from pycollectives.train.datasets.digits import digits
 from pycollectives.train.datasets.hyperplane import Points, hyperplane, split_mix
-from pycollectives.train.datasets.sequences import batches_of_similar_length, frame_counts, lengths, sequences
+from pycollectives.train.datasets.sequences import frame_counts, sequences
 
 
 def test_extras_are_not_loaded():
@@ -108,14 +107,7 @@ def test_digits():
 
 
 def test_digits_without_scikit_learn(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name.startswith("sklearn"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr("pycollectives.train.datasets.digits.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'pycollectives\[train\]'"):
         digits()
 
@@ -201,7 +193,7 @@ def test_sequences():
     assert x.shape == (300, max(length.max(), data.validation[1].max()), 5)
     assert data.validation[0].shape == (100, *x.shape[1:])
     assert (data.classes, label.min()) == (6, 0)
-    assert abs(lengths(data).mean() - 187 / 16) < 1
+    assert abs(data.lengths.mean() - 187 / 16) < 1
     inside = np.arange(x.shape[1]) < length[:, np.newaxis]
     assert (x[~inside] == 0).all()
     assert (x[inside] != 0).all()
@@ -211,7 +203,7 @@ def test_sequences():
 
 
 def test_scale_divides_lengths():
-    one, sixteenth = (lengths(sequences(examples=200, validation=1, features=1, scale=scale)) for scale in (1.0, 16.0))
+    one, sixteenth = (sequences(examples=200, validation=1, features=1, scale=scale).lengths for scale in (1.0, 16.0))
     assert abs(one.mean() / 187 - 1) < 0.15
     np.testing.assert_allclose(sixteenth, one / 16, atol=0.5)
 
@@ -234,15 +226,3 @@ def test_classes_differ_by_the_order_of_their_patterns_only():
 def test_sequences_refuse(options):
     with pytest.raises(ValueError, match="expected"):
         sequences(**options)
-
-
-def test_batches_of_similar_length():
-    length = frame_counts(1003, np.random.default_rng(0))
-    batches = batches_of_similar_length(length, 16, np.random.default_rng(1))
-    assert batches.shape == (62, 16)
-    assert len(np.unique(batches)) == 992
-    spread = length[batches].max(axis=1) - length[batches].min(axis=1)
-    assert np.median(spread) < 10
-    longest = length[batches].max(axis=1)
-    assert (np.diff(longest) < 0).any()  # in random order
-    assert (np.diff(longest) > 0).any()

@@ -72,3 +72,31 @@ def test_traces_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"trace\.csv"):
         loads.from_csv(path, ranks=1, calls=1)
+
+
+def test_several_late_ranks():
+    load = loads.make("one-late", ranks=8, calls=400, work=1.0, skew=0.5, seed=3, late=3)
+    assert ((load == 1.5).sum(axis=0) == 3).all()
+    assert (load == 1.5).sum(axis=1).min() > 100
+
+
+def test_a_rank_that_is_slower_by_a_factor():
+    load = loads.make("one-slow", ranks=3, calls=2, work=2.0, skew=0.5, seed=0, factor=5, rank=1)
+    assert load.tolist() == [[2, 2], [10.5, 10.5], [2, 2]]
+
+
+def test_a_cloud_has_the_batches_of_the_paper():
+    load = loads.make("cloud", ranks=8, calls=50_000, work=0.399, skew=0.055, seed=0)
+    assert load.min() >= 0.399
+    assert load.max() == pytest.approx(1.892)
+    assert load.mean() == pytest.approx(0.454, abs=0.003)
+    assert load.std() == pytest.approx(0.116, rel=0.15)  # the clipping takes 0.014
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("equal", {"late": 1}), ("one-late", {"late": 9}), ("one-slow", {"rank": 4}), ("one-slow", {"factor": 0})],
+)
+def test_options_refused(name, options):
+    with pytest.raises(ValueError, match=f"load '{name}': "):
+        loads.make(name, ranks=4, calls=1, work=1, skew=1, seed=0, **options)

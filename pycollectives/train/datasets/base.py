@@ -34,10 +34,13 @@ class Dataset:
 
     The arrays of a tuple are parallel: a batch is `tuple(array[indices] for array in dataset.train)`. The last one has
     the labels, or what is to be predicted.
+
+    `lengths`: of the training examples, if work depends on it; then a rank's batch has examples of similar length.
     """
 
     train: tuple[Examples, ...]
     validation: tuple[Examples, ...]
+    lengths: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse arrays that are not parallel."""

@@ -9,7 +9,7 @@ first cannot tell them apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .base import Dataset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["batches_of_similar_length", "frame_counts", "lengths", "sequences"]
+__all__ = ["frame_counts", "sequences"]
 
 SHORTEST, LONGEST, MEAN, DEVIATION = 29, 1776, 187.0, 97.0
 
@@ -60,20 +60,8 @@ def sequences(
     padded += patterns.astype(np.float32)[label[:, np.newaxis], half]
     padded[time >= length[:, np.newaxis]] = 0
     arrays = (padded, length, label)
-    return Dataset(tuple(array[:examples] for array in arrays), tuple(array[examples:] for array in arrays))
-
-
-def lengths(dataset: Dataset) -> NDArray[np.int64]:
-    """Return how long each training sequence is: the compute time of a batch is proportional to its longest."""
-    return dataset.train[1][:]
-
-
-def batches_of_similar_length(lengths: NDArray[Any], size: int, random: np.random.Generator) -> NDArray[np.intp]:
-    """Return an epoch's batches, shape (batches, size), in random order; what does not fill a batch is left out.
-
-    Each has sequences of neighbouring lengths ("buckets", eager-SGD, section 2.1), so that little is computed in vain;
-    who is how slow in a step is then decided by the lengths alone.
-    """
-    shuffled = random.permutation(len(lengths))[: len(lengths) // size * size]
-    ordered = shuffled[np.argsort(lengths[shuffled], kind="stable")]
-    return random.permutation(ordered.reshape(-1, size))
+    return Dataset(
+        tuple(array[:examples] for array in arrays),
+        tuple(array[examples:] for array in arrays),
+        lengths=length[:examples],
+    )

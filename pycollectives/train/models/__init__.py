@@ -1,1 +1,21 @@
-"""Models that need NumPy only; those that need PyTorch are in `pycollectives.train.torch_models`."""
+"""Models: one is added by a class and a line here. `pycollectives.train.torch_models` has those that need PyTorch."""
+
+from __future__ import annotations
+
+from ..registry import Registry
+
+__all__ = ["MODELS"]
+
+TORCH = f"{__name__.rpartition('.')[0]}.torch_models"
+
+MODELS = Registry(
+    "model",
+    {
+        "hyperplane": f"{__name__}.hyperplane:Hyperplane",
+        "mlp": f"{__name__}.mlp:MLP",
+        "cnn": f"{TORCH}.cnn:CNN",
+        "resnet32": f"{TORCH}.resnet:ResNet",
+        "vgg16": f"{TORCH}.vgg:VGG",
+        "lstm": f"{TORCH}.lstm:LSTM",
+    },
+)

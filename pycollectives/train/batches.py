@@ -1,0 +1,79 @@
+"""Which examples each rank takes in which step: a function of seed and step alone, so a resumed run takes the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .datasets.base import Dataset
+
+__all__ = ["Batches", "of_similar_length"]
+
+
+class Batches:
+    """One rank's share of total batches. Each epoch is a permutation of the examples; the rest is left.
+
+    Parameters
+    ----------
+    dataset
+        The same on all ranks.
+    batch
+        Examples of all ranks together in a step; a multiple of `ranks`, at most the examples that there are.
+    rank, ranks
+        Whose share.
+    seed
+        Of the permutations.
+    """
+
+    def __init__(self, dataset: Dataset, batch: int, *, rank: int, ranks: int, seed: int) -> None:
+        examples = len(dataset.train[0])
+        if batch < ranks or batch % ranks or batch > examples:
+            raise ValueError(
+                f"batch: expected a multiple of the {ranks} ranks, at most the {examples} examples; got {batch}"
+            )
+        self._dataset, self._seed, self._rank = dataset, seed, rank
+        self._shape = (examples // batch, ranks, batch // ranks)
+        self.steps_per_epoch = examples // batch
+        self._epoch, self._chosen = -1, np.empty(self._shape, np.intp)
+
+    def __call__(self, number: int) -> tuple[NDArray[Any], ...]:
+        """Return this rank's arrays for step `number`."""
+        chosen = self._of_all(number)[self._rank]
+        return tuple(array[chosen] for array in self._dataset.train)
+
+    def work(self, steps: int) -> NDArray[np.float64]:
+        """Return how much every rank has to do in each step, shape (ranks, steps): its longest example, mean 1."""
+        lengths = self._dataset.lengths
+        if lengths is None:
+            return np.ones((self._shape[1], steps))
+        longest = np.stack([lengths[self._of_all(number)].max(axis=1) for number in range(steps)], axis=1)
+        return np.asarray(longest / longest.mean(), dtype=np.float64)
+
+    def _of_all(self, number: int) -> NDArray[np.intp]:
+        """The examples of all ranks in a step, shape (ranks, batch / ranks)."""
+        epoch, step = divmod(number, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._chosen = epoch, self._draw(np.random.default_rng((self._seed, epoch)))
+        chosen: NDArray[np.intp] = self._chosen[step]
+        return chosen
+
+    def _draw(self, random: np.random.Generator) -> NDArray[np.intp]:
+        examples = random.permutation(len(self._dataset.train[0]))[: self._chosen.size]
+        if self._dataset.lengths is None:
+            return examples.reshape(self._shape)
+        return of_similar_length(self._dataset.lengths, examples, self._shape[-1], random).reshape(self._shape)
+
+
+def of_similar_length(
+    lengths: NDArray[np.int64], examples: NDArray[np.intp], size: int, random: np.random.Generator
+) -> NDArray[np.intp]:
+    """Return batches, shape (batches, size), in random order, each with examples of neighbouring lengths.
+
+    Buckets (eager-SGD, section 2.1): little is computed in vain, and a batch takes as long as its longest example.
+    """
+    ordered = examples[np.argsort(lengths[examples], kind="stable")]
+    return random.permutation(ordered.reshape(-1, size))

@@ -1,0 +1,275 @@
+"""A training job: puts together what the settings name, trains, and says what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from .. import loads
+from . import checkpoint
+from .batches import Batches
+from .datasets import DATASETS
+from .loop import Replica, Training
+from .metrics import Metrics, Progress
+from .models import MODELS
+from .optimizers import OPTIMIZERS
+from .schedules import SCHEDULES
+from .stopping import Stop
+from .synchronizers import METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ..communicator import Communicator
+    from .datasets.base import Dataset
+    from .loop import Step
+    from .models.base import Model
+    from .registry import Choice
+    from .settings import Settings
+
+__all__ = ["Point", "Summary", "load_of", "run"]
+
+T = TypeVar("T")
+
+NOT_OF_THE_TRAINING = ("load", "output")
+"""Settings that a run which goes on from a checkpoint may change."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A replica, of rank 0, at the end of an epoch.
+
+    Attributes
+    ----------
+    epoch
+        From 1 on; the last one of a training may be a fraction.
+    elapsed_s
+        Seconds of training until then.
+    loss, accuracy
+        On the validation set; accuracy None: the model is no classifier.
+    """
+
+    epoch: float
+    elapsed_s: float
+    loss: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a job; the same on every rank.
+
+    Attributes
+    ----------
+    finished
+        Whether all steps were taken: if not, it was stopped.
+    ranks, steps
+        Ranks, and steps that each was to take.
+    elapsed_s
+        Seconds of this run's training, from the first step to the last settling.
+    steps_per_s
+        Steps of this run, the mean over ranks, per second.
+    wait_fraction
+        Of the time of a step, the mean over ranks and steps.
+    active, staleness
+        Means over ranks and steps.
+    same_everywhere
+        Whether the replicas are equal at the end, bit for bit.
+    curve
+        The ends of epochs; the last point is of the replica at the end.
+    """
+
+    finished: bool
+    ranks: int
+    steps: int
+    elapsed_s: float
+    steps_per_s: float
+    wait_fraction: float
+    active: float
+    staleness: float
+    same_everywhere: bool
+    curve: tuple[Point, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON writes it."""
+        return dataclasses.asdict(self)
+
+
+class _Snapshots:
+    """Copies of a replica at the ends of epochs: they are scored after training, which they would hold up."""
+
+    def __init__(self, model: Model, steps_per_epoch: int) -> None:
+        self._model, self._steps_per_epoch = model, steps_per_epoch
+        self._begin = time.perf_counter()
+        self._taken: list[tuple[float, float, NDArray[np.float32], dict[str, NDArray[Any]]]] = []
+
+    def __call__(self, step: Step) -> None:
+        if (step.number + 1) % self._steps_per_epoch == 0:
+            self.take(step.number + 1)
+
+    def take(self, number: int) -> None:
+        elapsed = time.perf_counter() - self._begin
+        self._taken.append((number / self._steps_per_epoch, elapsed, self._model.weights.copy(), self._model.state()))
+
+    def curve(self, dataset: Dataset) -> tuple[Point, ...]:
+        """Score them all; leaves the model as it was at the last one."""
+        points = []
+        for epoch, elapsed, weights, state in self._taken:
+            self._model.weights[...] = weights
+            self._model.load_state(state)
+            points.append(Point(epoch, elapsed, *self._model.evaluate(*dataset.validation)))
+        return tuple(points)
+
+
+class _Totals:
+    """Sums over the steps of a rank."""
+
+    def __init__(self) -> None:
+        self.sums = np.zeros(5)
+
+    def __call__(self, step: Step) -> None:
+        self.sums += (1, step.wait_s, step.compute_s + step.wait_s, step.active, step.staleness)
+
+
+def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
+    """Return the seconds that each rank works in each step, shape (ranks, steps): see `pycollectives.loads`.
+
+    Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
+    """
+    if choice.name == "length":
+        return batches.work(steps) * float(choice.options.get("work", 0))
+    if choice.name == "trace":
+        options = dict(choice.options)
+        return loads.from_csv(options.pop("file"), ranks=ranks, calls=steps)
+    options = {"work": 0.0, "skew": 0.0, **choice.options}
+    return loads.make(choice.name, ranks=ranks, calls=steps, seed=seed, **options)
+
+
+def _worker(seconds: NDArray[np.float64], emulated: bool) -> Callable[[int, float], None]:
+    """Return what sleeps within a step: until the load's time since its begin is over, or for that time on top."""
+
+    def work(number: int, begin: float) -> None:
+        spent = time.perf_counter() - begin if emulated else 0.0
+        time.sleep(max(0.0, seconds[number] - spent))
+
+    return work
+
+
+def run(
+    settings: Settings,
+    comm: Communicator,
+    *,
+    is_signalled: Callable[[], bool] = lambda: False,
+    resume: bool = False,
+    show: bool = False,
+) -> Summary:
+    """Train as the settings say; collective.
+
+    Parameters
+    ----------
+    settings
+        The same on every rank.
+    comm
+        All ranks train.
+    is_signalled
+        Whether this rank has been told to stop; asked after each step.
+    resume
+        Go on from the checkpoint in the output folder if there is one.
+    show
+        Progress on rank 0.
+
+    Returns
+    -------
+    Summary
+        The same on every rank.
+
+    Raises
+    ------
+    ValueError
+        A setting cannot be met; before any message is sent, but for a checkpoint that does not fit.
+    """
+    dataset = DATASETS.make(settings.data, seed=settings.seed)
+    batches = Batches(dataset, settings.batch, rank=comm.rank, ranks=comm.size, seed=settings.seed)
+    steps_of = batches.steps_per_epoch
+    training = Training(
+        steps=round(settings.epochs * steps_of),
+        settle_every=None if settings.settle_epochs is None else max(1, round(settings.settle_epochs * steps_of)),
+    )
+    seconds = load_of(settings.load, batches, ranks=comm.size, steps=training.steps, seed=settings.seed)
+    work = _worker(seconds[comm.rank], emulated=bool(settings.load.options.get("work")))
+    schedule = SCHEDULES.make(settings.schedule)
+    model = MODELS.make(settings.model, dataset, seed=settings.seed)
+    optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
+    shared = {"seed": settings.seed}
+
+    folder = settings.output
+    setting = {key: value for key, value in settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
+    totals, snapshots = _Totals(), _Snapshots(model, steps_of)
+    with contextlib.ExitStack() as stack:
+        synchronizer = stack.enter_context(contextlib.closing(METHODS.make(settings.method, comm, model, **shared)))
+        replica = Replica(model, optimizer, synchronizer)
+        save = lambda: None  # noqa: E731
+        observers: list[Callable[[Step], None]] = [totals]
+        if folder is not None:
+            arguments = (folder / "checkpoint", comm.comm, training, replica, setting)
+            if resume and checkpoint.exists(folder / "checkpoint"):
+                checkpoint.load(*arguments)
+            save = partial(checkpoint.save, *arguments)
+            metrics = Metrics(folder / f"metrics-rank-{comm.rank:04d}.jsonl", training.number)
+            observers.append(stack.enter_context(contextlib.closing(metrics)))
+        if comm.rank == 0:
+            observers.append(snapshots)
+            if show:
+                observers.append(stack.enter_context(Progress(str(settings.method), training.number, training.steps)))
+        stop = stack.enter_context(Stop(comm.comm, is_signalled))
+        comm.comm.Barrier()
+        begin = time.perf_counter()
+        finished = training.run(comm.comm, replica, batches, work, stop, observers, save)
+        elapsed = time.perf_counter() - begin
+    snapshots.take(training.number)
+    return _summary(comm, training, finished, elapsed, totals, model, partial(snapshots.curve, dataset))
+
+
+def _summary(
+    comm: Communicator,
+    training: Training,
+    finished: bool,
+    elapsed: float,
+    totals: _Totals,
+    model: Model,
+    curve: Callable[[], tuple[Point, ...]],
+) -> Summary:
+    same = comm.same_everywhere(model.weights)
+    sums = np.empty_like(totals.sums)
+    comm.comm.Allreduce(totals.sums, sums)
+    taken, wait, spent, active, staleness = sums.tolist()
+    steps = max(taken, 1)  # a run that went on from the end
+    return Summary(
+        finished=finished,
+        ranks=comm.size,
+        steps=training.steps,
+        elapsed_s=_from_rank_0(comm, lambda: elapsed),
+        steps_per_s=steps / comm.size / _from_rank_0(comm, lambda: elapsed),
+        wait_fraction=wait / max(spent, 1e-9),
+        active=active / steps,
+        staleness=staleness / steps,
+        same_everywhere=same,
+        curve=_from_rank_0(comm, curve),
+    )
+
+
+def _from_rank_0(comm: Communicator, make: Callable[[], T]) -> T:
+    """Return what rank 0 makes; the others sleep meanwhile, for MPI would keep their cores busy."""
+    made = make() if comm.rank == 0 else None
+    arrived = comm.comm.Ibarrier()
+    while not arrived.Test():
+        time.sleep(0.001)
+    return cast("T", comm.comm.bcast(made))

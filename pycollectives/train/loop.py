@@ -1,0 +1,161 @@
+"""The training loop. It knows neither methods (synchronizers/) nor models (models/)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .models.base import Model
+    from .optimizers import Optimizer
+    from .synchronizers.base import Synchronizer
+
+__all__ = ["Replica", "Step", "Training"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank did in one step.
+
+    Attributes
+    ----------
+    number
+        From 0 on.
+    loss
+        Of this rank's batch, before the update.
+    compute_s, wait_s
+        Seconds of work, injected load included, and of synchronising.
+    active
+        Ranks with fresh data in what this rank was given.
+    staleness
+        Rounds that this rank's newest data has waited.
+    """
+
+    number: int
+    loss: float
+    compute_s: float
+    wait_s: float
+    active: int
+    staleness: int
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What a rank trains: its model, how gradients change it, and how it meets the other replicas."""
+
+    model: Model
+    optimizer: Optimizer
+    synchronizer: Synchronizer
+
+    def step(self, number: int, batch: tuple[np.ndarray, ...], work: Callable[[int, float], None]) -> Step:
+        """Take one step: the update rule is applied to what the method makes of the gradient.
+
+        eager-SGD, Algorithm 2, lines 4 to 8. Methods that average weights do so after the update (Ripples, 3.1).
+        """
+        model = self.model
+        begin = time.perf_counter()
+        loss = model.forward(*batch)
+        work(number, begin)  # before a method may communicate in the backward pass
+        model.backward()
+        computed = time.perf_counter()
+        gradient = self.synchronizer.combine(model.gradient)
+        self.optimizer.update(model.weights, gradient, number)
+        self.synchronizer.average(model.weights, number)
+        outcome = self.synchronizer.outcome
+        return Step(number, loss, computed - begin, time.perf_counter() - computed, outcome.active, outcome.staleness)
+
+    def settle(self, number: int) -> None:
+        """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""
+        owed = self.synchronizer.flush()
+        if owed is not None:
+            self.optimizer.update(self.model.weights, owed, number)
+        self.synchronizer.equalize(self.model.weights)
+
+
+@dataclass
+class Training:
+    """Where a rank stands, which is what a checkpoint keeps beside the replica.
+
+    Attributes
+    ----------
+    steps
+        To take in all.
+    settle_every
+        Steps between two times that replicas are made equal; None: only at the end.
+    number
+        The next step.
+    settled
+        How often replicas were made equal: the same on every rank, while steps may differ.
+    """
+
+    steps: int
+    settle_every: int | None = None
+    number: int = 0
+    settled: int = 0
+
+    def run(
+        self,
+        comm: MPI.Comm,
+        replica: Replica,
+        batch: Callable[[int], tuple[np.ndarray, ...]],
+        work: Callable[[int, float], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+        observers: Sequence[Callable[[Step], None]] = (),
+        on_settled: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Train until all ranks have taken all their steps, or one is stopped; collective. Whether all have.
+
+        Parameters
+        ----------
+        comm
+            All ranks, for what they agree on when they settle.
+        replica
+            Trained in place; equal on all ranks afterwards.
+        batch
+            This rank's arrays for a step.
+        work
+            Called between the passes with the step and the time of its begin: takes the time that the load says.
+        is_stopped
+            Whether this rank knows that training shall end now: asked after each step. Methods whose ranks go at their
+            own pace settle then wherever each is: who has settled is waited for by nobody.
+        observers
+            Called after each step.
+        on_settled
+            Called whenever all replicas have been made equal, on all ranks.
+        """
+        while True:
+            stopped = self._take_steps(replica, batch, work, is_stopped, observers)
+            replica.settle(self.number - 1)
+            self.settled += 1
+            flags = np.array([stopped, self.number < self.steps])
+            comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
+            any_stopped, any_unfinished = flags
+            on_settled()
+            if any_stopped or not any_unfinished:
+                return not any_unfinished
+
+    def _take_steps(
+        self,
+        replica: Replica,
+        batch: Callable[[int], tuple[np.ndarray, ...]],
+        work: Callable[[int, float], None],
+        is_stopped: Callable[[], bool],
+        observers: Sequence[Callable[[Step], None]],
+    ) -> bool:
+        """Until replicas are to be made equal. Whether the training was stopped; who has no steps left takes none."""
+        while self.number < self.steps:
+            step = replica.step(self.number, batch(self.number), work)
+            self.number += 1
+            for observe in observers:
+                observe(step)
+            if replica.synchronizer.agree(is_stopped()):
+                return True
+            if self.settle_every is not None and self.number >= (self.settled + 1) * self.settle_every:
+                return False
+        return False

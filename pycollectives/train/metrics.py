@@ -1,0 +1,107 @@
+"""What a rank writes of every step, as JSON lines, and what is seen of it on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from rich.progress import TaskID
+    from typing_extensions import Self
+
+    from .loop import Step
+
+__all__ = ["Metrics", "Progress", "read"]
+
+
+class Metrics:
+    """A file with an object per step: the keys of `Step`, and `elapsed_s` since training began, earlier runs included.
+
+    A run that goes on from a checkpoint keeps the steps before it, and no others.
+    """
+
+    def __init__(self, path: Path, first: int) -> None:
+        kept = [line for line in read(path) if line["number"] < first] if path.exists() else []
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = path.open("w", encoding="utf-8")
+        for line in kept:
+            print(json.dumps(line), file=self._file)
+        self._begin = time.perf_counter() - (kept[-1]["elapsed_s"] if kept else 0.0)
+
+    def __call__(self, step: Step) -> None:
+        """Write a step."""
+        line = {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(step).items()}
+        line["elapsed_s"] = round(time.perf_counter() - self._begin, 6)
+        print(json.dumps(line), file=self._file)
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._file.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file; one that was cut at the end is left out."""
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a line ten times in a run. Loss and figures are means over the last steps."""
+
+    SMOOTHING = 0.9
+
+    def __init__(self, title: str, first: int, steps: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._console = Console(stderr=True)
+        self._first, self._steps, self._begin = first, steps, time.perf_counter()
+        self._means: dict[str, float] = {}
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        if self._console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Bar(*columns, TextColumn("{task.fields[figures]}"), console=self._console)
+            self._task = self._bar.add_task(title, total=steps, completed=first, figures="")
+            self._bar.start()
+
+    def __call__(self, step: Step) -> None:
+        """Show a step."""
+        for key in ("loss", "active", "staleness"):
+            value = float(getattr(step, key))
+            before = self._means.get(key, value)
+            self._means[key] = self.SMOOTHING * before + (1 - self.SMOOTHING) * value
+        done = step.number + 1
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, figures=self._figures(done))
+        elif done == self._steps or done % max(1, self._steps // 10) == 0:
+            self._console.print(f"step {done} of {self._steps}: {self._figures(done)}", highlight=False)
+
+    def _figures(self, done: int) -> str:
+        rate = (done - self._first) / (time.perf_counter() - self._begin)
+        return (
+            f"loss {self._means['loss']:.4g}  {rate:.3g} steps/s  "
+            f"{self._means['active']:.1f} active  staleness {self._means['staleness']:.1f}"
+        )
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()

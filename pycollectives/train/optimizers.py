@@ -1,0 +1,110 @@
+"""Update rules U(G, w, t) on flat weights (eager-SGD, Algorithm 2, line 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from .registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["OPTIMIZERS", "SGD", "Adam", "Optimizer"]
+
+
+class Optimizer(Protocol):
+    """An update rule and its state."""
+
+    def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
+        """Change the weights in place, in step `number`."""
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """What a checkpoint must hold, by name: the arrays themselves."""
+
+    def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take back what `state` returned."""
+
+
+class SGD:
+    """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
+
+    Linear in the gradient if momentum is 0: then a sum of gradients at once changes the weights as one after the other.
+    """
+
+    def __init__(
+        self,
+        weights: NDArray[np.float32],
+        schedule: Callable[[int], float],
+        *,
+        rate: float = 0.1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        self._schedule = schedule
+        self._rate, self._momentum, self._decay = rate, momentum, weight_decay
+        self._velocity = np.zeros_like(weights if momentum else weights[:0])
+        self._change = np.empty_like(weights)
+
+    def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
+        """Change the weights in place, in step `number`."""
+        direction = gradient
+        if self._decay:
+            direction = np.multiply(weights, self._decay, out=self._change)
+            direction += gradient
+        if self._momentum:
+            self._velocity *= self._momentum
+            self._velocity += direction
+            direction = self._velocity
+        weights -= np.multiply(direction, self._rate * self._schedule(number), out=self._change)
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """The velocity."""
+        return {"velocity": self._velocity}
+
+    def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take back what `state` returned."""
+        self._velocity[...] = state["velocity"]
+
+
+class Adam:
+    """Kingma and Ba 2015, Algorithm 1."""
+
+    def __init__(
+        self,
+        weights: NDArray[np.float32],
+        schedule: Callable[[int], float],
+        *,
+        rate: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+    ) -> None:
+        self._schedule = schedule
+        self._rate, self._beta1, self._beta2, self._epsilon = rate, beta1, beta2, epsilon
+        self._mean, self._square = np.zeros_like(weights), np.zeros_like(weights)
+        self._updates = np.zeros(1, weights.dtype)
+
+    def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
+        """Change the weights in place, in step `number`."""
+        self._updates += 1
+        t = float(self._updates[0])
+        self._mean += (1 - self._beta1) * (gradient - self._mean)
+        self._square += (1 - self._beta2) * (gradient * gradient - self._square)
+        mean, square = self._mean / (1 - self._beta1**t), self._square / (1 - self._beta2**t)
+        weights -= self._rate * self._schedule(number) * mean / (np.sqrt(square) + self._epsilon)
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """Both moments, and how many updates there were."""
+        return {"mean": self._mean, "square": self._square, "updates": self._updates}
+
+    def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take back what `state` returned."""
+        for name, array in self.state().items():
+            array[...] = state[name]
+
+
+OPTIMIZERS = Registry("optimizer", {"sgd": f"{__name__}:SGD", "adam": f"{__name__}:Adam"})

@@ -1,0 +1,121 @@
+"""Choices by name: methods, models, data sets, optimizers, loads.
+
+A choice is written NAME,KEY=VALUE,... on the command line, or as a table {name = "NAME", KEY = VALUE} in TOML. Keys are
+the keyword arguments of what is chosen; a key that ends in _ms or _us is in that unit, for an argument in seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Choice", "Registry"]
+
+UNITS = {"_ms": 1e-3, "_us": 1e-6}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A name and options.
+
+    >>> Choice.parse("eager,policy=quorum:4,max_staleness=8")
+    Choice(name='eager', options={'policy': 'quorum:4', 'max_staleness': 8})
+    >>> Choice.parse("one-late,skew_ms=300")
+    Choice(name='one-late', options={'skew': 0.3})
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, said: object) -> Choice:
+        """Return what a text of the command line, or a value of TOML, says."""
+        if isinstance(said, Choice):
+            return said
+        if isinstance(said, str):
+            name, *pairs = said.split(",")
+            split = [pair.partition("=") for pair in pairs]
+            if not name or any(not (key and equals) for key, equals, _ in split):
+                raise ValueError(f"expected NAME or NAME,KEY=VALUE,...; got {said!r}")
+            return cls(name, dict(_in_seconds(key, _value(text)) for key, _, text in split))
+        if isinstance(said, Mapping) and isinstance(said.get("name"), str):
+            return cls(said["name"], dict(_in_seconds(key, value) for key, value in said.items() if key != "name"))
+        raise ValueError(f"expected a text or a table with a name, got {said!r}")
+
+    def __str__(self) -> str:
+        """Write it as the command line does, in the library's units."""
+        return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+def _value(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _in_seconds(key: str, value: object) -> tuple[str, object]:
+    for suffix, unit in UNITS.items():
+        if key.endswith(suffix) and isinstance(value, int | float):
+            return key.removesuffix(suffix), round(value * unit, 12)
+    return key, value
+
+
+class Registry:
+    """What can be chosen, by name: each "MODULE:ATTRIBUTE", imported only when it is used."""
+
+    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._entries = dict(entries)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._entries)
+
+    def add(self, name: str, target: str) -> None:
+        """Add one."""
+        self._entries[name] = target
+
+    def find(self, choice: Choice) -> Callable[..., Any]:
+        """Return what is chosen; its options have been checked.
+
+        Raises
+        ------
+        ValueError
+            The name or an option is unknown.
+        ImportError
+            What it needs is not installed.
+        """
+        if choice.name not in self._entries:
+            raise ValueError(f"{self.kind}: expected one of {', '.join(self.names)}; got {choice.name!r}")
+        module, _, attribute = self._entries[choice.name].partition(":")
+        target: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        accepted = _options_of(target)
+        for key in choice.options:
+            if key not in accepted:
+                known = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
+                raise ValueError(f"{self.kind} {choice.name!r}: unknown option {key!r}; {known}")
+        return target
+
+    def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
+        """Return an object of what is chosen; `defaults` are given to those that accept them."""
+        target = self.find(choice)
+        accepted = _options_of(target)
+        shared = {key: value for key, value in defaults.items() if key in accepted}
+        return target(*arguments, **{**shared, **choice.options})
+
+
+def _options_of(target: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(target).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]

@@ -1,0 +1,114 @@
+"""What a training job is asked to do: options of the command line over a TOML file over defaults."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .registry import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["REQUEUE", "Settings", "read_toml"]
+
+REQUEUE = 75
+"""The exit code of a job that has written a checkpoint and is to be run again: EX_TEMPFAIL of sysexits.h."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training job.
+
+    Attributes
+    ----------
+    method, model, data, optimizer, schedule, load
+        Choices: see `registry`.
+    batch
+        Examples of all ranks together in a step.
+    epochs
+        Passes over the data.
+    settle_epochs
+        Epochs between two times that all replicas are made equal; None: only at the end.
+    seed
+        Of the data, the order of examples, the first weights, the load, and the method if it has one.
+    output
+        Folder for metrics, the summary and the checkpoint; None: nothing is written.
+    """
+
+    method: Choice = field(default=Choice("synchronous"))
+    model: Choice = field(default=Choice("mlp"))
+    data: Choice = field(default=Choice("digits"))
+    optimizer: Choice = field(default=Choice("sgd"))
+    schedule: Choice = field(default=Choice("constant"))
+    load: Choice = field(default=Choice("equal"))
+    batch: int = 64
+    epochs: float = 10
+    settle_epochs: float | None = None
+    seed: int = 1
+    output: Path | None = None
+
+    @classmethod
+    def of(cls, *sources: Mapping[str, Any]) -> Settings:
+        """Return what the sources say, the last one above the others.
+
+        Raises
+        ------
+        ValueError
+            A key is unknown, or a value is none for it.
+        """
+        said: dict[str, Any] = {}
+        for source in sources:
+            said |= source
+        known = {one.name: one for one in fields(cls)}
+        if unknown := said.keys() - known.keys():
+            raise ValueError(f"unknown setting {min(unknown)!r}; expected some of {', '.join(known)}")
+        return cls(**{key: _converted(key, known[key].type, value) for key, value in said.items()})
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can do."""
+        if self.batch < 1:
+            raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
+        if not self.epochs > 0:
+            raise ValueError(f"epochs: expected a number > 0, got {self.epochs}")
+        if self.settle_epochs is not None and not self.settle_epochs > 0:
+            raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
+        if self.seed < 0:
+            raise ValueError(f"seed: expected a number >= 0, got {self.seed}")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON writes it."""
+        return {key: str(value) if isinstance(value, Path) else value for key, value in asdict(self).items()}
+
+
+def _converted(key: str, kind: Any, value: Any) -> Any:
+    try:
+        if kind == "Choice":
+            return Choice.parse(value)
+        if kind == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"expected a whole number, got {value!r}")
+        if "float" in kind and not (value is None or (isinstance(value, int | float) and not isinstance(value, bool))):
+            raise ValueError(f"expected a number, got {value!r}")
+        return Path(value) if "Path" in kind and value is not None else value
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file says.
+
+    Raises
+    ------
+    ValueError
+        It is no TOML, or cannot be read.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None

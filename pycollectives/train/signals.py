@@ -1,0 +1,33 @@
+"""Signals that end a training: taken note of from the beginning of the program, before MPI is there."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["Signals"]
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+
+
+class Signals:
+    """Whether this process has been sent SIGUSR1 or SIGTERM since it was made; by the main thread."""
+
+    def __init__(self) -> None:
+        self._sent = False
+        self._handlers = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+
+    def __call__(self) -> bool:
+        """Whether it has been sent one."""
+        return self._sent
+
+    def restore(self) -> None:
+        """Leave them to the handlers from before."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._sent = True

@@ -1,0 +1,19 @@
+"""One file per method; a method is added by a file and a line here."""
+
+from __future__ import annotations
+
+from ..registry import Registry
+from .base import Outcome, Synchronizer
+
+__all__ = ["METHODS", "Outcome", "Synchronizer"]
+
+METHODS = Registry(
+    "method",
+    {
+        "synchronous": f"{__name__}.synchronous:Synchronous",
+        "eager": f"{__name__}.eager:Eager",
+        "m-synchronous": f"{__name__}.m_synchronous:MSynchronous",
+        "ripples": f"{__name__}.ripples:Ripples",
+        "ddp": f"{__name__}.ddp:Ddp",
+    },
+)

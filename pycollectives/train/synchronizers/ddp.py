@@ -1,0 +1,33 @@
+"""PyTorch's DistributedDataParallel over gloo, for comparison: gradients are averaged during the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+from .base import Outcome, Synchronizer
+
+if TYPE_CHECKING:
+    from ...communicator import Communicator
+    from ..models.base import Model
+
+__all__ = ["Ddp"]
+
+
+class Ddp(Synchronizer):
+    """For models of PyTorch."""
+
+    def __init__(self, comm: Communicator, model: Model) -> None:
+        from ..torch_models.parallel import distribute
+
+        distribute(comm.comm, model)
+        self._comm = comm.comm
+        self.outcome = Outcome(active=comm.size)
+
+    def agree(self, stop: bool) -> bool:
+        """Whether any rank is to stop: one alone would be waited for in the next step."""
+        flag = np.array(stop)
+        self._comm.Allreduce(MPI.IN_PLACE, flag, MPI.LOR)
+        return bool(flag)

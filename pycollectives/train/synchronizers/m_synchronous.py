@@ -1,0 +1,25 @@
+"""m-synchronous SGD: a step takes the m gradients that come first and drops the rest (Chen et al. 2016).
+
+A rank that comes too late takes the means that it missed and goes on from the weights that all have, so replicas differ
+by rounding only, as long as the update rule is linear in the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ... import policies
+from .eager import Eager
+
+if TYPE_CHECKING:
+    from ...communicator import Communicator
+    from ..models.base import Model
+
+__all__ = ["MSynchronous"]
+
+
+class MSynchronous(Eager):
+    """Eager-SGD whose rounds have m arrivals, without late gradients, divided by those in the round."""
+
+    def __init__(self, comm: Communicator, model: Model, *, m: int) -> None:
+        super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", average="contributors", late="drop")

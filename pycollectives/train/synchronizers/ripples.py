@@ -1,0 +1,76 @@
+"""Ripples: a rank updates its weights, then averages them in a group that a generator forms (sections 3 to 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpi4py import MPI
+
+from ... import groups as generators
+from .base import Outcome, Synchronizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...partial_reduce import PartialReduce
+    from ...reduce_specification import AnyGroups
+    from ..models.base import Model
+
+__all__ = ["Ripples"]
+
+
+class Ripples(Synchronizer):
+    """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16)."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        *,
+        groups: str = "smart",
+        size: int = 3,
+        every: int = 1,
+        ranks_per_node: int = 4,
+        seed: int = 0,
+    ) -> None:
+        known: dict[str, Callable[[], AnyGroups]] = {
+            "random": lambda: generators.RandomGroups(size, seed=seed),
+            "smart": lambda: generators.SmartGroups(size, seed=seed),
+            "punctual": lambda: generators.PunctualGroups(size, seed=seed),
+            "static": lambda: generators.StaticGroups(ranks_per_node),
+        }
+        if groups not in known:
+            raise ValueError(f"groups: expected one of {', '.join(known)}; got {groups!r}")
+        if every < 1:
+            raise ValueError(f"every: expected at least 1 step, got {every}")
+        self._comm = comm
+        self._groups = known[groups]()
+        self._every = every
+        self._weights = self._join(model.weights)
+
+    def average(self, weights: NDArray[np.float32], number: int) -> None:
+        """Average with this rank's next group."""
+        if (number + 1) % self._every == 0:
+            info = self._weights.sync(weights, number)
+            self.outcome = Outcome(active=len(info.group))
+
+    def flush(self) -> None:
+        """Leave: groups that hold this rank complete with the weights that it has now."""
+        self._weights.close()
+
+    def equalize(self, weights: NDArray[np.float32]) -> None:
+        """Average the models, and form groups anew."""
+        self._comm.comm.Allreduce(MPI.IN_PLACE, weights, MPI.SUM)
+        weights /= self._comm.size
+        self._weights = self._join(weights)
+
+    def close(self) -> None:
+        """Leave the groups."""
+        self._weights.close()
+
+    def _join(self, weights: NDArray[np.float32]) -> PartialReduce:
+        return self._comm.partial_reduce(like=weights, groups=self._groups, name="weights")

@@ -1,0 +1,39 @@
+"""Synchronous SGD: every step waits for every rank (eager-SGD, Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+from .base import Outcome, Synchronizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ..models.base import Model
+
+__all__ = ["Synchronous"]
+
+
+class Synchronous(Synchronizer):
+    """Gradients are averaged by MPI_Allreduce."""
+
+    def __init__(self, comm: Communicator, model: Model) -> None:
+        self._comm = comm.comm
+        self._sum = np.empty_like(model.gradient)
+        self.outcome = Outcome(active=comm.size)
+
+    def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the mean over all ranks."""
+        self._comm.Allreduce(gradient, self._sum, MPI.SUM)
+        self._sum /= self._comm.size
+        return self._sum
+
+    def agree(self, stop: bool) -> bool:
+        """Whether any rank is to stop: one alone would be waited for in the next step."""
+        flag = np.array(stop)
+        self._comm.Allreduce(MPI.IN_PLACE, flag, MPI.LOR)
+        return bool(flag)

@@ -1,0 +1,48 @@
+"""A model's network in PyTorch's DistributedDataParallel, over gloo."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from .network import TorchModel
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from ..models.base import Model
+
+__all__ = ["distribute"]
+
+TIMEOUT = timedelta(minutes=10)
+
+
+def distribute(comm: MPI.Comm, model: Model) -> None:
+    """Let the backward passes of a model average its gradients over all ranks; collective.
+
+    Raises
+    ------
+    ValueError
+        The model is none of PyTorch.
+    """
+    if not isinstance(model, TorchModel):
+        raise ValueError(f"ddp: expected a model of PyTorch (cnn, resnet32, vgg16, lstm), got {type(model).__name__}")
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    model.network = DistributedDataParallel(model.network)
+
+
+def _store(comm: MPI.Comm) -> dist.TCPStore:
+    """Where the ranks find each other: on rank 0, at a port that it is given by the system."""
+    hosts = set(comm.allgather(socket.gethostname()))
+    host = "127.0.0.1" if len(hosts) == 1 else comm.bcast(socket.gethostname())
+    if len(hosts) == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    port = comm.bcast(server.port if server else None)
+    return server or dist.TCPStore(host, port, comm.size, is_master=False)

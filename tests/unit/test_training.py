@@ -1,0 +1,236 @@
+"""The parts of a training that one rank has alone: choices, settings, batches, update rules, schedules, metrics."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pycollectives.train import metrics
+from pycollectives.train.batches import Batches, of_similar_length
+from pycollectives.train.datasets import DATASETS
+from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.loop import Step
+from pycollectives.train.models import MODELS
+from pycollectives.train.optimizers import OPTIMIZERS
+from pycollectives.train.registry import Choice, Registry
+from pycollectives.train.schedules import SCHEDULES
+from pycollectives.train.settings import Settings, read_toml
+from pycollectives.train.synchronizers import METHODS
+
+# --- Choices and settings
+
+
+@pytest.mark.parametrize("wrong", ["", ",a=1", "sgd,rate", "sgd,=1", 3, {"rate": 1}, {"name": 1}])
+def test_what_is_no_choice_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        Choice.parse(wrong)
+
+
+def test_a_choice_in_toml_is_one_of_the_command_line():
+    said = Choice.parse("one-late,skew_ms=300,late=2,flag=true")
+    assert said == Choice.parse({"name": "one-late", "skew_ms": 300, "late": 2, "flag": True})
+    assert said.options == {"skew": 0.3, "late": 2, "flag": True}
+    assert Choice.parse(str(said)).options["skew"] == 0.3
+
+
+@pytest.mark.parametrize("registry", [METHODS, MODELS, DATASETS, OPTIMIZERS, SCHEDULES], ids=lambda one: one.kind)
+def test_unknown_names_and_options_are_refused(registry):
+    with pytest.raises(ValueError, match=rf"{registry.kind}: expected one of .*{registry.names[0]}.*'odd'"):
+        registry.find(Choice("odd"))
+    with pytest.raises(ValueError, match=rf"'{registry.names[0]}': unknown option 'odd'; it"):
+        registry.find(Choice(registry.names[0], {"odd": 1}))
+
+
+def test_defaults_go_to_those_that_take_them():
+    registry = Registry("thing", {"a": f"{__name__}:_takes", "b": f"{__name__}:_takes_none"})
+    assert registry.make(Choice("a"), seed=7) == 7
+    assert registry.make(Choice("a", {"seed": 2}), seed=7) == 2
+    assert registry.make(Choice("b"), seed=7) is None
+
+
+def _takes(*, seed):
+    return seed
+
+
+def _takes_none():
+    return None
+
+
+def test_the_command_line_goes_above_the_file(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text('method = "eager,policy=solo"\nepochs = 3\nseed = 5\n[load]\nname = "one-late"\nskew_ms = 200\n')
+    settings = Settings.of(read_toml(path), {"seed": 9})
+    assert (settings.seed, settings.epochs, settings.load.options) == (9, 3, {"skew": 0.2})
+    assert settings.method == Choice("eager", {"policy": "solo"})
+    json.dumps(settings.as_json())
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({"odd": 1}, "unknown setting 'odd'"),
+        ({"batch": "8"}, "batch: expected a whole number"),
+        ({"batch": 0}, "batch: expected at least 1"),
+        ({"epochs": 0}, "epochs: expected a number > 0"),
+        ({"epochs": float("nan")}, "epochs: expected a number > 0"),
+        ({"epochs": "many"}, "epochs: expected a number"),
+        ({"settle_epochs": -1}, "settle_epochs"),
+        ({"seed": -1}, "seed"),
+        ({"load": 3}, "load: expected"),
+    ],
+)
+def test_wrong_settings_are_named(said, text):
+    with pytest.raises(ValueError, match=text):
+        Settings.of(said)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text("epochs = = 3")
+    with pytest.raises(ValueError, match=r"job\.toml"):
+        read_toml(path)
+
+
+# --- Batches
+
+
+def dataset(examples, lengths=None):
+    return Dataset((np.arange(examples),), (np.zeros(1),), lengths=lengths)
+
+
+def test_an_epoch_has_each_example_once_over_ranks_and_steps():
+    shares = [Batches(dataset(26), 8, rank=rank, ranks=4, seed=3) for rank in range(4)]
+    assert shares[0].steps_per_epoch == 3
+    for epoch in range(2):
+        taken = [share(epoch * 3 + step)[0] for step in range(3) for share in shares]
+        assert all(len(one) == 2 for one in taken)
+        assert len(np.unique(np.concatenate(taken))) == 24
+    assert not np.array_equal(shares[0](0)[0], shares[0](3)[0])
+
+
+def test_a_step_has_the_same_examples_whatever_came_before():
+    once, again = (Batches(dataset(64), 8, rank=1, ranks=2, seed=3) for _ in range(2))
+    steps = [once(number)[0] for number in range(20)]
+    np.testing.assert_array_equal(again(17)[0], steps[17])
+    np.testing.assert_array_equal(again(2)[0], steps[2])
+
+
+@pytest.mark.parametrize("batch", [0, 2, 6, 68])
+def test_batches_that_cannot_be_shared_are_refused(batch):
+    with pytest.raises(ValueError, match="batch: expected a multiple of the 4 ranks"):
+        Batches(dataset(64), batch, rank=0, ranks=4, seed=0)
+
+
+def test_examples_of_a_batch_have_similar_lengths_and_work_is_the_longest():
+    lengths = np.random.default_rng(0).integers(1, 1000, 256)
+    shares = [Batches(dataset(256, lengths), 32, rank=rank, ranks=4, seed=3) for rank in range(4)]
+    work = shares[0].work(16)
+    assert work.shape == (4, 16)
+    assert work.mean() == pytest.approx(1)
+    longest = np.array([[lengths[share(step)[0]].max() for step in range(16)] for share in shares])
+    np.testing.assert_allclose(work, longest / longest.mean())
+    assert len(np.unique(np.concatenate([share(step)[0] for step in range(8) for share in shares]))) == 256
+
+
+def test_buckets_are_of_similar_length_and_in_random_order():
+    lengths = np.random.default_rng(0).integers(1, 1000, 992)
+    batches = of_similar_length(lengths, np.arange(992), 16, np.random.default_rng(1))
+    assert batches.shape == (62, 16)
+    assert len(np.unique(batches)) == 992
+    assert np.ptp(lengths[batches], axis=1).max() < 50
+    assert {-1.0, 1.0} == set(np.sign(np.diff(lengths[batches].max(axis=1))))
+
+
+# --- Update rules and schedules
+
+
+def made(text, weights, schedule=lambda number: 1.0):
+    return OPTIMIZERS.make(Choice.parse(text), weights, schedule)
+
+
+@pytest.mark.parametrize(
+    ("text", "torch_name", "options"),
+    [
+        ("sgd,rate=0.1", "SGD", {"lr": 0.1}),
+        ("sgd,rate=0.1,momentum=0.9,weight_decay=0.01", "SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+        ("adam,rate=0.01", "Adam", {"lr": 0.01}),
+    ],
+)
+def test_update_rules_are_those_of_pytorch(text, torch_name, options):
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+    weights = random.standard_normal(20).astype(np.float32)
+    theirs = torch.nn.Parameter(torch.tensor(weights))
+    optimizer, reference = made(text, weights), getattr(torch.optim, torch_name)([theirs], **options)
+    for step in range(20):
+        gradient = random.standard_normal(20).astype(np.float32)
+        theirs.grad = torch.tensor(gradient)
+        reference.step()
+        optimizer.update(weights, gradient, step)
+    np.testing.assert_allclose(weights, theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["sgd,momentum=0.5", "adam"])
+def test_an_update_rule_goes_on_from_its_state(text):
+    gradients = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    weights = np.ones(5, np.float32)
+    optimizer = made(text, weights)
+    for step in range(3):
+        optimizer.update(weights, gradients[step], step)
+    copy = weights.copy()
+    other = made(text, copy)
+    other.load_state({name: array.copy() for name, array in optimizer.state().items()})
+    for step in range(3, 6):
+        optimizer.update(weights, gradients[step], step)
+        other.update(copy, gradients[step], step)
+    np.testing.assert_array_equal(weights, copy)
+
+
+def test_the_rate_follows_the_schedule():
+    weights = np.zeros(1, np.float32)
+    optimizer = made("sgd,rate=0.5", weights, schedule=lambda number: number)
+    for number in (0, 1, 2):
+        optimizer.update(weights, np.ones(1, np.float32), number)
+    assert weights[0] == -1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "epochs", "factors"),
+    [
+        ("constant", [0, 99], [1, 1]),
+        ("milestones,at=80:120", [0, 79.9, 80, 120.5], [1, 1, 0.1, 0.01]),
+        ("milestones,at=2,factor=0.5", [1, 2], [1, 0.5]),
+        ("warmup,epochs=4,begin=0.2", [0, 2, 4, 9], [0.2, 0.6, 1, 1]),
+        ("cosine,epochs=10", [0, 5, 10, 12], [1, 0.5, 0, 0]),
+    ],
+)
+def test_schedules(text, epochs, factors):
+    schedule = SCHEDULES.make(Choice.parse(text))
+    assert [schedule(epoch) for epoch in epochs] == pytest.approx(factors)
+
+
+@pytest.mark.parametrize("text", ["milestones,at=x", "warmup,epochs=0", "cosine,epochs=-1"])
+def test_schedules_refused(text):
+    with pytest.raises(ValueError, match="expected epochs"):
+        SCHEDULES.make(Choice.parse(text))
+
+
+# --- Metrics
+
+
+def test_metrics_of_a_resumed_run_go_on_from_its_step(tmp_path):
+    path = tmp_path / "deep" / "metrics.jsonl"
+    for first, last in ((0, 5), (3, 6)):
+        written = metrics.Metrics(path, first)
+        for number in range(first, last):
+            written(Step(number, 0.5, 0.1, 0.2, 3, first))
+        written.close()
+    lines = metrics.read(path)
+    assert [(line["number"], line["staleness"]) for line in lines] == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (5, 3)]
+    assert sorted(line["elapsed_s"] for line in lines) == [line["elapsed_s"] for line in lines]
+
+
+def test_a_line_that_was_cut_is_left_out(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"number": 0}\n{"numb')
+    assert metrics.read(path) == [{"number": 0}]
