@@ -17,6 +17,7 @@ import click
 
 from . import __version__, flight, loads, policies, selection, tables, tracing, tuning_report
 from .config import Settings, selection_files, settings
+from .experiments.command import experiments
 from .simulation import Costs, simulate
 from .train.command import train
 
@@ -441,6 +442,7 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
 
 
 main.add_command(train)
+main.add_command(experiments)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .registry import Choice
     from .settings import Settings
 
-__all__ = ["Point", "Summary", "load_of", "run"]
+__all__ = ["Plan", "Point", "Summary", "load_of", "run"]
 
 T = TypeVar("T")
 
@@ -153,6 +153,27 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
     return loads.make(choice.name, ranks=ranks, calls=steps, seed=seed, **options)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What the settings say of every rank: the data, who takes which examples, and how long each works in each step."""
+
+    dataset: Dataset
+    batches: Batches
+    steps: int
+    seconds: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, settings: Settings, *, rank: int, ranks: int) -> Plan:
+        """Return the plan, with the batches of one rank."""
+        dataset = DATASETS.make(settings.data, seed=settings.seed)
+        batches = Batches(dataset, settings.batch, rank=rank, ranks=ranks, seed=settings.seed)
+        steps = round(settings.epochs * batches.steps_per_epoch)
+        if steps < 1:
+            raise ValueError(f"epochs: {settings.epochs} of {batches.steps_per_epoch} steps are none")
+        seconds = load_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
+        return cls(dataset, batches, steps, seconds)
+
+
 def _worker(seconds: NDArray[np.float64], emulated: bool) -> Callable[[int, float], None]:
     """Return what sleeps within a step: until the load's time since its begin is over, or for that time on top."""
 
@@ -196,15 +217,12 @@ def run(
     ValueError
         A setting cannot be met; before any message is sent, but for a checkpoint that does not fit.
     """
-    dataset = DATASETS.make(settings.data, seed=settings.seed)
-    batches = Batches(dataset, settings.batch, rank=comm.rank, ranks=comm.size, seed=settings.seed)
+    plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
+    dataset, batches = plan.dataset, plan.batches
     steps_of = batches.steps_per_epoch
-    training = Training(
-        steps=round(settings.epochs * steps_of),
-        settle_every=None if settings.settle_epochs is None else max(1, round(settings.settle_epochs * steps_of)),
-    )
-    seconds = load_of(settings.load, batches, ranks=comm.size, steps=training.steps, seed=settings.seed)
-    work = _worker(seconds[comm.rank], emulated=bool(settings.load.options.get("work")))
+    settle_every = None if settings.settle_epochs is None else max(1, round(settings.settle_epochs * steps_of))
+    training = Training(plan.steps, settle_every)
+    work = _worker(plan.seconds[comm.rank], emulated=bool(settings.load.options.get("work")))
     schedule = SCHEDULES.make(settings.schedule)
     model = MODELS.make(settings.model, dataset, seed=settings.seed)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))

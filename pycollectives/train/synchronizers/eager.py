@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from ...communicator import Communicator
     from ..models.base import Model
 
-__all__ = ["Eager"]
+__all__ = ["DEFAULT_POLICY", "Eager"]
+
+DEFAULT_POLICY = "majority"
 
 
 class Eager(Synchronizer):
@@ -35,7 +37,7 @@ class Eager(Synchronizer):
         comm: Communicator,
         model: Model,
         *,
-        policy: policies.Policy | str = "majority",
+        policy: policies.Policy | str = DEFAULT_POLICY,
         missed: Literal["latest", "sum"] = "latest",
         average: Literal["world", "contributors"] = "world",
         late: Literal["accumulate", "replace", "drop"] = "accumulate",

@@ -1,0 +1,85 @@
+"""The command line of experiments: list, run, plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+__all__ = ["experiments"]
+
+
+@click.group()
+def experiments() -> None:
+    """Figures of the papers, measured with this library beside synchronous training."""
+
+
+@experiments.command(name="list")
+def list_command() -> None:
+    """Show what can be run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .experiment import catalogue
+
+    table = Table("name", "figure", "ranks", "jobs", "what", box=None)
+    for one in catalogue():
+        jobs = len(one.jobs) * len(one.seeds)
+        table.add_row(one.name, one.figure, str(one.ranks), str(jobs), one.title)
+    Console().print(table)
+
+
+@experiments.command()
+@click.argument("name")
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="File for the results.")
+def run(name: str, path: Path | None) -> None:
+    """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
+    from mpi4py import MPI
+
+    from .experiment import find
+    from .report import HEAD, rows
+    from .runner import run as run_experiment
+
+    world = MPI.COMM_WORLD
+
+    def say(text: str) -> None:
+        if world.rank == 0:
+            click.echo(text, err=True)
+
+    try:
+        experiment = find(name)
+        say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+        results = run_experiment(experiment, world, say)
+    except (ImportError, ValueError) as error:
+        if world.rank == 0:
+            click.echo(f"Error: {error}", err=True)
+        raise SystemExit(1) from error
+    if world.rank == 0:
+        if path is not None:
+            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        _print(HEAD, rows(results))
+
+
+@experiments.command()
+@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file; default: beside the results."
+)
+def plot(results: Path, output: Path | None) -> None:
+    """Print and draw RESULTS, a JSON file that `run` wrote."""
+    from . import report
+
+    found = json.loads(results.read_text(encoding="utf-8"))
+    _print(report.HEAD, report.rows(found))
+    report.plot(found, output or results.with_suffix(".png"))
+
+
+def _print(head: tuple[str, ...], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=160).print(table)

@@ -1,0 +1,113 @@
+"""An experiment: training jobs that differ in method and load, each beside a baseline under the same load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..train.settings import Settings, read_toml
+
+__all__ = ["Experiment", "Job", "catalogue", "find"]
+
+FOLDER = Path(__file__).parent / "catalogue"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training of an experiment, with each of its seeds.
+
+    Attributes
+    ----------
+    name
+        In tables and figures.
+    beside
+        The job that its speed is compared with; None: it is one of those.
+    paper
+        Times faster than that in the paper; None: not measured there.
+    settings
+        What is trained.
+    """
+
+    name: str
+    beside: str | None
+    paper: float | None
+    settings: Settings
+
+    def with_seed(self, seed: int) -> Settings:
+        """Return its settings with another seed."""
+        return Settings.of({**vars(self.settings), "seed": seed})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure of a paper.
+
+    Attributes
+    ----------
+    name, title
+        In commands, and in documents.
+    figure
+        The paper and its figure.
+    scale
+        What differs from the paper.
+    ranks, ranks_per_node
+        Of the communicator.
+    target_loss
+        Validation loss to which the time is measured; None: speed alone.
+    seeds, jobs
+        Each job is run with each seed.
+    """
+
+    name: str
+    title: str
+    figure: str
+    scale: str
+    ranks: int
+    ranks_per_node: int | None
+    target_loss: float | None
+    seeds: tuple[int, ...]
+    jobs: tuple[Job, ...] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Experiment:
+        """Return what a file says.
+
+        Raises
+        ------
+        ValueError
+            A key is missing or unknown, or a job is compared with one that does not come before it.
+        """
+        said = read_toml(path)
+        try:
+            shared, entries = said.pop("settings"), said.pop("jobs")
+            jobs = tuple(_job(shared, dict(entry)) for entry in entries)
+            options = {"ranks_per_node": None, "target_loss": None, "seeds": (1,), **said}
+            experiment = cls(path.stem, jobs=jobs, **{**options, "seeds": tuple(options["seeds"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path.name}: {error}") from None
+        before: set[str] = set()
+        for job in jobs:
+            if job.name in before or (job.beside is not None and job.beside not in before):
+                raise ValueError(f"{path.name}: job {job.name!r} is there twice, or compared with a later one")
+            before.add(job.name)
+        return experiment
+
+
+def _job(shared: dict[str, Any], entry: dict[str, Any]) -> Job:
+    name, beside, paper = entry.pop("name"), entry.pop("beside", None), entry.pop("paper", None)
+    return Job(name, beside, paper, Settings.of(shared, entry))
+
+
+def catalogue() -> list[Experiment]:
+    """Return all that come with the package, by name."""
+    return [Experiment.read(path) for path in sorted(FOLDER.glob("*.toml"))]
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of that name, or of that file."""
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
+        raise ValueError(f"expected one of {known}, or a .toml file; got {name!r}")
+    return Experiment.read(path)
