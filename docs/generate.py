@@ -4,6 +4,8 @@
     python docs/generate.py --check     only say whether any of that is out of date (tests/unit/test_docs.py)
     python docs/generate.py --measure [NAME...]
                                         run the benchmarks as well, or some, with the mpirun on PATH (20 minutes)
+    python docs/generate.py --experiments [NAME...]
+                                        run the experiments as well, or some (an hour)
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -13,19 +15,22 @@ lines that bench/plot.py draws, and the tables as they were printed.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
 from pycollectives import groups, loads, mixing, policies  # noqa: E402
+from pycollectives.experiments import report  # noqa: E402
+from pycollectives.experiments.experiment import catalogue, find  # noqa: E402
 from pycollectives.native import core  # noqa: E402
 from pycollectives.simulation import simulate  # noqa: E402
 from pycollectives.simulation_groups import simulate_groups  # noqa: E402
@@ -181,12 +186,32 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
+def experiment_results() -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((RESULTS / "experiments").glob("*.json"))]
+
+
+def experiments_section() -> str:
+    """A heading, what differs from the paper, a table and a figure for each that has been run."""
+    parts = []
+    for found in experiment_results():
+        parts += [
+            f"## {found['title']}",
+            f"{found['figure']}. {found['ranks']} ranks; {found['scale']}.",
+            markdown([*report.HEAD], report.rows(found)),
+            f"![{found['title']}](figures/experiment-{found['name']}.png)",
+            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`, at commit "
+            f"{found['commit']}, on {found['machine']}.",
+        ]
+    return "\n\n".join(parts)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
     "algorithms-counted": algorithms_counted,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "policies": policies_table,
+    "experiments": experiments_section,
     "groups": groups_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
@@ -249,6 +274,29 @@ def measure(names: list[str]) -> None:
         run([sys.executable, "bench/plot.py", *inputs, "--output", str(FIGURES / f"{figure}.png")])
 
 
+def run_experiments(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as made:  # as in `measure`
+        for name in names:
+            command = [
+                sys.executable,
+                "-m",
+                "pycollectives",
+                "experiments",
+                "run",
+                name,
+                "--json",
+                f"{made}/{name}.json",
+            ]
+            run(["tools/mpirun", "-n", str(find(name).ranks), *command])
+        shutil.copytree(made, RESULTS / "experiments", dirs_exist_ok=True)
+    draw_experiments()
+
+
+def draw_experiments() -> None:
+    for found in experiment_results():
+        report.plot(found, FIGURES / f"experiment-{found['name']}.png")
+
+
 def run_example() -> None:
     example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert example is not None
@@ -274,6 +322,7 @@ def main() -> None:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true")
     mode.add_argument("--measure", nargs="*", metavar="NAME")
+    mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
     if arguments.measure is not None:
@@ -281,6 +330,8 @@ def main() -> None:
             parser.error(f"--measure: expected of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
         measure(arguments.measure or list(MEASUREMENTS))
         run_example()
+    if arguments.experiments is not None:
+        run_experiments(arguments.experiments or [one.name for one in catalogue()])
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
