@@ -32,7 +32,12 @@ def list_command() -> None:
 
 @experiments.command()
 @click.argument("name")
-@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="File for the results.")
+@click.option(
+    "--json",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File for the results.  [default: NAME.json]",
+)
 def run(name: str, path: Path | None) -> None:
     """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
     from mpi4py import MPI
@@ -56,23 +61,32 @@ def run(name: str, path: Path | None) -> None:
             click.echo(f"Error: {error}", err=True)
         raise SystemExit(1) from error
     if world.rank == 0:
-        if path is not None:
-            path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        path = path or Path(f"{experiment.name}.json")
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         _print(HEAD, rows(results))
 
 
 @experiments.command()
-@click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("name")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file; default: beside the results."
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: beside the results]"
 )
-def plot(results: Path, output: Path | None) -> None:
-    """Print and draw RESULTS, a JSON file that `run` wrote."""
+def plot(name: str, output: Path | None) -> None:
+    """Print and draw the results of NAME, from NAME.json, or from a .json file."""
     from . import report
 
-    found = json.loads(results.read_text(encoding="utf-8"))
-    _print(report.HEAD, report.rows(found))
-    report.plot(found, output or results.with_suffix(".png"))
+    path = Path(name if name.endswith(".json") else f"{name}.json")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        _print(report.HEAD, report.rows(found))
+    except FileNotFoundError:
+        raise click.ClickException(f"{path} is not there: `experiments run` writes it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise click.ClickException(f"{path} has no results of an experiment: {error!r}") from None
+    try:
+        report.plot(found, output or path.with_suffix(".png"))
+    except ImportError:
+        raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
 
 
 def _print(head: tuple[str, ...], rows: list[list[str]]) -> None:
