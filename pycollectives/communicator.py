@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from . import _core
+    from .agreement import Signed
     from .reduce_specification import AnyGroups
     from .typing import BufferSpec, DType, Late, Missed, Op, Progress
 
@@ -43,6 +44,7 @@ __all__ = ["Communicator"]
 
 SpecificationT = TypeVar("SpecificationT", PartialAllreduceSpecification, PartialReduceSpecification)
 CollectiveT = TypeVar("CollectiveT", PartialAllreduce, PartialReduce)
+SignedT = TypeVar("SignedT", bound="Signed")
 
 
 class Communicator:
@@ -336,14 +338,22 @@ class Communicator:
     ) -> CollectiveT:
         """Make a collective that all ranks specify alike; what `check` raises is a refusal that the others learn of."""
         with self._agreeing:
-            self._check_open()
             deadline = Deadline(self._timeout)
-            self._checks.meet(call, deadline.remaining())
-            specification = agree(self._engine, call, check, timeout=deadline.remaining())
+            specification = self._compared(call, check, deadline)
             collective = build(specification, deadline)
             self._created += 1
             self._collectives[collective] = None
             return collective
+
+    def _agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
+        """Let ranks compare the arguments of a call that is built on this communicator; raises as `agree` does."""
+        with self._agreeing:
+            return self._compared(call, check, Deadline(self._timeout))
+
+    def _compared(self, call: str, check: Callable[[], SignedT], deadline: Deadline) -> SignedT:
+        self._check_open()
+        self._checks.meet(call, deadline.remaining())
+        return agree(self._engine, call, check, timeout=deadline.remaining())
 
     def partial_reduce(
         self,
@@ -561,6 +571,9 @@ class Communicator:
         if self._closed:
             return
         deadline = Deadline(self._timeout if timeout is None else checked_timeout(timeout))
+        for collective in tuple(self._collectives):  # no rank waits in one for a rank that waits in another's flush
+            if isinstance(collective, PartialAllreduce) and not collective.closed:
+                collective.start_flush()
         for collective in tuple(self._collectives):
             if isinstance(collective, PartialAllreduce) and not collective.closed:
                 collective.flush(deadline.remaining())

@@ -125,6 +125,14 @@ class PartialAllreduce:
         """
         return self._collective.result
 
+    def start_flush(self) -> None:
+        """Begin a `flush`, which is to follow: from now on no round waits for this rank.
+
+        For several collectives: a rank that waits in the flush of one is not waited for in the others, if it has begun
+        to flush all of them. Until `flush` is through, nothing can be contributed.
+        """
+        self._collective.start_flush()
+
     def flush(self, timeout: float | None = None) -> RoundInfo:
         """Deliver all data that still waits, of all ranks, in one synchronous round; collective.
 
