@@ -1,0 +1,212 @@
+"""Buckets: gradients fused into one flat buffer, each with a partial allreduce of its own; for `interop.torch`.
+
+A step begins with the first contribution to any bucket. Its calls may be late in some buckets and in time in others,
+and a late call is no arrival. If every rank just waited for the calls that were in time, two ranks could wait for each
+other for ever, each in a bucket in which the other was late. So:
+
+- A rank that waits in one bucket has arrived in all others since its step began: where its data was not taken into the
+  round that its call was given, it arrives again, with zeros, which adds nothing to its data that waits there.
+- It waits only for rounds whose predecessors had all completed when its step began. An arrival of an earlier step may
+  have been taken meanwhile; then the new one stands for the round after, and is taken note of in the next step.
+
+Why that suffices: let rank i wait in bucket X for round x, and rank j be needed there, but wait elsewhere. Then j has
+arrived in X since its step began and its data was taken, by a round before x. That round completed after j's step began
+and before i's step did. So j's step is older than i's; and whom j waits for is in an older step still. As ranks are
+finite, somebody waits for nobody. A rank that flushes has left all buckets before it waits in any.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+
+from ..buffers import checked_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from .. import Round, RoundInfo
+    from ..deadline import Deadline
+    from ..partial import PartialAllreduce
+    from ..typing import Array
+
+    Make: TypeAlias = Callable[[Array], PartialAllreduce]
+
+__all__ = ["Bucket", "array_over", "fused", "parts_of"]
+
+
+def fused(tensors: Iterable[torch.Tensor], limit: int) -> Iterator[list[torch.Tensor]]:
+    """Group tensors of one dtype, in their order, until a group has about `limit` bytes; one tensor may be longer."""
+    groups: dict[torch.dtype, list[torch.Tensor]] = {}
+    sizes: Counter[torch.dtype] = Counter()
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor)
+        sizes[tensor.dtype] += tensor.nbytes
+        if sizes[tensor.dtype] >= limit:
+            yield groups.pop(tensor.dtype)
+            sizes[tensor.dtype] = 0
+    yield from groups.values()
+
+
+def parts_of(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return views of a flat tensor, one behind the other, with the shapes of tensors."""
+    ends = itertools.accumulate((tensor.numel() for tensor in tensors), initial=0)
+    return [flat[end : end + tensor.numel()].view(tensor.shape) for end, tensor in zip(ends, tensors, strict=False)]
+
+
+def array_over(flat: torch.Tensor) -> Array:
+    """Return a NumPy array over the memory of a flat tensor; bfloat16 is ml_dtypes'."""
+    if flat.dtype is torch.bfloat16:
+        return flat.view(torch.int16).numpy().view(checked_dtype("bfloat16"))
+    return flat.numpy()
+
+
+class Bucket:
+    """The gradients of some parameters, one behind the other in one buffer, and the collective that adds them up.
+
+    `.grad` of each parameter is made a view of the buffer when the bucket is contributed. After `wait`, or `flush`, the
+    buffer holds the sum of the results that this rank was given since `begin`.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
+        """Fuse gradients of one dtype; `make` creates the collective for a buffer like the one that it is given."""
+        self.parameters = tuple(parameters)
+        self.flat = torch.zeros(sum(tensor.numel() for tensor in parameters), dtype=parameters[0].dtype)
+        self._views = parts_of(self.flat, parameters)
+        self._array = array_over(self.flat)
+        self.allreduce = make(self._array)
+        self._zeros: Array | None = None
+        self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
+        self._newest = -1  # round that this rank was given
+        self._leaving = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a step: nothing of it is contributed yet, or was given."""
+        self._armed = self.allreduce.rounds  # the first round that has not completed
+        self._ready: set[int] = set()
+        self._expected = sum(tensor.requires_grad for tensor in self.parameters)
+        self._handed: tuple[list[torch.Tensor | None], int] | None = None
+        self._given = 0  # results in the buffer
+        self._behind = False  # this rank's newest data was not in the round that its call was given
+        self.info: RoundInfo | None = None
+
+    # ------------------------------------------------------------------------------------------------ contributing
+
+    @property
+    def contributed(self) -> bool:
+        """Whether this step's gradients were handed over."""
+        return self._handed is not None
+
+    def note_ready(self, number: int) -> bool:
+        """Note that a parameter has its gradient; whether all have."""
+        self._ready.add(number)
+        return len(self._ready) == self._expected
+
+    def contribute(self) -> None:
+        """Hand the gradients over; who has none counts as zeros."""
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            if parameter.grad is None or not parameter.requires_grad:
+                view.zero_()
+            elif parameter.grad is not view:
+                view.copy_(parameter.grad)
+                parameter.grad = view
+        self._handed = [parameter.grad for parameter in self.parameters], self.flat._version
+        self._calls.append(self.allreduce.contribute(self._array))
+
+    def changed_since_contributed(self) -> torch.Tensor | None:
+        """Return a parameter whose gradient is not the one that was handed over."""
+        assert self._handed is not None
+        gradients, version = self._handed
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            if parameter.grad is not gradient:
+                return parameter
+        return None if self._given or self.flat._version == version else self.parameters[0]
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    def must_wait(self) -> bool:
+        """Take the results that are there; whether this step's is still to be waited for."""
+        round_of_call = self.allreduce.rounds  # if the call is not done afterwards
+        self._take_done()
+        return bool(self._calls) and round_of_call <= self._armed
+
+    def arrive_again(self) -> None:
+        """Arrive in the round that will take this rank's data, if its call was late for the one that it was given."""
+        while self._behind:
+            if self._zeros is None:
+                self._zeros = np.zeros_like(self._array)
+            self._calls.append(self.allreduce.contribute(self._zeros))
+            self._behind = False
+            self._take_done()
+
+    def wait(self, deadline: Deadline) -> None:
+        """Wait for this rank's calls, and add their results up."""
+        while self._calls:
+            self._calls[0].wait(deadline.remaining())  # a call that runs into its limit stays
+            self._take(self._calls.popleft())
+
+    def _take_done(self) -> None:
+        while self._calls and self._calls[0].test():
+            self._take(self._calls.popleft())
+
+    def _take(self, call: Round) -> None:
+        late = call.late
+        self.info = call.wait(0.0)
+        self._behind = late or not self.info.included
+        if self.info.round > self._newest:  # else an earlier call was given it already
+            self._newest = self.info.round
+            self._add_result()
+
+    def _add_result(self) -> None:
+        if self._given == 0:
+            np.copyto(self._array, self.allreduce.result)
+        else:
+            term = torch.empty_like(self.flat)
+            np.copyto(array_over(term), self.allreduce.result)
+            self.flat += term
+        self._given += 1
+
+    # ------------------------------------------------------------------------------------------------ leaving
+
+    def start_flush(self) -> None:
+        """Leave, so that no rank waits for this one, and take the results that are there."""
+        if self._leaving:
+            return
+        self.begin()
+        self._take_done()
+        self.allreduce.start_flush()
+        self._leaving = True
+
+    def flush(self, deadline: Deadline, *, sums: bool) -> None:
+        """Wait until all ranks flush; `sums`: the collective was made with missed="sum"."""
+        if not self._leaving:
+            return  # it is through; a flush of another bucket ran into its time limit
+        self.info = self.allreduce.flush(deadline.remaining())
+        self._leaving = False
+        self._calls.clear()
+        self._newest = self.info.round
+        if self.info.contributors or (sums and self.info.missed):
+            self._add_result()
+
+    # ------------------------------------------------------------------------------------------------ results
+
+    @property
+    def given(self) -> bool:
+        """Whether the buffer holds a result."""
+        return self._given > 0
+
+    def show(self, divisor: int) -> None:
+        """Divide, and let `.grad` be the views; of frozen parameters None, so that optimizers leave them alone."""
+        if not self.given:
+            self.flat.zero_()
+        if divisor != 1:
+            self.flat /= divisor
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            gradient = view if parameter.requires_grad else None
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
