@@ -238,12 +238,13 @@ class EagerOptimizer(torch.optim.Optimizer):
             )
         if not (self._synchronizing and self._overlap):
             return
+        if not self._averaged:
+            self._begin()
         if self._averaged or bucket.contributed:
             raise RuntimeError(
                 "backward() a second time before step(): the gradients are on their way already. Run all but the last "
                 "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
             )
-        self._begin()
         if bucket.note_ready(number):
             with torch.no_grad():
                 bucket.contribute()
