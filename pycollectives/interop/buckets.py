@@ -83,6 +83,7 @@ class Bucket:
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
+        self.info: RoundInfo | None = None  # of the newest round that a call was given
         self.begin()
 
     def begin(self) -> None:
@@ -93,7 +94,6 @@ class Bucket:
         self._handed: tuple[list[torch.Tensor | None], int] | None = None
         self._given = 0  # results in the buffer
         self._behind = False  # this rank's newest data was not in the round that its call was given
-        self.info: RoundInfo | None = None
 
     # ------------------------------------------------------------------------------------------------ contributing
 
@@ -186,11 +186,11 @@ class Bucket:
         """Wait until all ranks flush; `sums`: the collective was made with missed="sum"."""
         if not self._leaving:
             return  # it is through; a flush of another bucket ran into its time limit
-        self.info = self.allreduce.flush(deadline.remaining())
+        info = self.allreduce.flush(deadline.remaining())
         self._leaving = False
         self._calls.clear()
-        self._newest = self.info.round
-        if self.info.contributors or (sums and self.info.missed):
+        self._newest = info.round
+        if info.contributors or (sums and info.missed):
             self._add_result()
 
     # ------------------------------------------------------------------------------------------------ results

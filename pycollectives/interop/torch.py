@@ -348,7 +348,7 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """What each bucket was told of its round in the last step or flush; see `RoundInfo`."""
+        """What each bucket was told of its round in the last step; see `RoundInfo`."""
         return tuple(bucket.info for bucket in self._buckets if bucket.info is not None)
 
     @property

@@ -30,6 +30,13 @@ def test_the_examples_of_a_page_are_one_program(document):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_program_of_the_page_on_torch():
+    pytest.importorskip("torch")
+    done = run("\n".join(python_blocks(ROOT / "docs/torch.md")), "-W", "error")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"rank 0: loss 0\.\d+, 1\.0 ranks in time\n", done.stdout), done.stdout
+
+
 @pytest.mark.parametrize("document", ["docs/groups.md"])
 def test_the_sessions_of_a_page(document):
     """What is shown as a session at Python's prompt, one after the other."""
