@@ -18,7 +18,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.buckets import fused  # noqa: E402
+from pycollectives.deadline import Deadline  # noqa: E402
+from pycollectives.interop.buckets import Bucket, fused  # noqa: E402
 from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
 from pycollectives.testing import run_ranks  # noqa: E402
 
@@ -98,6 +99,27 @@ def test_gradients_are_views_of_a_bucket_and_stay_so():
     assert ranks(2, program) == [[{-6.0}, {-6.0}]] * 2
 
 
+def test_two_calls_in_one_round_are_given_its_result_once():
+    """As when a rank has arrived again, and the round is still open in its next step."""
+    contributed = threading.Event()
+
+    def program(comm):
+        (parameter,) = weights(2)
+        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        parameter.grad = torch.ones(2, dtype=torch.float64)
+        if comm.rank == 0:
+            bucket.contribute()
+            bucket.begin()
+        else:
+            contributed.wait(LIMIT)
+        bucket.contribute()
+        contributed.set()
+        bucket.wait(Deadline(LIMIT))
+        return bucket.flat.tolist()
+
+    assert ranks(2, program) == [[3.0, 3.0]] * 2
+
+
 def test_buckets_are_contributed_during_backward():
     """The last layer's is on its way, and under Solo its round done, before the first layer's gradient is there."""
     seen = []
@@ -173,6 +195,9 @@ def test_a_gradient_that_a_rank_lacks_counts_as_zeros(average):
             backward([used] if comm.rank == 0 else [used, skipped], 4.0)
             optimizer.step()
             assert never.grad.tolist() == [0.0, 0.0]
+            optimizer.zero_grad()
+            backward([never], 0.0)
+            optimizer.step()  # nothing of the first step is left in the bucket
         return values(parameters)
 
     assert ranks(2, program) == [[{-4.0}, {-2.0}, {0.0}]] * 2
