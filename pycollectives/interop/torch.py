@@ -182,7 +182,7 @@ class EagerOptimizer(torch.optim.Optimizer):
             self._buckets.append(bucket)
             for number, parameter in enumerate(bucket.parameters):
                 hook = partial(self._on_gradient, bucket, number)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
 
     def _allreduce_like(self, array: Array, tensors: int) -> PartialAllreduce:
         return self._comm.partial_allreduce(
