@@ -24,9 +24,9 @@ __all__ = ["run"]
 def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> dict[str, Any]:
     """Return the results, as they are kept in JSON; collective.
 
-    Keys of a result: job, seed, beside, settings, paper_speedup, ideal_speedup and `training.Summary`'s; `speedup` of
-    steps_per_s over that of `beside`, with the same seed, and `time_to_target_s` of rank 0's replica if there is a
-    target.
+    Keys of a result: job, seed, beside, settings, paper_speedup, ideal_speedup and `training.Summary`'s; if there is a
+    target, `time_to_target_s` of rank 0's replica; `speedup` over `beside` with the same seed, in the time to the target
+    if there is one, otherwise in steps per second.
     """
     if world.size != experiment.ranks:
         raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {world.size}")
@@ -36,7 +36,7 @@ def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> 
             result = _run_job(experiment, job, seed, world)
             for other in results:
                 if (other["job"], other["seed"]) == (job.beside, seed):
-                    result["speedup"] = result["steps_per_s"] / other["steps_per_s"]
+                    result["speedup"] = _speedup(result, other)
             results.append(result)
             say(_line(result))
     about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
@@ -74,6 +74,13 @@ def _time_to(loss: float, summary: training.Summary) -> float | None:
             return before.elapsed_s + share * (point.elapsed_s - before.elapsed_s)
         before = point
     return None
+
+
+def _speedup(result: dict[str, Any], other: dict[str, Any]) -> float | None:
+    if "time_to_target_s" not in result:
+        return float(result["steps_per_s"] / other["steps_per_s"])
+    times = other["time_to_target_s"], result["time_to_target_s"]
+    return None if None in times else float(times[0] / times[1])
 
 
 def _line(result: dict[str, Any]) -> str:
