@@ -25,8 +25,8 @@ def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> 
     """Return the results, as they are kept in JSON; collective.
 
     Keys of a result: job, seed, beside, settings, paper_speedup, ideal_speedup and `training.Summary`'s; if there is a
-    target, `time_to_target_s` of rank 0's replica; `speedup` over `beside` with the same seed, in the time to the target
-    if there is one, otherwise in steps per second.
+    target, `time_to_target_s` of rank 0's replica; `speedup` over `beside` with the same seed, in the time to it
+    or in steps per second.
     """
     if world.size != experiment.ranks:
         raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {world.size}")
