@@ -186,6 +186,19 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
+def policies_measured() -> str:
+    """What a partial allreduce and the synchronous program of the same load came to."""
+    rows = []
+    for found in experiment_results():
+        if "Ripples" in found["figure"]:
+            continue
+        for row in report.rows(found):
+            of = dict(zip(report.HEAD, row, strict=True))
+            quality = of["validation loss"] if of["accuracy"] == "-" else of["accuracy"]
+            rows.append([found["name"], of["method"], of["speedup"], of["ideal"], quality, of["active"]])
+    return markdown(["experiment", "method", "speedup", "at zero cost", "loss or accuracy at the end", "active"], rows)
+
+
 def experiment_results() -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted((RESULTS / "experiments").glob("*.json"))]
 
@@ -211,6 +224,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms-counted": algorithms_counted,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "policies": policies_table,
+    "policies-measured": policies_measured,
     "experiments": experiments_section,
     "groups": groups_table,
     "example-output": printed("example.txt"),
