@@ -55,7 +55,8 @@ class Ripples(Synchronizer):
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Average with this rank's next group."""
         if (number + 1) % self._every == 0:
-            info = self._weights.sync(weights, number)
+            # Not `number`: static groups need ranks that count alike, and after a stop these stand at different steps.
+            info = self._weights.sync(weights)
             self.outcome = Outcome(active=len(info.group))
 
     def flush(self) -> None:
