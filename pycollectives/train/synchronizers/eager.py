@@ -48,6 +48,7 @@ class Eager(Synchronizer):
             raise ValueError(f"average: expected 'world' or 'contributors', got {average!r}")
         self._comm = comm.comm
         self._divisor = comm.size if average == "world" else 1
+        self._sums = missed == "sum"
         self._gradients = comm.partial_allreduce(
             like=model.gradient,
             op="SUM" if average == "world" else "AVG",
@@ -65,10 +66,10 @@ class Eager(Synchronizer):
         self.outcome = Outcome(info.active, info.staleness)
         return self._result()
 
-    def flush(self) -> NDArray[np.float32]:
-        """Return the mean of all that still waited, of every rank."""
-        self._gradients.flush()
-        return self._result()
+    def flush(self) -> NDArray[np.float32] | None:
+        """Return the mean of all that still waited, of every rank; None if nothing did, which is no gradient of 0."""
+        info = self._gradients.flush()
+        return self._result() if info.contributors or (self._sums and info.missed) else None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Average the models."""
