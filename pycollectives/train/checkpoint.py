@@ -6,29 +6,33 @@
 A rank's file has its weights, the optimizer's and the model's state, and where the rank stands: its next step, which
 may be another than its neighbour's. `latest` is replaced after all ranks have written, so a job that is killed on the
 way leaves the checkpoint before. Files are not forced to the disk: that is for power failures, and takes seconds.
+
+Whatever fails, on whichever rank, every rank raises: none is left waiting for one that has given up.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from .loop import Replica, Training
 
 __all__ = ["exists", "load", "save"]
 
+T = TypeVar("T")
 
-def exists(folder: Path) -> bool:
-    """Whether there is one."""
-    return (folder / "latest").exists()
+
+def exists(folder: Path, comm: MPI.Comm) -> bool:
+    """Whether there is one, as rank 0 sees it; collective."""
+    return _together(comm, lambda: (folder / "latest").exists(), by=0)
 
 
 def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
@@ -46,18 +50,15 @@ def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         What a run that goes on from here must share.
     """
     newest = comm.allreduce(training.number, MPI.MAX)
-    name = f"step-{newest:08d}.{training.settled}"  # never that of the one before
+    name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = {"weights": replica.model.weights}
     arrays |= {f"optimizer.{key}": value for key, value in replica.optimizer.state().items()}
     arrays |= {f"model.{key}": value for key, value in replica.model.state().items()}
     where = {"number": training.number, "settled": training.settled, "setting": dict(setting)}
     _together(comm, lambda: _write(folder / name / f"rank-{comm.rank:04d}.npz", arrays, where))
+    _together(comm, lambda: _replace(folder / "latest", name), by=0)
     if comm.rank == 0:
-        before = (folder / "latest").read_text().strip() if exists(folder) else name
-        _replace(folder / "latest", name)
-        if before != name:
-            shutil.rmtree(folder / before, ignore_errors=True)
-    comm.Barrier()
+        _remove_all_but(folder, name)
 
 
 def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
@@ -68,19 +69,43 @@ def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
     ValueError
         It was written by another number of ranks or for another setting; or a file is damaged. On all ranks.
     """
-    _together(comm, lambda: _read(folder, comm, training, replica, setting))
+    whole = folder / _together(comm, lambda: _latest(folder), by=0)
+    _together(comm, lambda: _read(whole, comm, training, replica, setting))
 
 
-def _together(comm: MPI.Comm, action: Any) -> None:
-    """Do it on every rank; if it fails on any, every rank raises."""
-    text = None
-    try:
-        action()
-    except (OSError, ValueError, KeyError) as error:
-        text = f"rank {comm.rank}: {error}"
-    failed = [other for other in comm.allgather(text) if other is not None]
-    if failed:
-        raise ValueError(f"checkpoint: {failed[0]}")
+def _together(comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None) -> T:
+    """Do it on every rank, or by one for all; if it fails on any, every rank raises."""
+    done, failed, cause = None, None, None
+    if by in (None, comm.rank):
+        try:
+            done = action()
+        except Exception as error:  # whatever it is, such as BadZipFile: the others wait for an answer
+            failed, cause = f"rank {comm.rank}: {error or type(error).__name__}", error
+    told = comm.allgather((done if by is not None else None, failed))
+    failures = [text for _, text in told if text is not None]
+    if failures:
+        raise ValueError(f"checkpoint: {failures[0]}") from cause
+    return cast("T", done if by is None else told[by][0])
+
+
+def _latest(folder: Path) -> str:
+    return (folder / "latest").read_text(encoding="utf-8").strip()
+
+
+def _cleared(folder: Path, name: str) -> str:
+    """Remove what a run that was killed has left, and return a name that the checkpoint before does not have.
+
+    It has the same if a training was begun anew in its folder.
+    """
+    before = _latest(folder) if (folder / "latest").exists() else ""
+    _remove_all_but(folder, before)
+    return f"{name}.again" if name == before else name
+
+
+def _remove_all_but(folder: Path, name: str) -> None:
+    for other in folder.glob("step-*"):
+        if other.name != name:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray], where: Mapping[str, Any]) -> None:
@@ -96,8 +121,7 @@ def _replace(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _read(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
-    whole = folder / (folder / "latest").read_text().strip()
+def _read(whole: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
     ranks = len(list(whole.glob("rank-*.npz")))
     if ranks != comm.size:
         raise ValueError(f"{whole} was written by {ranks} ranks, these are {comm.size}")

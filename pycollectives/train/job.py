@@ -238,7 +238,7 @@ def run(
         observers: list[Callable[[Step], None]] = [totals]
         if folder is not None:
             arguments = (folder / "checkpoint", comm.comm, training, replica, setting)
-            if resume and checkpoint.exists(folder / "checkpoint"):
+            if resume and checkpoint.exists(folder / "checkpoint", comm.comm):
                 checkpoint.load(*arguments)
             save = partial(checkpoint.save, *arguments)
             metrics = Metrics(folder / f"metrics-rank-{comm.rank:04d}.jsonl", training.number)
