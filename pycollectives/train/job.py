@@ -52,7 +52,7 @@ class Point:
     epoch
         From 1 on; the last one of a training may be a fraction.
     elapsed_s
-        Seconds of training until then.
+        Seconds of this run's training until then.
     loss, accuracy
         On the validation set; accuracy None: the model is no classifier.
     """
@@ -108,7 +108,7 @@ class _Snapshots:
 
     def __init__(self, model: Model, steps_per_epoch: int) -> None:
         self._model, self._steps_per_epoch = model, steps_per_epoch
-        self._begin = time.perf_counter()
+        self.begin = time.perf_counter()
         self._taken: list[tuple[float, float, NDArray[np.float32], dict[str, NDArray[Any]]]] = []
 
     def __call__(self, step: Step) -> None:
@@ -116,7 +116,7 @@ class _Snapshots:
             self.take(step.number + 1)
 
     def take(self, number: int) -> None:
-        elapsed = time.perf_counter() - self._begin
+        elapsed = time.perf_counter() - self.begin
         self._taken.append((number / self._steps_per_epoch, elapsed, self._model.weights.copy(), self._model.state()))
 
     def curve(self, dataset: Dataset) -> tuple[Point, ...]:
@@ -167,9 +167,7 @@ class Plan:
         """Return the plan, with the batches of one rank."""
         dataset = DATASETS.make(settings.data, seed=settings.seed)
         batches = Batches(dataset, settings.batch, rank=rank, ranks=ranks, seed=settings.seed)
-        steps = round(settings.epochs * batches.steps_per_epoch)
-        if steps < 1:
-            raise ValueError(f"epochs: {settings.epochs} of {batches.steps_per_epoch} steps are none")
+        steps = max(1, round(settings.epochs * batches.steps_per_epoch))
         seconds = load_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
         return cls(dataset, batches, steps, seconds)
 
@@ -234,23 +232,23 @@ def run(
     with contextlib.ExitStack() as stack:
         synchronizer = stack.enter_context(contextlib.closing(METHODS.make(settings.method, comm, model, **shared)))
         replica = Replica(model, optimizer, synchronizer)
-        save = lambda: None  # noqa: E731
+        on_settled: list[Callable[[], None]] = []
         observers: list[Callable[[Step], None]] = [totals]
         if folder is not None:
             arguments = (folder / "checkpoint", comm.comm, training, replica, setting)
             if resume and checkpoint.exists(folder / "checkpoint", comm.comm):
                 checkpoint.load(*arguments)
-            save = partial(checkpoint.save, *arguments)
             metrics = Metrics(folder / f"metrics-rank-{comm.rank:04d}.jsonl", training.number)
             observers.append(stack.enter_context(contextlib.closing(metrics)))
+            on_settled = [metrics.flush, partial(checkpoint.save, *arguments)]
         if comm.rank == 0:
             observers.append(snapshots)
             if show:
                 observers.append(stack.enter_context(Progress(str(settings.method), training.number, training.steps)))
         stop = stack.enter_context(Stop(comm.comm, is_signalled))
         comm.comm.Barrier()
-        begin = time.perf_counter()
-        finished = training.run(comm.comm, replica, batches, work, stop, observers, save)
+        begin = snapshots.begin = time.perf_counter()
+        finished = training.run(comm.comm, replica, batches, work, stop, observers, on_settled)
         elapsed = time.perf_counter() - begin
     snapshots.take(training.number)
     return _summary(comm, training, finished, elapsed, totals, model, partial(snapshots.curve, dataset))

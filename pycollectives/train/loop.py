@@ -107,7 +107,7 @@ class Training:
         work: Callable[[int, float], None],
         is_stopped: Callable[[], bool] = lambda: False,
         observers: Sequence[Callable[[Step], None]] = (),
-        on_settled: Callable[[], None] = lambda: None,
+        on_settled: Sequence[Callable[[], None]] = (),
     ) -> bool:
         """Train until all ranks have taken all their steps, or one is stopped; collective. Whether all have.
 
@@ -127,7 +127,7 @@ class Training:
         observers
             Called after each step.
         on_settled
-            Called whenever all replicas have been made equal, on all ranks.
+            Called, one after the other, whenever all replicas have been made equal, on all ranks.
         """
         while True:
             stopped = self._take_steps(replica, batch, work, is_stopped, observers)
@@ -136,7 +136,8 @@ class Training:
             flags = np.array([stopped, self.number < self.steps])
             comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             any_stopped, any_unfinished = flags
-            on_settled()
+            for act in on_settled:
+                act()
             if any_stopped or not any_unfinished:
                 return not any_unfinished
 

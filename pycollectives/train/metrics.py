@@ -39,8 +39,12 @@ class Metrics:
         line["elapsed_s"] = round(time.perf_counter() - self._begin, 6)
         print(json.dumps(line), file=self._file)
 
+    def flush(self) -> None:
+        """Write what is buffered: a run that goes on from a checkpoint needs the steps before it."""
+        self._file.flush()
+
     def close(self) -> None:
-        """Write what is buffered."""
+        """Write what is buffered, and end."""
         self._file.close()
 
 
