@@ -1,0 +1,483 @@
+"""Training on several ranks: what every method does, what is exact, stops, checkpoints.
+
+Every job here is that of the command line, `job.run`; weights are read from the checkpoint that it writes at its end.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycollectives as pc
+from pycollectives.train import checkpoint, job, metrics
+from pycollectives.train.batches import Batches
+from pycollectives.train.datasets import DATASETS
+from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.loop import Replica, Training
+from pycollectives.train.models import MODELS
+from pycollectives.train.models.base import Model, Score
+from pycollectives.train.models.mlp import MLP
+from pycollectives.train.optimizers import SGD
+from pycollectives.train.registry import Choice
+from pycollectives.train.settings import Settings
+from pycollectives.train.synchronizers import METHODS, Synchronizer
+from pycollectives.train.synchronizers.eager import Eager
+
+WORLD = MPI.COMM_WORLD
+P = WORLD.size
+BATCH, STEPS_PER_EPOCH = 8, 8
+"""Of one rank."""
+
+OPTIONS = {"m-synchronous": f"m-synchronous,m={(P + 1) // 2}"}
+"""How a method is written that cannot be used without options."""
+
+EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "ddp"]
+VARIANTS = [
+    *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,average=contributors"),
+    *("eager,policy=solo,max_staleness=2", "ripples,groups=random", "ripples,groups=static,ranks_per_node=2"),
+    *("ripples,groups=punctual,every=3",),
+]
+ONE_SLOW, ONE_FAST = "one-slow,work_ms=0.5,factor=10", "one-slow,work_ms=3,factor=0.1"
+
+
+# --- What is trained
+
+
+def blobs(*, seed=0):
+    """Three clouds in four dimensions."""
+    random = np.random.default_rng(seed)
+    labels = np.arange(P * BATCH * STEPS_PER_EPOCH) % 3
+    inputs = (random.standard_normal((len(labels), 4)) + 3 * np.eye(3, 4)[labels]).astype(np.float32)
+    return Dataset((inputs, labels), (inputs, labels))
+
+
+def numbers():
+    """Examples that are nothing but their numbers."""
+    examples = np.arange(P * BATCH * STEPS_PER_EPOCH)
+    return Dataset((examples,), (examples,))
+
+
+class Counting(Model):
+    """How often each example was applied to this replica: with SGD of rate 1, a gradient adds 1 to those of its batch.
+
+    Exact, for gradients are multiples of the number of ranks, by which they are divided.
+    """
+
+    def __init__(self, dataset):
+        self.weights = np.zeros(len(dataset.train[0]), np.float32)
+        self.gradient = np.zeros_like(self.weights)
+
+    def forward(self, *batch):
+        (self._examples,) = batch
+        return 0.0
+
+    def backward(self):
+        self.gradient[:] = 0
+        self.gradient[self._examples] = -P
+
+    def evaluate(self, *examples):
+        return Score(float(self.weights.max()), float(self.weights.min()))
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    """Data sets, models and methods of this file, for one test."""
+    for registry in (DATASETS, MODELS, METHODS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    DATASETS.add("blobs", f"{__name__}:blobs")
+    DATASETS.add("numbers", f"{__name__}:numbers")
+    MODELS.add("counting", f"{__name__}:Counting")
+
+
+@pytest.fixture
+def output(tmp_path):
+    """One folder for all ranks."""
+    yield Path(WORLD.bcast(str(tmp_path)))
+    WORLD.Barrier()
+
+
+@pytest.fixture
+def comm():
+    with pc.Communicator(WORLD) as made:
+        yield made
+
+
+def train(comm, method, output=None, *, signalled=lambda: False, resume=False, **settings):
+    said = {"data": "blobs", "model": "mlp,hidden=8", "optimizer": "sgd,rate=0.2", "batch": P * BATCH, **settings}
+    return job.run(
+        Settings.of({"method": method, "output": output, **said}), comm, is_signalled=signalled, resume=resume
+    )
+
+
+def count_examples(comm, method, output=None, **settings):
+    given = {"data": "numbers", "model": "counting", "optimizer": "sgd,rate=1", **settings}
+    return train(comm, method, output, **given)
+
+
+def weights_in(output, rank=WORLD.rank):
+    """A rank's weights in the newest checkpoint."""
+    folder = output / "checkpoint"
+    with np.load(folder / (folder / "latest").read_text() / f"rank-{rank:04d}.npz") as file:
+        return file["weights"]
+
+
+def steps_in(output, rank):
+    """The steps in a rank's metrics file."""
+    return [line["number"] for line in metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")]
+
+
+def after(asked, rank=P - 1):
+    """Tells one rank to stop, when it has asked so many times."""
+    times = count(1)
+    return lambda: WORLD.rank == rank and next(times) >= asked
+
+
+# --- Every method
+
+
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_every_method_learns(comm, method):
+    summary = train(comm, method, epochs=6, load="lognormal,work_ms=0.2,skew_ms=0.2")
+    assert summary.finished
+    assert summary.steps == 6 * STEPS_PER_EPOCH
+    assert summary.same_everywhere
+    first, *_, last = summary.curve
+    assert last.loss < min(0.5, first.loss), summary.curve
+    assert last.accuracy > 0.9
+    assert 1 <= summary.active <= P
+
+
+@pytest.mark.parametrize("load", [ONE_SLOW, ONE_FAST])
+@pytest.mark.parametrize("settle_epochs", [0.5, None])
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_ranks_of_different_speeds(comm, method, settle_epochs, load, output):
+    """They meet when replicas settle, and whoever has taken all steps waits for the others."""
+    summary = train(comm, method, output, epochs=1.5, settle_epochs=settle_epochs, load=load)
+    assert summary.finished
+    assert summary.same_everywhere
+    assert steps_in(output, WORLD.rank) == list(range(summary.steps))
+
+
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_one_rank_is_told_to_stop(comm, method, output):
+    """All learn of it, whoever waits for whom; a resumed run takes the steps that are left, and no others."""
+    settings = {"epochs": 3, "load": ONE_SLOW}
+    stopped = train(comm, method, output, signalled=after(5), **settings)
+    assert not stopped.finished
+    assert stopped.same_everywhere
+    taken = [len(steps_in(output, rank)) for rank in range(P)]
+    assert taken[P - 1] == 5
+    assert max(taken) < stopped.steps
+    resumed = train(comm, method, output, resume=True, **settings)
+    assert resumed.finished
+    assert resumed.same_everywhere
+    assert steps_in(output, WORLD.rank) == list(range(resumed.steps))
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_all_ranks_are_told_to_stop(comm, method, output):
+    summary = train(comm, method, output, signalled=lambda: True, epochs=1)
+    assert not summary.finished
+    assert len(steps_in(output, WORLD.rank)) == 1
+
+
+class Alone(Synchronizer):
+    """A method that this file adds: each rank trains alone, and models are averaged once, at the end."""
+
+    def __init__(self, comm, model, *, scale=1):
+        self._comm, self._scale = comm, scale
+
+    def combine(self, gradient):
+        return gradient * self._scale
+
+    def equalize(self, weights):
+        weights[:] = self._comm.comm.allreduce(weights) / self._comm.size
+
+
+def test_a_method_is_added_by_one_class(comm):
+    METHODS.add("alone", f"{__name__}:Alone")
+    summary = train(comm, "alone,scale=1", epochs=6)
+    assert summary.same_everywhere
+    assert summary.curve[-1].accuracy > 0.9
+    with pytest.raises(ValueError, match="'alone': unknown option 'odd'; its options are scale"):
+        train(comm, "alone,odd=1")
+
+
+# --- What is exact
+
+
+def sgd_of_one_process(steps, *, momentum=0.0, rate=0.2, seed=1):
+    """The same training, by a loop over whole batches."""
+    dataset = blobs(seed=seed)
+    model = MLP(dataset, hidden=8, seed=seed)
+    optimizer = SGD(model.weights, lambda number: 1.0, rate=rate, momentum=momentum)
+    shares = [Batches(dataset, P * BATCH, rank=rank, ranks=P, seed=seed) for rank in range(P)]
+    for number in range(steps):
+        model.forward(*(np.concatenate(parts) for parts in zip(*(share(number) for share in shares), strict=True)))
+        model.backward()
+        optimizer.update(model.weights, model.gradient, number)
+    return model.weights
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("method", ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum"])
+def test_methods_that_wait_for_all_are_sgd_on_the_whole_batch(comm, method, momentum, output):
+    train(comm, method, output, epochs=2, optimizer=f"sgd,rate=0.2,momentum={momentum}")
+    reference = sgd_of_one_process(2 * STEPS_PER_EPOCH, momentum=momentum)
+    np.testing.assert_allclose(weights_in(output), reference, rtol=1e-4, atol=1e-5)
+
+
+def test_synchronous_training_is_repeatable(comm, output):
+    """Bit for bit, however the ranks are delayed, wherever they settle, and however often it is stopped and resumed."""
+    settings = {"epochs": 2, "optimizer": "sgd,rate=0.2,momentum=0.9,weight_decay=0.001"}
+    train(comm, "synchronous", output / "a", **settings)
+    train(comm, "synchronous", output / "b", load="lognormal,work_ms=0.5,skew_ms=1", **settings)
+    for asked in (3, 6):
+        train(comm, "synchronous", output / "c", signalled=after(asked, rank=0), resume=True, **settings)
+    assert train(comm, "synchronous", output / "c", resume=True, **settings).finished
+    undisturbed = weights_in(output / "a").tobytes()
+    assert [weights_in(output / name).tobytes() == undisturbed for name in "bc"] == [True, True]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd,rate=0.2,momentum=0.9,weight_decay=0.001", "adam"])
+@pytest.mark.parametrize("method", ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum"])
+def test_to_resume_what_is_finished_changes_nothing(comm, method, optimizer, output):
+    settings = {"epochs": 1, "optimizer": optimizer}
+    train(comm, method, output, **settings)
+    before = weights_in(output)
+    assert train(comm, method, output, resume=True, **settings).finished
+    np.testing.assert_allclose(weights_in(output), before, rtol=1e-6, atol=1e-7)  # averaged once more: rounding
+
+
+SUMMING = ["eager,policy=solo,missed=sum", "eager,policy=majority,missed=sum", "eager,policy=quorum:1,missed=sum"]
+
+
+@pytest.mark.parametrize("load", ["lognormal,work_ms=0.5,skew_ms=1", ONE_SLOW, ONE_FAST])
+@pytest.mark.parametrize("method", SUMMING)
+def test_every_gradient_is_applied_once(comm, method, load, monkeypatch):
+    """To every replica, before models are averaged, which could hide that one has lost what another has twice."""
+    equal = []
+    equalize = Eager.equalize
+
+    def spied(synchronizer, weights):
+        equal.append(comm.same_everywhere(weights))
+        equalize(synchronizer, weights)
+
+    monkeypatch.setattr(Eager, "equalize", spied)
+    (*_, last) = count_examples(comm, method, epochs=3, settle_epochs=1.25, load=load).curve
+    assert (last.accuracy, last.loss) == (3, 3), "the least and the most that any example was applied"
+    assert equal == [True] * 3
+
+
+def test_every_gradient_is_applied_once_if_models_are_not_linear_in_what_is_missed(comm):
+    """`missed="latest"`: rounds are lost to a rank, on purpose. That this is seen shows that counting sees it."""
+    if P == 1:
+        pytest.skip("nobody can be late")
+    (*_, last) = count_examples(comm, "eager,policy=solo", epochs=3, load=ONE_SLOW).curve
+    assert last.accuracy < 3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("method", SUMMING)
+def test_no_gradient_is_lost_by_a_stop(comm, method, seed, output):
+    """Ranks stop in different steps; what waits is in the checkpoint, once."""
+    asked = int(np.random.default_rng(seed).integers(2, 10))
+    settings = {"epochs": 4, "load": ONE_SLOW}
+    assert not count_examples(comm, method, output, signalled=after(asked), **settings).finished
+    shares = [Batches(numbers(), P * BATCH, rank=rank, ranks=P, seed=1) for rank in range(P)]
+    taken = [len(steps_in(output, rank)) for rank in range(P)]
+    if method == SUMMING[0] and P > 1:
+        assert len(set(taken)) > 1, "the slow rank should be behind"
+    expected = np.zeros(len(weights_in(output)))
+    for rank, share in enumerate(shares):
+        for number in range(taken[rank]):
+            expected[share(number)[0]] += 1
+    np.testing.assert_array_equal(weights_in(output), expected)
+    (*_, last) = count_examples(comm, method, output, resume=True, **settings).curve
+    assert (last.accuracy, last.loss) == (4, 4)
+
+
+# --- Checkpoints
+
+
+class Saved(NamedTuple):
+    training: Training
+    replica: Replica
+
+
+def replica_of(value, *, momentum=0.9):
+    """A replica whose every number is `value`, and where it stands."""
+    model = MLP(blobs(), hidden=2)
+    model.weights[:] = value
+    optimizer = SGD(model.weights, lambda number: 1.0, momentum=momentum)
+    for array in optimizer.state().values():
+        array[:] = -value
+    return Saved(
+        Training(100, number=10 * value + WORLD.rank, settled=value), Replica(model, optimizer, Synchronizer())
+    )
+
+
+SETTING = {"seed": 1, "method": Choice("synchronous")}
+AS_JSON = {"seed": 1, "method": {"name": "synchronous", "options": {}}}
+
+
+def save(folder, value, world=WORLD, setting=AS_JSON):
+    checkpoint.save(folder, world, *replica_of(value), setting)
+
+
+def loaded(folder, world=WORLD, setting=AS_JSON):
+    """What is in the newest checkpoint: this rank's value, if all its numbers are that."""
+    saved = replica_of(0)
+    checkpoint.load(folder, world, *saved, setting)
+    (value,) = {*np.unique(saved.replica.model.weights), *np.unique(-saved.replica.optimizer.state()["velocity"])}
+    assert (saved.training.number, saved.training.settled) == (10 * value + WORLD.rank, value)
+    return value
+
+
+def refused_everywhere(text, call, *arguments):
+    """The call raises a ValueError with this text on every rank."""
+    with pytest.raises(ValueError, match=text) as raised:
+        call(*arguments)
+    assert len(set(WORLD.allgather(str(raised.value)))) == 1
+
+
+def test_the_newest_checkpoint_is_kept_alone(output):
+    assert not checkpoint.exists(output, WORLD)
+    for value in (1, 2, 3):
+        save(output, value)
+        assert checkpoint.exists(output, WORLD)
+        assert loaded(output) == value
+        assert len(list(output.glob("step-*"))) == 1
+        WORLD.Barrier()
+
+
+def test_a_checkpoint_of_other_ranks_is_refused(output):
+    if P == 1:
+        pytest.skip("there are no fewer")
+    part = WORLD.Split(color=int(WORLD.rank == P - 1), key=WORLD.rank)
+    if WORLD.rank < P - 1:
+        save(output, 1, part)
+    WORLD.Barrier()
+    part.Free()
+    refused_everywhere(f"was written by {P - 1} ranks, these are {P}", loaded, output)
+
+
+def test_what_other_ranks_have_left_there_is_no_hindrance(output):
+    """A run that begins anew, in the folder of one with more ranks."""
+    save(output, 1)
+    if WORLD.rank == 0:
+        (where,) = output.glob("step-*")
+        (where / f"rank-{P:04d}.npz").write_bytes(b"of one more rank")
+        (output / "step-00000099.9").mkdir()
+        (output / "step-00000099.9" / "rank-0000.npz").write_bytes(b"of a run that was killed")
+    WORLD.Barrier()
+    refused_everywhere("ranks", loaded, output)
+    save(output, 1)
+    assert loaded(output) == 1
+    assert len(list(output.glob("step-*"))) == 1
+
+
+def test_a_checkpoint_of_another_setting_is_refused(output):
+    save(output, 1)
+    refused_everywhere("a run with seed = 1, here it is 2", lambda: loaded(output, setting={**AS_JSON, "seed": 2}))
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "gone", "no checkpoint", "latest"])
+def test_a_damaged_checkpoint_is_refused(output, damage):
+    """On all ranks, though it is the file of one."""
+    save(output, 1)
+    if WORLD.rank == 0:
+        (path,) = output.glob(f"step-*/rank-{P - 1:04d}.npz")
+        content = path.read_bytes()
+        if damage == "cut":
+            path.write_bytes(content[: len(content) // 2])
+        elif damage == "empty":
+            path.write_bytes(b"")
+        elif damage == "changed":
+            middle = content.index(np.float32(1).tobytes() * 3)
+            path.write_bytes(content[:middle] + b"x" + content[middle + 1 :])
+        elif damage == "gone":
+            path.rename(path.with_name("rank-9999.npz"))
+        elif damage == "no checkpoint":
+            (output / "latest").unlink()
+        else:
+            (output / "latest").write_text("step-00000000.0")
+    WORLD.Barrier()
+    refused_everywhere("checkpoint: ", loaded, output)
+
+
+def fails(*arguments, **options):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("rank", [0, P - 1])
+def test_a_checkpoint_that_one_rank_cannot_write(output, rank, monkeypatch):
+    save(output, 1)
+    with monkeypatch.context() as patch:
+        if WORLD.rank == rank:
+            patch.setattr(np, "savez", fails)
+        refused_everywhere(f"rank {rank}: .*No space left", save, output, 2)
+    assert loaded(output) == 1
+    save(output, 3)
+    assert loaded(output) == 3
+    assert len(list(output.glob("step-*"))) == 1
+
+
+def test_the_checkpoint_before_survives_an_end_before_the_new_one_is_named(output, monkeypatch):
+    save(output, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_replace", fails)
+        refused_everywhere("rank 0: .*No space left", save, output, 2)
+    assert loaded(output) == 1
+    save(output, 2)
+    assert loaded(output) == 2
+
+
+def test_the_same_step_may_be_saved_twice(output, monkeypatch):
+    """A run that begins anew in the folder of another: that one's checkpoint stays until the new one is named."""
+    save(output, 1)
+    with monkeypatch.context() as patch:
+        if WORLD.rank == P - 1:
+            patch.setattr(np, "savez", fails)
+        refused_everywhere(f"rank {P - 1}: .*No space left", save, output, 1)
+    assert loaded(output) == 1
+    for _ in range(3):
+        save(output, 1)
+        assert loaded(output) == 1
+
+
+def test_a_job_is_not_resumed_with_other_settings(comm, output):
+    train(comm, "synchronous", output, epochs=1)
+    for other in ({"seed": 2}, {"epochs": 2}, {"optimizer": "sgd,rate=0.1"}):
+        resumed = partial(train, comm, "synchronous", output, resume=True, **{"epochs": 1, **other})
+        refused_everywhere(f"a run with {next(iter(other))} = ", resumed)
+    assert train(comm, "synchronous", output, epochs=1, load=ONE_SLOW, resume=True).finished, "a load may change"
+
+
+def test_metrics_are_there_when_a_checkpoint_is(comm, output, monkeypatch):
+    """A job that is killed after a checkpoint has the steps before it in its metrics, as the resumed run has after."""
+    seen = []
+    saved = checkpoint.save
+
+    def spied(*given):
+        saved(*given)
+        seen.append(steps_in(output, WORLD.rank))
+
+    monkeypatch.setattr(checkpoint, "save", spied)
+    train(comm, "synchronous", output, epochs=2, settle_epochs=1)
+    assert seen == [list(range(STEPS_PER_EPOCH)), list(range(2 * STEPS_PER_EPOCH))]
+
+
+def test_settings_of_a_checkpoint_are_readable(output):
+    save(output, 1)
+    (path,) = output.glob(f"step-*/rank-{WORLD.rank:04d}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        where = json.loads(str(file["where"]))
+    assert where == {"number": 10 + WORLD.rank, "settled": 1, "setting": AS_JSON}
