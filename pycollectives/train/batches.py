@@ -46,10 +46,16 @@ class Batches:
         return tuple(array[chosen] for array in self._dataset.train)
 
     def work(self, steps: int) -> NDArray[np.float64]:
-        """Return how much every rank has to do in each step, shape (ranks, steps): its longest example, mean 1."""
+        """Return how much every rank has to do in each step, shape (ranks, steps): its longest example, mean 1.
+
+        Raises
+        ------
+        ValueError
+            Work does not depend on the examples.
+        """
         lengths = self._dataset.lengths
         if lengths is None:
-            return np.ones((self._shape[1], steps))
+            raise ValueError("load 'length': the examples of this data set have no lengths")
         longest = np.stack([lengths[self._of_all(number)].max(axis=1) for number in range(steps)], axis=1)
         return np.asarray(longest / longest.mean(), dtype=np.float64)
 

@@ -7,6 +7,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from .loop import Replica, Training
 from .metrics import Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
+from .registry import Registry
 from .schedules import SCHEDULES
 from .stopping import Stop
 from .synchronizers import METHODS
@@ -144,13 +146,27 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
 
     Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
     """
-    if choice.name == "length":
-        return batches.work(steps) * float(choice.options.get("work", 0))
-    if choice.name == "trace":
-        options = dict(choice.options)
-        return loads.from_csv(options.pop("file"), ranks=ranks, calls=steps)
+    if choice.name not in (*loads.LOADS, *OWN_LOADS.names):
+        raise ValueError(f"load: expected one of {', '.join((*loads.LOADS, *OWN_LOADS.names))}; got {choice.name!r}")
+    if choice.name in OWN_LOADS.names:
+        return np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
+    for key, value in choice.options.items():
+        if not isinstance(value, int | float):
+            raise ValueError(f"load {choice.name!r}: {key}: expected a number, got {value!r}")
     options = {"work": 0.0, "skew": 0.0, **choice.options}
     return loads.make(choice.name, ranks=ranks, calls=steps, seed=seed, **options)
+
+
+def _trace(batches: Batches, ranks: int, steps: int, *, file: str) -> NDArray[np.float64]:
+    return loads.from_csv(Path(file), ranks=ranks, calls=steps)
+
+
+def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> NDArray[np.float64]:
+    return batches.work(steps) * work
+
+
+OWN_LOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
+"""Beside those of `pycollectives.loads`."""
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, NamedTuple
 
 __all__ = ["Choice", "Registry"]
 
 UNITS = {"_ms": 1e-3, "_us": 1e-6}
+
+
+class Simple(NamedTuple):
+    """A type whose values are told from others before they are used."""
+
+    words: str
+    fits: Callable[[object], bool]
+
+
+SIMPLE = {
+    "bool": Simple("true or false", lambda value: isinstance(value, bool)),
+    "int": Simple("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "float": Simple("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+}
+"""By the annotation of an option; others are checked by what takes them."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,7 @@ class Registry:
         Raises
         ------
         ValueError
-            The name or an option is unknown.
+            The name or an option is unknown, or an option is no number where one is expected.
         ImportError
             What it needs is not installed.
         """
@@ -102,20 +114,33 @@ class Registry:
         module, _, attribute = self._entries[choice.name].partition(":")
         target: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
         accepted = _options_of(target)
-        for key in choice.options:
+        for key, value in choice.options.items():
             if key not in accepted:
                 known = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
                 raise ValueError(f"{self.kind} {choice.name!r}: unknown option {key!r}; {known}")
+            expected = SIMPLE.get(str(accepted[key].annotation).removesuffix(" | None"))
+            if expected is not None and not expected.fits(value):
+                raise ValueError(f"{self.kind} {choice.name!r}: {key}: expected {expected.words}, got {value!r}")
         return target
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
-        """Return an object of what is chosen; `defaults` are given to those that accept them."""
+        """Return an object of what is chosen; `defaults` are given to those that accept them.
+
+        Raises
+        ------
+        ValueError, ImportError
+            As `find`; or an option is missing.
+        """
         target = self.find(choice)
         accepted = _options_of(target)
         shared = {key: value for key, value in defaults.items() if key in accepted}
-        return target(*arguments, **{**shared, **choice.options})
+        options = {**shared, **choice.options}
+        missing = [key for key, one in accepted.items() if one.default is one.empty and key not in options]
+        if missing:
+            raise ValueError(f"{self.kind} {choice.name!r}: needs the option {missing[0]!r}")
+        return target(*arguments, **options)
 
 
-def _options_of(target: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(target).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+def _options_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(target).parameters.items()
+    return {name: parameter for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

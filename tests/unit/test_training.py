@@ -9,6 +9,7 @@ from pycollectives.train import metrics
 from pycollectives.train.batches import Batches, of_similar_length
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.job import load_of
 from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
@@ -46,6 +47,50 @@ def test_defaults_go_to_those_that_take_them():
     assert registry.make(Choice("a"), seed=7) == 7
     assert registry.make(Choice("a", {"seed": 2}), seed=7) == 2
     assert registry.make(Choice("b"), seed=7) is None
+
+
+@pytest.mark.parametrize(
+    ("registry", "said", "text"),
+    [
+        (METHODS, "m-synchronous", "method 'm-synchronous': needs the option 'm'"),
+        (METHODS, "m-synchronous,m=all", "method 'm-synchronous': m: expected a whole number, got 'all'"),
+        (SCHEDULES, "cosine", "schedule 'cosine': needs the option 'epochs'"),
+        (OPTIMIZERS, "sgd,rate=high", "optimizer 'sgd': rate: expected a number, got 'high'"),
+        (OPTIMIZERS, "sgd,rate=true", "optimizer 'sgd': rate: expected a number, got True"),
+        (MODELS, "mlp,hidden=2.5", r"model 'mlp': hidden: expected a whole number, got 2\.5"),
+    ],
+)
+def test_options_are_checked_before_anything_is_made(registry, said, text):
+    with pytest.raises(ValueError, match=text):
+        registry.make(Choice.parse(said))
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("odd", "load: expected one of equal, .*, trace, length; got 'odd'"),
+        ("one-late,late=all", "load 'one-late': late: expected a number, got 'all'"),
+        ("trace", "load 'trace': needs the option 'file'"),
+        ("length", "load 'length': the examples of this data set have no lengths"),
+    ],
+)
+def test_loads_refused(said, text):
+    with pytest.raises(ValueError, match=text):
+        load_of(Choice.parse(said), Batches(dataset(8), 8, rank=0, ranks=1, seed=0), ranks=1, steps=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "text"),
+    [
+        ("hyperplane", "digits", "model 'hyperplane': expected data of points and their values"),
+        ("mlp", "hyperplane,dimensions=8,points=64,validation=8", "expected data with classes"),
+        ("mlp", "sequences,examples=8,validation=8", "model 'mlp': expected data of inputs and labels"),
+    ],
+)
+def test_models_are_not_made_for_data_of_another_kind(model, data, text):
+    examples = DATASETS.make(Choice.parse(data))
+    with pytest.raises(ValueError, match=text):
+        MODELS.make(Choice(model), examples)
 
 
 def _takes(*, seed):

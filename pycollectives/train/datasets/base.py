@@ -49,9 +49,18 @@ class Dataset:
                 lengths = [len(array) for array in arrays]
                 raise ValueError(f"{part}: expected arrays of the same number of examples, at least 1, got {lengths}")
 
+    def check_inputs(self, model: str, expected: str, axes: tuple[int, ...]) -> None:
+        """Raise ValueError if a model cannot take these examples: `axes` of each array, in words `expected`."""
+        found = tuple(len(array.shape) for array in self.train)
+        if found != axes:
+            shapes = ", ".join(str(array.shape) for array in self.train)
+            raise ValueError(f"model {model!r}: expected data of {expected}; these are arrays of the shapes {shapes}")
+
     @property
     def classes(self) -> int:
-        """The number of classes: labels count from 0."""
+        """The number of classes: labels count from 0. ValueError if there are none."""
+        if self.train[-1][:1].dtype.kind not in "iu":
+            raise ValueError("expected data with classes, for a model that classifies; these have other values")
         return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))
 
 

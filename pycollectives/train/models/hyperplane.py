@@ -32,6 +32,7 @@ class Hyperplane(Model):
     """
 
     def __init__(self, dataset: Dataset, *, seed: int = 0) -> None:
+        dataset.check_inputs("hyperplane", "points and their values", (2, 1))
         dimensions = dataset.train[0].shape[1]
         self.weights = np.zeros(dimensions + 1, np.float32)
         self.weights[:-1] = np.random.default_rng(seed).standard_normal(dimensions) / np.sqrt(dimensions)

@@ -42,6 +42,7 @@ class MLP(Model):
     """
 
     def __init__(self, dataset: Dataset, *, hidden: int = 128, depth: int = 1, seed: int = 0) -> None:
+        dataset.check_inputs("mlp", "inputs and labels", (len(dataset.train[0].shape), 1))
         sizes = [prod(dataset.train[0].shape[1:]), *[hidden] * depth, dataset.classes]
         shapes = [shape for inputs, outputs in pairwise(sizes) for shape in ((inputs, outputs), (outputs,))]
         self.weights = np.zeros(sum(prod(shape) for shape in shapes), np.float32)

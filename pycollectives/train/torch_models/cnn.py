@@ -18,6 +18,7 @@ class CNN(TorchModel):
     """Two convolutions of `width` and 2 `width` channels, each with ReLU, then pooling by 2 and a linear layer."""
 
     def __init__(self, dataset: Dataset, *, width: int = 16, seed: int = 0) -> None:
+        dataset.check_inputs("cnn", "images and labels", (4, 1))
         channels, height, breadth = dataset.train[0].shape[1:]
         features = 2 * width * (height // 2) * (breadth // 2)
         super().__init__(lambda: cnn(channels, width, features, dataset.classes), seed)

@@ -28,6 +28,7 @@ class LSTM(TorchModel):
     """
 
     def __init__(self, dataset: Dataset, *, hidden: int = 128, seed: int = 0) -> None:
+        dataset.check_inputs("lstm", "padded sequences, lengths and labels", (3, 1, 1))
         features = dataset.train[0].shape[2]
         super().__init__(lambda: Classifier(features, hidden, dataset.classes), seed)
 

@@ -32,6 +32,7 @@ class ResNet(TorchModel):
     def __init__(self, dataset: Dataset, *, depth: int = 32, width: int = 16, seed: int = 0) -> None:
         if depth < 8 or depth % 6 != 2:
             raise ValueError(f"expected a depth of 6 n + 2, such as 8, 20 or 32, got {depth}")
+        dataset.check_inputs("resnet32", "images and labels", (4, 1))
         channels = dataset.train[0].shape[1]
         super().__init__(lambda: resnet(channels, width, (depth - 2) // 6, dataset.classes), seed)
 

@@ -31,6 +31,7 @@ class VGG(TorchModel):
     """
 
     def __init__(self, dataset: Dataset, *, width: int = 64, seed: int = 0) -> None:
+        dataset.check_inputs("vgg16", "images and labels", (4, 1))
         channels, height, breadth = dataset.train[0].shape[1:]
         if (height, breadth) != (32, 32):
             raise ValueError(
