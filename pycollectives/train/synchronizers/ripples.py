@@ -24,7 +24,11 @@ __all__ = ["Ripples"]
 
 
 class Ripples(Synchronizer):
-    """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16)."""
+    """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
+
+    `size`: members of a group; by default 3 as in the paper, or 2 if there are no more ranks. `ranks_per_node`: of the
+    rule of static groups.
+    """
 
     def __init__(
         self,
@@ -32,15 +36,16 @@ class Ripples(Synchronizer):
         model: Model,
         *,
         groups: str = "smart",
-        size: int = 3,
+        size: int | None = None,
         every: int = 1,
         ranks_per_node: int = 4,
         seed: int = 0,
     ) -> None:
+        members = min(3, max(2, comm.size)) if size is None else size
         known: dict[str, Callable[[], AnyGroups]] = {
-            "random": lambda: generators.RandomGroups(size, seed=seed),
-            "smart": lambda: generators.SmartGroups(size, seed=seed),
-            "punctual": lambda: generators.PunctualGroups(size, seed=seed),
+            "random": lambda: generators.RandomGroups(members, seed=seed),
+            "smart": lambda: generators.SmartGroups(members, seed=seed),
+            "punctual": lambda: generators.PunctualGroups(members, seed=seed),
             "static": lambda: generators.StaticGroups(ranks_per_node),
         }
         if groups not in known:
