@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import MismatchError, RankFailedError, StallError, TransportError
 from . import settings as settings_
 from .signals import Signals
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["train"]
 
@@ -23,13 +30,37 @@ CHOICES = {
 }
 
 
+EXTRAS = {"torch": "torch", "sklearn": "train"}
+"""Which extra of this package a module comes with."""
+
+READABLE = (ImportError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
+"""What goes wrong without a defect of this package: a line says it, a traceback would hide it."""
+
+PATIENCE_S = 3.0
+"""For the other ranks to fail as well, before a rank that has failed ends the job."""
+
+
+class _Command(click.Command):
+    """What is wrong with the options is said by one rank."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **extra)
+        except click.UsageError as error:
+            from mpi4py import MPI
+
+            if MPI.COMM_WORLD.rank != 0:
+                raise SystemExit(error.exit_code) from error
+            raise
+
+
 def _choices(command: Any) -> Any:
     for name, text in reversed(CHOICES.items()):
         command = click.option(f"--{name}", metavar="NAME[,KEY=VALUE...]", help=text)(command)
     return command
 
 
-@click.command()
+@click.command(cls=_Command)
 @click.argument("method", required=False)
 @click.option(
     "--config",
@@ -54,43 +85,38 @@ def _choices(command: Any) -> Any:
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
 def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **said: Any) -> None:
-    r"""Train with METHOD: synchronous, eager, m-synchronous, ripples or ddp, e.g. eager,policy=quorum:4,missed=sum.
+    """Train with METHOD: synchronous, eager, m-synchronous, ripples or ddp, e.g. eager,policy=quorum:4,missed=sum.
 
-    \b
-    mpirun -n 8 python -m pycollectives train eager,policy=majority --model mlp --data digits \
-        --load shifting,work_ms=100,skew_ms=400
+    mpirun -n 8 python -m pycollectives train eager,policy=majority --output run
 
     SIGUSR1 or SIGTERM on any rank ends it on all, with a checkpoint and exit code 75, on which a job script requeues.
     """
-    given = {key: value for key, value in said.items() if value is not None}
-    try:
-        settings = settings_.Settings.of(settings_.read_toml(config) if config else {}, given)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    raise SystemExit(_run(settings, resume, ranks, ranks_per_node))
-
-
-def _run(settings: settings_.Settings, resume: bool, ranks: int | None, ranks_per_node: int | None) -> int:
     signals = Signals()  # first: a job may be told to end while it begins
     from mpi4py import MPI
 
+    failures = MPI.COMM_WORLD.Dup()
+    try:
+        if ranks is not None and failures.size != ranks:
+            library = MPI.get_vendor()[0]
+            raise ValueError(f"expected {ranks} ranks, got {failures.size}: did the launcher of {library} start it?")
+        given = {key: value for key, value in said.items() if value is not None}
+        settings = settings_.Settings.of(settings_.read_toml(config) if config else {}, given)
+        if resume and settings.output is None:
+            raise ValueError("--resume needs --output: that is where the checkpoint is")
+        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
+    except (Exception, KeyboardInterrupt) as error:
+        code = _failed(failures, error)
+    raise SystemExit(code)
+
+
+def _run(
+    settings: settings_.Settings, world: MPI.Intracomm, signals: Signals, resume: bool, ranks_per_node: int | None
+) -> int:
     from .. import Communicator
     from . import job
 
-    world = MPI.COMM_WORLD
-    if ranks is not None and world.size != ranks:
-        raise click.ClickException(
-            f"expected {ranks} ranks, got {world.size}: did the launcher of {MPI.get_vendor()[0]} start it?"
-        )
-    if resume and settings.output is None:
-        raise click.ClickException("--resume needs --output: that is where the checkpoint is")
-    try:
-        with Communicator(world, ranks_per_node=ranks_per_node) as comm:
-            summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
-    except (ImportError, ValueError) as error:
-        if world.rank == 0:
-            click.echo(f"Error: {error}", err=True)
-        return 1
+    with Communicator(world, ranks_per_node=ranks_per_node) as comm:
+        summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
     if world.rank == 0:
         _report(settings, summary)
     if summary.finished:
@@ -98,6 +124,30 @@ def _run(settings: settings_.Settings, resume: bool, ranks: int | None, ranks_pe
     if settings.output is None and world.rank == 0:
         click.echo("Stopped; without --output no checkpoint was written.", err=True)
     return settings_.REQUEUE if settings.output is not None else 1
+
+
+def _failed(failures: MPI.Intracomm, error: BaseException) -> int:
+    """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
+
+    What all ranks have found out is said once.
+    """
+    if isinstance(error, READABLE):
+        extra = EXTRAS.get(getattr(error, "name", None) or "")
+        text = f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
+    else:
+        text = "".join(traceback.format_exception(error))
+    all_failed = failures.Ibarrier()
+    deadline = time.monotonic() + PATIENCE_S
+    while not all_failed.Test():
+        if time.monotonic() > deadline:
+            click.echo(f"Rank {failures.rank}: {text}", err=True)
+            sys.stderr.flush()
+            failures.Abort(1)
+        time.sleep(0.01)
+    texts = failures.gather(text)
+    for one in dict.fromkeys(texts or ()):
+        click.echo(one, err=True)
+    return 1
 
 
 def _report(settings: settings_.Settings, summary: Any) -> None:
