@@ -1,0 +1,247 @@
+"""`mpirun -n P python -m pycollectives train`, as jobs run it: signals, exit codes, output, what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launcher import environment, launcher, run
+
+from pycollectives.train import metrics
+from pycollectives.train.settings import REQUEUE
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS = 3
+EPOCHS, STEPS = 10, 80
+SMALL = ["--model", "hyperplane", "--data", "hyperplane,dimensions=16,points=192,validation=32"]
+SMALL += ["--batch", "24", "--epochs", str(EPOCHS), "--optimizer", "sgd,rate=0.01,momentum=0.9"]
+SLOWLY = ["--load", "lognormal,work_ms=20,skew_ms=10"]
+SUMMING = "eager,policy=solo,missed=sum"
+
+
+def command(*arguments, ranks=RANKS):
+    """Return the command; one rank needs no launcher."""
+    prefix = [] if ranks == 1 else [*launcher(), "-n", str(ranks)]
+    return [*prefix, sys.executable, "-m", "pycollectives", "train", *map(str, arguments)]
+
+
+def train(*arguments, ranks=RANKS, path=ROOT, **env):
+    """Run it to its end, with modules in `path` in front of those installed."""
+    found = os.pathsep.join(dict.fromkeys([str(path), str(ROOT)]))
+    outcome = run(command(*arguments, ranks=ranks), limit=60, env=environment(PYTHONPATH=found, **env))
+    assert not outcome.hung, outcome
+    return outcome
+
+
+def rank_process(folder, rank):
+    """Return the process of a rank of the job that writes to `folder`."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            variables = (place / "environ").read_text().split("\0")
+            told = {f"{name}={rank}" for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}
+            if str(folder) in (place / "cmdline").read_text() and told & {*variables}:
+                return int(place.name)
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def stop_at_random(folder, who, number, seed, *arguments):
+    """Start a job, send a signal to a rank or to the launcher at a random moment, return its exit code and stderr."""
+    begun = ["timeout", "--kill-after=5", "60", *command(*arguments)]
+    env = environment(PYTHONPATH=str(ROOT))
+    with subprocess.Popen(begun, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as job:
+        said = []
+        for line in job.stderr:
+            said.append(line)
+            if line.startswith("step "):
+                break
+        moment = random.Random(seed).uniform(0, 0.8)
+        print(f"seed {seed}: {signal.Signals(number).name} to {who}, {moment:.3f} s after {''.join(said)}")
+        time.sleep(moment)
+        os.kill(rank_process(folder, who), number)
+        said += job.stderr
+    return job.returncode, "".join(said)
+
+
+def weights_in(folder):
+    """The weights of all ranks in a checkpoint."""
+    checkpoint = folder / "checkpoint"
+    files = sorted((checkpoint / (checkpoint / "latest").read_text()).glob("rank-*.npz"))
+    assert len(files) == RANKS
+    return [np.load(path)["weights"] for path in files]
+
+
+def summary_of(folder):
+    return json.loads((folder / "summary.json").read_text())
+
+
+# --- Signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples"])
+def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, number):
+    """What a job script does with it: run it again with --resume as long as the exit code is 75."""
+    said = [method, *SMALL, "--output", tmp_path / "stopped"]
+    seed = int(number)
+    code, err = stop_at_random(tmp_path, seed % RANKS, number, seed, *said, *SLOWLY)
+    assert code == REQUEUE, err
+    assert "Traceback" not in err
+    stopped = summary_of(tmp_path / "stopped")
+    assert not stopped["finished"]
+    assert stopped["same_everywhere"]
+    assert 0 < stopped["curve"][-1]["epoch"] < EPOCHS
+
+    resumed = train(*said, "--resume")
+    assert resumed.status == 0, resumed
+    assert summary_of(tmp_path / "stopped")["finished"]
+    for rank in range(RANKS):
+        lines = metrics.read(tmp_path / "stopped" / f"metrics-rank-{rank:04d}.jsonl")
+        assert [line["number"] for line in lines] == list(range(STEPS))
+        elapsed = [line["elapsed_s"] for line in lines]
+        assert elapsed == sorted(elapsed)
+    if method == "synchronous":
+        undisturbed = train(method, *SMALL, "--output", tmp_path / "undisturbed")
+        assert undisturbed.status == 0, undisturbed
+        for one, other in zip(weights_in(tmp_path / "stopped"), weights_in(tmp_path / "undisturbed"), strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+def test_without_output_there_is_nothing_to_requeue_for(tmp_path):
+    config = tmp_path / "marks-the-processes.toml"
+    config.write_text("")
+    code, err = stop_at_random(tmp_path, 0, signal.SIGUSR1, 1, "synchronous", *SMALL, *SLOWLY, "--config", config)
+    assert code == 1, err
+    assert "without --output no checkpoint was written" in err
+
+
+# --- Settings
+
+
+def test_a_configuration_in_toml(tmp_path):
+    (tmp_path / "job.toml").write_text(
+        'batch = 24\nepochs = 99\noutput = "odd"\n'
+        '[method]\nname = "eager"\npolicy = "quorum:2"\n[model]\nname = "hyperplane"\n'
+        '[data]\nname = "hyperplane"\ndimensions = 16\npoints = 192\nvalidation = 32\n'
+        '[load]\nname = "one-late"\nwork_ms = 1\nskew_ms = 2\n'
+    )
+    said = ["--config", tmp_path / "job.toml", "--epochs", "2", "--output", tmp_path / "run"]
+    outcome = train(*said, "--ranks", RANKS, "--ranks-per-node", 2)
+    assert outcome.status == 0, outcome
+    assert "emulated by sleeping" in outcome.out
+    found = summary_of(tmp_path / "run")
+    assert (found["finished"], found["ranks"], found["steps"]) == (True, RANKS, 16)
+    assert found["settings"]["method"] == {"name": "eager", "options": {"policy": "quorum:2"}}
+    assert found["settings"]["load"]["options"] == {"work": 0.001, "skew": 0.002}
+    assert len(metrics.read(tmp_path / "run" / "metrics-rank-0002.jsonl")) == 16
+
+
+WRONG = [
+    (["odd"], "method: expected one of synchronous, eager"),
+    (["synchronous,odd=1"], "method 'synchronous': unknown option 'odd'; it has no options"),
+    (["synchronous,odd"], "method: expected NAME or NAME,KEY=VALUE,...; got 'synchronous,odd'"),
+    (["m-synchronous"], "method 'm-synchronous': needs the option 'm'"),
+    (["m-synchronous,m=9"], "expected 1 <= k <="),
+    (["eager,policy=odd"], "policy 'odd': expected solo, majority"),
+    (["synchronous", "--data", "odd"], "data: expected one of hyperplane, digits"),
+    (["synchronous", "--model", "mlp"], "expected data with classes"),
+    (["synchronous", "--load", "trace,file=nowhere.csv"], "nowhere.csv"),
+    (["synchronous", "--batch", "25000"], "batch: expected a multiple of the"),
+    (["synchronous", "--epochs", "0"], "epochs: expected a number > 0"),
+    (["synchronous", "--resume"], "--resume needs --output"),
+    (["synchronous", "--ranks", "2"], "expected 2 ranks, got"),
+    (["synchronous", "--config", "nowhere.toml"], "'nowhere.toml' does not exist"),
+    (["synchronous", "--odd"], "--odd"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
+@pytest.mark.parametrize("ranks", [1, RANKS])
+def test_what_is_wrong_is_said_once(ranks, arguments, text):
+    (method, *rest) = arguments
+    told(train(method, *SMALL, *rest, ranks=ranks), text)
+
+
+def told(outcome, text):
+    """The job failed, with one line that says why, on one rank."""
+    assert outcome.status in (1, 2), outcome
+    (line,) = [line for line in outcome.err.splitlines() if "Error" in line]
+    assert line.startswith("Error: "), outcome
+    assert text in line, outcome
+    assert "Traceback" not in outcome.err, outcome
+    assert outcome.seconds < 30, outcome
+
+
+def test_a_batch_that_ranks_cannot_share():
+    told(train("synchronous", *SMALL, "--batch", "25"), "batch: expected a multiple of the 3 ranks")
+
+
+def test_a_file_that_is_no_toml(tmp_path):
+    (tmp_path / "job.toml").write_text("epochs = = 3")
+    told(train("--config", tmp_path / "job.toml"), "job.toml: ")
+
+
+def test_a_checkpoint_of_fewer_ranks(tmp_path):
+    said = ["synchronous", *SMALL, "--output", tmp_path]
+    assert train(*said, ranks=1).status == 0
+    told(train(*said, "--resume"), "was written by 1 ranks, these are 3")
+
+
+@pytest.mark.parametrize("ranks", [1, RANKS])
+@pytest.mark.parametrize(
+    ("module", "text", "arguments", "told_how"),
+    [
+        ("torch", "ModuleNotFoundError(\"No module named 'torch'\", name='torch')", ["--model", "cnn"], "[torch]"),
+        ("sklearn", "ImportError('not a package')", ["--data", "digits", "--model", "mlp"], "[train]"),
+    ],
+)
+def test_an_extra_that_is_missing(tmp_path, ranks, module, text, arguments, told_how):
+    (tmp_path / f"{module}.py").write_text(f"raise {text}\n")
+    told(train("synchronous", *SMALL, *arguments, ranks=ranks, path=tmp_path), f"pip install 'pycollectives{told_how}'")
+
+
+# --- One rank alone
+
+
+def test_one_rank_cannot_write(tmp_path):
+    """The others would wait for it: it ends the job, and says why."""
+    (tmp_path / "metrics-rank-0001.jsonl").mkdir()
+    outcome = train("synchronous", *SMALL, "--output", tmp_path)
+    assert outcome.status == 1, outcome
+    assert "Rank 1: Error: " in outcome.err, outcome
+    assert "metrics-rank-0001.jsonl" in outcome.err, outcome
+    assert "Traceback" not in outcome.err, outcome
+    assert outcome.seconds < 30, outcome
+
+
+RAISES = """
+import os
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+    from pycollectives.train.{module} import {name}
+    kept = {name}.{method}
+    def raises({self}number, *arguments):
+        if {when}:
+            raise RuntimeError("of rank 1")
+        return kept({self}number, *arguments)
+    {name}.{method} = raises
+"""
+IN_A_STEP = {"module": "loop", "name": "Replica", "method": "step", "self": "self, ", "when": "number == 5"}
+WHEN_SETTLING = {"module": "loop", "name": "Replica", "method": "settle", "self": "self, ", "when": "number > 5"}
+
+
+@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "ripples,groups=static"])
+@pytest.mark.parametrize("where", [IN_A_STEP, WHEN_SETTLING], ids=["step", "settle"])
+def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
+    (tmp_path / "sitecustomize.py").write_text(RAISES.format(**where))
+    outcome = train(method, *SMALL, path=tmp_path)
+    assert outcome.status == 1, outcome
+    assert "RuntimeError: of rank 1" in outcome.err, outcome
+    assert outcome.seconds < 30, outcome
