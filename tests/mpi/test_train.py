@@ -154,8 +154,7 @@ def test_every_method_learns(comm, method):
     assert 1 <= summary.active <= P
 
 
-@pytest.mark.parametrize("load", [ONE_SLOW, ONE_FAST])
-@pytest.mark.parametrize("settle_epochs", [0.5, None])
+@pytest.mark.parametrize(("settle_epochs", "load"), [(0.5, ONE_SLOW), (None, ONE_FAST)])
 @pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
 def test_ranks_of_different_speeds(comm, method, settle_epochs, load, output):
     """They meet when replicas settle, and whoever has taken all steps waits for the others."""
@@ -174,7 +173,8 @@ def test_one_rank_is_told_to_stop(comm, method, output):
     assert stopped.same_everywhere
     taken = [len(steps_in(output, rank)) for rank in range(P)]
     assert taken[P - 1] == 5
-    assert max(taken) < stopped.steps
+    if method == "synchronous":
+        assert set(taken) == {5}, "nobody can be ahead"
     resumed = train(comm, method, output, resume=True, **settings)
     assert resumed.finished
     assert resumed.same_everywhere
