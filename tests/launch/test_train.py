@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -53,8 +54,14 @@ def rank_process(folder, rank):
     raise AssertionError(f"no process of rank {rank}")
 
 
+def launcher_process(timeout):
+    """Return the only child of `timeout`."""
+    (child,) = Path(f"/proc/{timeout}/task/{timeout}/children").read_text().split()
+    return int(child)
+
+
 def stop_at_random(folder, who, number, seed, *arguments):
-    """Start a job, send a signal to a rank or to the launcher at a random moment, return its exit code and stderr."""
+    """Start a job, send a signal to a rank or, if `who` is None, to the launcher; return its exit code and stderr."""
     begun = ["timeout", "--kill-after=5", "60", *command(*arguments)]
     env = environment(PYTHONPATH=str(ROOT))
     with subprocess.Popen(begun, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as job:
@@ -64,9 +71,9 @@ def stop_at_random(folder, who, number, seed, *arguments):
             if line.startswith("step "):
                 break
         moment = random.Random(seed).uniform(0, 0.8)
-        print(f"seed {seed}: {signal.Signals(number).name} to {who}, {moment:.3f} s after {''.join(said)}")
+        print(f"{signal.Signals(number).name} to {who}, {moment:.3f} s after {''.join(said)}")
         time.sleep(moment)
-        os.kill(rank_process(folder, who), number)
+        os.kill(launcher_process(job.pid) if who is None else rank_process(folder, who), number)
         said += job.stderr
     return job.returncode, "".join(said)
 
@@ -121,6 +128,15 @@ def test_without_output_there_is_nothing_to_requeue_for(tmp_path):
     code, err = stop_at_random(tmp_path, 0, signal.SIGUSR1, 1, "synchronous", *SMALL, *SLOWLY, "--config", config)
     assert code == 1, err
     assert "without --output no checkpoint was written" in err
+
+
+def test_the_launcher_passes_sigusr1_on(tmp_path):
+    if "--oversubscribe" not in launcher():
+        pytest.skip("of Open MPI's mpirun")
+    said = ["synchronous", *SMALL, *SLOWLY, "--output", tmp_path]
+    code, err = stop_at_random(tmp_path, None, signal.SIGUSR1, 3, *said)
+    assert code == REQUEUE, err
+    assert not summary_of(tmp_path)["finished"]
 
 
 # --- Settings
@@ -245,3 +261,16 @@ def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     assert outcome.status == 1, outcome
     assert "RuntimeError: of rank 1" in outcome.err, outcome
     assert outcome.seconds < 30, outcome
+
+
+# --- docs/training.md
+
+
+def test_the_method_of_the_documentation(tmp_path):
+    page = (ROOT / "docs" / "training.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "local.py").write_text(program)
+    env = environment(PYTHONPATH=str(ROOT))
+    outcome = run([*launcher(), "-n", str(RANKS), sys.executable, str(tmp_path / "local.py")], limit=60, env=env)
+    assert outcome.status == 0, outcome
+    assert re.fullmatch(r"63 steps, loss 0\.0\d\d, equal: True\n", outcome.out), outcome
