@@ -76,6 +76,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
             line = ([point["elapsed_s"] for point in curve], [point[key] for point in curve])
             learning.plot(*line, color=f"C{number}", label=name if curve is of_job(name, "curve")[0] else None)
             learning.set_ylabel(f"validation {key}")
+            learning.set_yscale("log" if key == "loss" else "linear")
     learning.set_xlabel("seconds of training")
     learning.legend()
     figure.suptitle(f"{results['title']} ({results['figure']})")
