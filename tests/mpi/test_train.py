@@ -6,6 +6,7 @@ Every job here is that of the command line, `job.run`; weights are read from the
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -175,10 +176,34 @@ def test_one_rank_is_told_to_stop(comm, method, output):
     assert taken[P - 1] == 5
     if method == "synchronous":
         assert set(taken) == {5}, "nobody can be ahead"
+    before = metrics.read(output / f"metrics-rank-{WORLD.rank:04d}.jsonl")
     resumed = train(comm, method, output, resume=True, **settings)
     assert resumed.finished
     assert resumed.same_everywhere
     assert steps_in(output, WORLD.rank) == list(range(resumed.steps))
+    assert metrics.read(output / f"metrics-rank-{WORLD.rank:04d}.jsonl")[: len(before)] == before
+
+
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_others_are_told_to_stop(comm, method, output):
+    """They do not go on to the end: that would take a second."""
+    stopped = train(comm, method, output, signalled=after(5), epochs=50, load=ONE_FAST)
+    assert not stopped.finished
+    assert max(WORLD.allgather(len(steps_in(output, WORLD.rank)))) < stopped.steps
+
+
+@pytest.mark.parametrize("method", [method for method in (*EVERY_METHOD, *VARIANTS) if method != "synchronous"])
+def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
+    """Each from its own."""
+    model = MLP(blobs(), hidden=2)
+    batches = Batches(blobs(), P * BATCH, rank=WORLD.rank, ranks=P, seed=1)
+    training = Training(steps=10, number=3 * (WORLD.rank % 3))
+    taken = []
+    with closing(METHODS.make(Choice.parse(method), comm, model, seed=1)) as synchronizer:
+        replica = Replica(model, SGD(model.weights, lambda number: 1.0), synchronizer)
+        assert training.run(WORLD, replica, batches, lambda number, begin: None, observers=[taken.append])
+    assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
+    assert comm.same_everywhere(model.weights)
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
@@ -226,8 +251,12 @@ def sgd_of_one_process(steps, *, momentum=0.0, rate=0.2, seed=1):
     return model.weights
 
 
+WAITING = ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"]
+"""Methods whose every step waits for all."""
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("method", ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum"])
+@pytest.mark.parametrize("method", WAITING)
 def test_methods_that_wait_for_all_are_sgd_on_the_whole_batch(comm, method, momentum, output):
     train(comm, method, output, epochs=2, optimizer=f"sgd,rate=0.2,momentum={momentum}")
     reference = sgd_of_one_process(2 * STEPS_PER_EPOCH, momentum=momentum)
@@ -247,7 +276,7 @@ def test_synchronous_training_is_repeatable(comm, output):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd,rate=0.2,momentum=0.9,weight_decay=0.001", "adam"])
-@pytest.mark.parametrize("method", ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum"])
+@pytest.mark.parametrize("method", [*WAITING, "ripples", "ripples,groups=static"])
 def test_to_resume_what_is_finished_changes_nothing(comm, method, optimizer, output):
     settings = {"epochs": 1, "optimizer": optimizer}
     train(comm, method, output, **settings)
@@ -282,6 +311,15 @@ def test_every_gradient_is_applied_once_if_models_are_not_linear_in_what_is_miss
         pytest.skip("nobody can be late")
     (*_, last) = count_examples(comm, "eager,policy=solo", epochs=3, load=ONE_SLOW).curve
     assert last.accuracy < 3
+
+
+@pytest.mark.parametrize(("method", "dropped"), [("m-synchronous,m=1", True), (SUMMING[2], False)])
+def test_m_synchronous_drops_what_comes_late(comm, method, dropped):
+    """What the slow rank computes while the others take all their steps; alone, its gradients are not divided by P."""
+    if P == 1:
+        pytest.skip("nobody can be late")
+    (*_, last) = count_examples(comm, method, epochs=1, load=ONE_SLOW).curve
+    assert (last.accuracy == 0, last.loss > 1) == (dropped, dropped)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -382,6 +420,19 @@ def test_what_other_ranks_have_left_there_is_no_hindrance(output):
     save(output, 1)
     assert loaded(output) == 1
     assert len(list(output.glob("step-*"))) == 1
+
+
+def test_what_a_killed_run_has_left_is_not_in_the_next_checkpoint(output):
+    """It had more ranks, and came to the same step."""
+    save(output, 1)
+    (where,) = output.glob("step-*")
+    save(output, 2)
+    if WORLD.rank == 0:
+        where.mkdir()
+        (where / f"rank-{P:04d}.npz").write_bytes(b"of one more rank")
+    WORLD.Barrier()
+    save(output, 1)
+    assert loaded(output) == 1
 
 
 def test_a_checkpoint_of_another_setting_is_refused(output):
