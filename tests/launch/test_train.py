@@ -179,8 +179,15 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
-@pytest.mark.parametrize("ranks", [1, RANKS])
+IN_MANY_PLACES = [WRONG[number] for number in (0, 2, 4, 8, 11, 12, 14)]
+"""One for each place where something is found out."""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments", "text"),
+    [*((1, *case) for case in WRONG), *((RANKS, *case) for case in IN_MANY_PLACES)],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else str(one) if isinstance(one, int) else "",
+)
 def test_what_is_wrong_is_said_once(ranks, arguments, text):
     (method, *rest) = arguments
     told(train(method, *SMALL, *rest, ranks=ranks), text)
