@@ -19,7 +19,7 @@ options=("$@")
 
 # What stands on the library is tested in some of the shapes: it sends no messages of its own.
 with_training=" flat-1 flat-3 flat-8 mixed-5 board-2 "
-training=(tests/mpi/test_torch.py tests/mpi/test_train.py)
+training=(tests/mpi/test_ddp.py tests/mpi/test_torch.py tests/mpi/test_train.py)
 
 # run TITLE COMMAND...
 run() {
