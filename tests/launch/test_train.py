@@ -25,7 +25,7 @@ RANKS = 3
 EPOCHS, STEPS = 10, 80
 SMALL = ["--model", "hyperplane", "--data", "hyperplane,dimensions=16,points=192,validation=32"]
 SMALL += ["--batch", "24", "--epochs", str(EPOCHS), "--optimizer", "sgd,rate=0.01,momentum=0.9"]
-SLOWLY = ["--load", "lognormal,work_ms=20,skew_ms=10"]
+SLOWLY = ["--load", "lognormal,work_ms=40,skew_ms=20"]
 SUMMING = "eager,policy=solo,missed=sum"
 
 
