@@ -1,4 +1,4 @@
-"""The command line: `python -m pycollectives info | tune | simulate | bench | dump | trace merge`."""
+"""The command line: `python -m pycollectives info | tune | simulate | bench | dump | trace merge | slurm`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from . import __version__, flight, loads, policies, selection, tables, tracing, 
 from .config import Settings, selection_files, settings
 from .experiments.command import experiments
 from .simulation import Costs, simulate
+from .slurm.command import slurm
 from .train.command import train
 
 if TYPE_CHECKING:
@@ -443,6 +444,7 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
 
 main.add_command(train)
 main.add_command(experiments)
+main.add_command(slurm)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import pytest
 import pycollectives
 
 MODULES = ["pycollectives"] + [
-    f"pycollectives.{module.name}"
-    for module in pkgutil.iter_modules(pycollectives.__path__)
-    if module.name not in ("_core", "_version", "__main__")
+    module.name
+    for module in pkgutil.walk_packages(pycollectives.__path__, "pycollectives.")
+    if module.name.rpartition(".")[2] not in ("_core", "_version", "__main__")
 ]
 
 

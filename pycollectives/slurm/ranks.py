@@ -1,0 +1,60 @@
+"""What a job starts before its program, by the same launcher, to see whether all ranks are there and where they run.
+
+If the launcher and the MPI library speak different protocols (PMI-1, PMI-2, PMIx), each process becomes the only rank
+of a job of its own, and the program computes nonsense N times without an error.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import platform
+import sys
+from importlib import metadata
+
+from .. import __version__
+from ..native import LIBRARY, MPI
+
+__all__ = ["complaint", "describe", "speaks"]
+
+OTHERS = ("mpi4py", "numpy", "torch")
+"""Packages whose versions are reported, where they are installed."""
+
+
+def complaint(world: MPI.Comm, expected: int) -> str | None:
+    """Return what is wrong if the communicator has not the expected number of ranks."""
+    if world.size == expected:
+        return None
+    return (
+        f"expected {expected} ranks (SLURM_NTASKS), but MPI.COMM_WORLD has {world.size}: the launcher does not start "
+        f"ranks of {LIBRARY}. Choose how srun does (`srun --mpi=list`, then --launcher-option=--mpi=pmix or the like), "
+        "or that library's own mpirun (--launcher mpirun)"
+    )
+
+
+def speaks(world: MPI.Comm) -> bool:
+    """Whether this process should complain: of singletons that srun started, only its first."""
+    return world.rank == 0 and os.environ.get("SLURM_PROCID", "0") == "0"
+
+
+def describe(world: MPI.Comm) -> list[tuple[str, str]]:
+    """Return what the ranks run on, as names and values, on rank 0; collective."""
+    hosts = world.gather(MPI.Get_processor_name())
+    if hosts is None:
+        return []
+    placed = (f"{host} {ranks}" for host, ranks in collections.Counter(hosts).items())
+    return [
+        ("ranks", str(world.size)),
+        ("ranks on hosts", ", ".join(placed)),
+        ("MPI library", LIBRARY),
+        ("Python", f"{platform.python_version()} ({sys.executable})"),
+        ("pycollectives", __version__),
+        *((name, version) for name in OTHERS if (version := _version(name))),
+    ]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

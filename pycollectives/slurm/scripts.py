@@ -1,0 +1,121 @@
+"""Batch scripts: a Jinja2 template, a profile and the commands of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from ..train.settings import REQUEUE
+from . import profiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["product", "render", "shell_word"]
+
+RESULTS = "{results}"
+"""Stands in a command for the folder of the job's results, which only the job knows."""
+
+
+def render(
+    profile: profiles.Profile,
+    commands: Sequence[Sequence[str]],
+    *,
+    folder: str = "runs",
+    array: bool = False,
+    at_most: int | None = None,
+) -> str:
+    """Return the batch script that runs a command on all ranks, or, as a job array, one command in each task.
+
+    Parameters
+    ----------
+    profile : Profile
+        The cluster and the shape of the job.
+    commands : sequence of sequences of str
+        The words of each command; one command, unless `array`.
+    folder : str
+        Where logs (JOB.log) and results (a folder JOB each) go.
+    array : bool
+        Whether each command is a task of a job array.
+    at_most : int, optional
+        How many tasks of the array run at the same time.
+
+    Raises
+    ------
+    ValueError
+        If the template needs a key that the profile has not, or there is nothing to run.
+    """
+    import jinja2
+
+    if not commands or not all(commands) or (len(commands) > 1 and not array):
+        raise ValueError("expected a command, after --")
+    if not re.fullmatch(r"[^\s\"'\\#%$`]+", folder):
+        raise ValueError(f"folder: expected a path without white space, quotes, backslash and #%$`, got {folder!r}")
+
+    def need(key: str) -> str:
+        if getattr(profile, key) is None:
+            raise ValueError(f"the template {profile.template} needs a {key}: --{key}, or {key} in a profile")
+        return ""
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(profiles.data_folder() / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters.update(quote=shlex.quote, shell_word=shell_word)
+    return environment.get_template(f"{profile.template}.sh.j2").render(
+        dataclasses.asdict(profile),
+        commands=commands,
+        folder=folder,
+        array=array,
+        at_most=at_most,
+        need=need,
+        again=REQUEUE,
+        virtual_environment=sys.prefix if sys.prefix != sys.base_prefix else None,
+    )
+
+
+def shell_word(word: str) -> str:
+    """Quote a word of a command for the shell, except for `{results}`.
+
+    >>> print(shell_word("it's"), shell_word("{results}/a b"), shell_word(""))
+    'it'"'"'s' "$PYC_RESULTS"'/a b' ''
+    """
+    quoted = (shlex.quote(part) if part else "" for part in word.split(RESULTS))
+    return '"$PYC_RESULTS"'.join(quoted) or "''"
+
+
+def product(command: Sequence[str], **values: Sequence[str]) -> list[list[str]]:
+    """Return the commands of a sweep: `{method}` and the like replaced by each combination of the values.
+
+    Raises
+    ------
+    ValueError
+        If values are given for a name that the command does not have, or the other way round.
+
+    >>> product(["train", "{method}", "--seed={seed}"], method=["solo", "full"], seed=["1"])
+    [['train', 'solo', '--seed=1'], ['train', 'full', '--seed=1']]
+    """
+    for name, given in values.items():
+        has_place = any(f"{{{name}}}" in word for word in command)
+        if given and not has_place:
+            raise ValueError(f"--{name}: expected {{{name}}} in the command, got {shlex.join(command)}")
+        if has_place and not given:
+            raise ValueError(f"{{{name}}} in the command: expected at least one --{name}")
+    swept = {name: given for name, given in values.items() if given}
+    if not swept:
+        raise ValueError(f"expected values to sweep over: {', '.join(f'--{name}' for name in values)}")
+    places = re.compile("|".join(rf"\{{{name}\}}" for name in swept))
+
+    def filled(word: str, combination: dict[str, str]) -> str:
+        return places.sub(lambda place: combination[place[0][1:-1]], word)
+
+    combinations = (dict(zip(swept, each, strict=True)) for each in itertools.product(*swept.values()))
+    return [[filled(word, combination) for word in command] for combination in combinations]

@@ -1,0 +1,66 @@
+"""Hands a batch script to sbatch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["SubmissionError", "submit"]
+
+
+class SubmissionError(RuntimeError):
+    """The job was not submitted; the message is sbatch's, in one line."""
+
+
+def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
+    """Submit a job: sbatch prints its id, and nothing else, on stdout.
+
+    Parameters
+    ----------
+    script : str
+        The batch script.
+    options : sequence of str
+        Further options of sbatch: with `--wait` it returns when the job has ended, with `--test-only` it submits
+        nothing.
+
+    Returns
+    -------
+    int
+        The status of sbatch: 0, or with `--wait` that of the job.
+    str
+        What it said on stderr.
+
+    Raises
+    ------
+    SubmissionError
+        There is no sbatch, or it refused.
+    """
+    with tempfile.TemporaryFile("w+") as source:
+        source.write(script)
+        source.flush()
+        source.seek(0)
+        try:  # stdout is inherited: with --wait, the id is to be seen before the job has ended
+            done = subprocess.run(
+                ["sbatch", "--parsable", *options], stdin=source, stderr=subprocess.PIPE, text=True, check=False
+            )
+        except FileNotFoundError:
+            raise SubmissionError("sbatch is not on PATH: submit from a login node of the cluster") from None
+    if done.returncode and (complaint := complaint_of(done.stderr)):
+        raise SubmissionError(f"sbatch: {complaint}")
+    return done.returncode, done.stderr.strip()
+
+
+def complaint_of(text: str) -> str:
+    """Return what sbatch complains of, without the words that it repeats.
+
+    >>> complaint_of("sbatch: error: Batch job submission failed: Invalid account or partition specified")
+    'Invalid account or partition specified'
+    """
+    marks = r"^(?:sbatch: )?(?:error: |fatal: |allocation failure: )+(?:Batch job submission failed: )?"
+    complaints = [re.sub(marks, "", line.strip()) for line in text.splitlines() if re.match(marks, line)]
+    return "; ".join(dict.fromkeys(complaints))
