@@ -4,7 +4,7 @@
 #   tests/run.sh [PYTEST OPTION...]
 #
 # Options, e.g. `-k flush`, go to each pytest.
-#   SUITES           which tests (default: model plan unit launch mpi)
+#   SUITES           which tests (default: model plan unit launch mpi; there is also: cluster)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
 #   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
@@ -45,6 +45,7 @@ for suite in $suites; do
     plan) run "plans" pytest --numprocesses=auto tests/plan ;;
     unit) run "units" pytest tests/unit ;;
     launch) run "launched programs" pytest tests/launch ;;
+    cluster) run "jobs under SLURM" pytest tests/cluster ;;
     mpi)
       for shape in $shapes; do
         [ -n "${ranks_of[$shape]:-}" ] || { echo "SHAPES: expected flat, mixed or board, got $shape"; exit 1; }
@@ -63,6 +64,6 @@ for suite in $suites; do
         done
       done
       ;;
-    *) echo "SUITES: expected model, plan, unit, launch or mpi, got $suite"; exit 1 ;;
+    *) echo "SUITES: expected model, plan, unit, launch, mpi or cluster, got $suite"; exit 1 ;;
   esac
 done

@@ -1,0 +1,250 @@
+"""Jobs of every template on the virtual cluster: submitted, refused, stopped and resumed."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from jobs import Jobs
+
+pytestmark = pytest.mark.timeout(300)
+
+COUNTS = Path(__file__).parent / "programs" / "counts.py"
+
+
+def counting(steps: int, seconds: float) -> list[object]:
+    return ["--", "python", COUNTS, "{results}", steps, seconds]
+
+
+# --- Every template ---------------------------------------------------------------------------------------------------
+
+
+TEMPLATES = {
+    "generic": (["--cluster", "generic", "-p", "nid"], 1, {}),
+    "generic, mpirun": (["--cluster", "generic", "-p", "gtx", "--launcher", "mpirun", "--tasks-per-node", 2], 2, {}),
+    "piz-daint": (["--cluster", "piz-daint"], 1, {"MPICH_RDMA_ENABLED_CUDA": "1", "OMP_NUM_THREADS": "12"}),
+    "alps": (["--cluster", "alps", "-p", "gh"], 4, {"MPICH_GPU_SUPPORT_ENABLED": "1", "OMP_NUM_THREADS": "72"}),
+    # TACC's ibrun is to be had at TACC only: tests/cluster/programs/ibrun stands in for it.
+    "maverick2": (["--cluster", "maverick2"], 4, {"OMP_NUM_THREADS": "4"}),
+}
+"""For each the options, ranks per node, and what the template or the profile sets."""
+
+
+@pytest.fixture(scope="module")
+def submitted(cluster, tmp_path_factory):
+    """A job of every template on 2 and on 4 nodes, submitted with --wait, which looks every 10 s only: together."""
+    folder = tmp_path_factory.mktemp("templates")
+    jobs = Jobs(cluster, folder)
+    with ThreadPoolExecutor() as pool:
+        waiting = {
+            (name, nodes): pool.submit(jobs.command, "submit", *options, "-N", nodes, "--wait", *counting(3, 0))
+            for nodes in (2, 4)
+            for name, (options, _, _) in TEMPLATES.items()
+        }
+        return jobs, {which: done.result() for which, done in waiting.items()}
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_job_of_every_template(submitted, name, nodes):
+    jobs, done = submitted
+    assert (done[name, nodes].returncode, done[name, nodes].stderr) == (0, ""), jobs.logs()
+    job = done[name, nodes].stdout.strip()
+    _, per_node, environment = TEMPLATES[name]
+    ranks = nodes * per_node
+    result = jobs.result(job)
+    assert (result["ranks"], result["step"], result["total"]) == (ranks, 3, 3 * ranks)
+    assert result["environment"] == environment
+    assert name != "alps" or sorted(result["gpus"]) == sorted("0123" * nodes)  # each rank has one
+    log = jobs.log(job)
+    for said in (f"ranks: {ranks}", "MPI library: ", "Python: ", "pycollectives: ", "mpi4py: ", f"SLURM_NTASKS={ranks}",
+                 f"=== job {job}, start 1", "commit: ", "=== status 0"):  # fmt: skip
+        assert said in log
+    assert ("modules: daint-gpu" in log) == (name == "piz-daint")
+    assert (jobs.folder / "runs" / job / "job.sh").read_text().startswith("#!/bin/bash\n")
+
+
+def test_a_benchmark(jobs):
+    """The library itself, over srun: its results are in the job's folder."""
+    command = "python -m pycollectives bench latency --policy full --bytes 8 --iterations 5 --json {results}/out.json"
+    job = jobs.submit("--nodes", 2, "--", *command.split())
+    jobs.wait_for_end(job)
+    assert '"ranks": 2,' in (jobs.folder / "runs" / job / "out.json").read_text()
+
+
+def test_the_status_of_a_job_is_that_of_its_program(jobs):
+    done = jobs.command("submit", "--wait", "--", "sh", "-c", 'echo it\\\'s "$1"; exit 3', "name", "a $b  'c' *")
+    assert (done.returncode, done.stderr) == (3, "the job ended with status 3\n")
+    assert "it's a $b  'c' *\n" in jobs.log(done.stdout.strip())
+
+
+# --- Refused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--nodes", 5], "Node count specification invalid"),
+        (["--tasks-per-node", 1000], "More processors requested than permitted"),
+        (["--cluster", "alps", "-p", "nid"], "More processors requested than permitted"),
+        (["--constraint", "quantum"], "Invalid feature specification"),
+        (["--partition", "nowhere"], "Invalid partition name specified"),
+        (["--time", "2-0"], "Requested time limit is invalid"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_impossible_shape_is_refused_in_one_line(jobs, options, complaint):
+    done = jobs.command("submit", *options, "--test-only", "--", "true")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: sbatch: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [["--nodes", 4], ["--cluster", "alps", "-p", "gh", "--nodes", 4]], ids=["piz-daint", "alps"]
+)
+def test_a_possible_shape_is_not_submitted_either(jobs, options):
+    done = jobs.command("submit", *options, "--test-only", "--", "true")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "to start at" in done.stdout
+    assert not list(jobs.folder.iterdir())
+    assert jobs.cluster.ask("squeue", "--noheader") == ""
+
+
+def test_the_wrong_protocol_is_noticed(jobs):
+    """PMI-2 is not what Open MPI speaks: without the check, the program would run as two programs of one rank."""
+    options = ["--nodes", 2, "--launcher-option=--mpi=pmi2", "--wait"]
+    done = jobs.command("submit", *options, *counting(3, 0))
+    assert done.returncode == 1, jobs.logs()
+    job = done.stdout.strip()
+    complaints = [line for line in jobs.log(job).splitlines() if line.startswith("Error: ")]
+    assert len(complaints) == 1
+    assert "expected 2 ranks (SLURM_NTASKS), but MPI.COMM_WORLD has 1" in complaints[0]
+    assert not (jobs.folder / "runs" / job / "result.json").exists()
+
+
+# --- Stopped and resumed ----------------------------------------------------------------------------------------------
+
+
+def assert_resumed(jobs, job: str, ranks: int, steps: int) -> None:
+    """Every step was done once, by all ranks, in two starts."""
+    result = jobs.result(job)
+    first, second = result["starts"]
+    assert first == 0 < second < steps, jobs.log(job)
+    assert (result["ranks"], result["step"], result["total"]) == (ranks, steps, steps * ranks)
+    log = jobs.log(job)
+    assert [f"=== job {job}, start {n}" in log for n in (1, 2, 3)] == [True, True, False]
+
+
+def test_a_job_that_is_told_to_stop_is_resumed(jobs):
+    """Under every launcher, at the same time."""
+    steps = 100
+    numbers = [
+        jobs.submit(*options, "--nodes", 2, "--tasks-per-node", 1, *counting(steps, 0.05))
+        for options in (
+            ["--cluster", "piz-daint"],
+            ["--cluster", "generic", "--launcher", "mpirun", "-p", "gh"],
+            ["--cluster", "maverick2"],
+        )
+    ]
+    for job in numbers:
+        jobs.stop_once_counting(job)
+    jobs.wait_for_end(*numbers)
+    for job in numbers:
+        assert_resumed(jobs, job, 2, steps)
+
+
+TRAINING = (
+    "python -m pycollectives train synchronous --model hyperplane --data hyperplane,dimensions=64,points=512 "
+    "--batch 32 --epochs 8 --load equal,work_ms=50 --output {results} --resume"
+)
+
+
+def test_a_preempted_training_is_resumed(jobs):
+    """A job of a partition with a higher priority needs all its nodes; the loss is as if that had not been."""
+    options = ["--nodes", 2, "--", *TRAINING.split()]
+    job = jobs.submit(*options)
+    undisturbed = jobs.submit("-p", "gtx", *options)
+    jobs.wait_for_log(job, " of 128: loss")
+    urgent = jobs.submit("-p", "nid-urgent", "--nodes", 4, *counting(3, 0))
+    jobs.wait_for_end(job, undisturbed, urgent)
+    log = jobs.log(job)
+    assert "=== USR1 at" in log
+    assert log.index("=== status 75") < log.index("=== queued again") < log.index(f"=== job {job}, start 2")
+    assert f"=== job {job}, start 3" not in log
+    assert jobs.result(urgent)["ranks"] == 4
+    ends = [jobs.result(number, "summary.json") for number in (job, undisturbed)]
+    for end in ends:
+        assert (end["finished"], end["ranks"], end["same_everywhere"]) == (True, 2, True)
+    assert ends[0]["curve"][-1]["loss"] == ends[1]["curve"][-1]["loss"]
+
+
+def test_a_signal_that_comes_before_the_program(jobs):
+    """There is nothing to stop yet: the job is queued again at once."""
+    profile = jobs.folder / "early.toml"
+    profile.write_text("lines = ['[[ -n $SLURM_RESTART_COUNT ]] || kill -USR1 $$']")
+    job = jobs.submit("--profile", profile, *counting(3, 0))
+    jobs.wait_for_end(job)
+    assert jobs.log(job).count("counting from 0") == 1
+    assert f"=== job {job}, start 2" in jobs.log(job)
+    assert jobs.result(job)["total"] == 3
+
+
+def test_a_cancelled_job_is_not_queued_again(jobs):
+    """Its program is told to stop as well, and may be quick enough to say that it wants to be run again."""
+    quick = jobs.folder / "ibrun"  # srun and mpirun may not be, and then it is their status that the job sees
+    quick.write_text(
+        "#!/bin/bash\n[[ $* == *check-ranks* ]] && exit\ntrap : TERM\necho waiting\nsleep 99 & wait\nexit 75\n"
+    )
+    quick.chmod(0o755)
+    jobs.environment["PATH"] = f"{jobs.folder}:{jobs.environment['PATH']}"
+    job = jobs.submit("--launcher", "ibrun", "--", "true")
+    jobs.wait_for_log(job, "\nwaiting")
+    jobs.cluster.ask("scancel", job)
+    jobs.wait_for_log(job, "=== status 75")
+    jobs.wait_for_end(job)
+    assert "=== not queued again: it was cancelled" in jobs.log(job)
+    assert (jobs.cluster.job(job)["JobState"], jobs.cluster.job(job)["Restarts"]) == ("CANCELLED", "0")
+
+
+def test_a_job_is_not_queued_again_for_ever(jobs):
+    profile = jobs.folder / "once.toml"
+    profile.write_text("max_requeues = 1")
+    job = jobs.submit("--profile", profile, "--", "sh", "-c", "exit 75")
+    jobs.wait_for_end(job)
+    assert jobs.cluster.job(job)["ExitCode"] == "75:0"
+    assert jobs.log(job).count("=== queued again") == 1
+    assert "=== not queued again: it has been, 1 times" in jobs.log(job)
+
+
+# --- Sweeps -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep(jobs):
+    """One task for each combination; one that is stopped is resumed, and the others are not touched."""
+    program = "import sys; print(*sys.argv[1:], open(sys.argv[1] + '/said', 'w').write(' '.join(sys.argv[2:])))"
+    options = ["--method", "solo", "--method", "quorum:2", "--seed", 1, "--seed", 2, "--wait"]
+    command = ["--", sys.executable, "-c", program, "{results}", "{method}", "--seed={seed}"]
+    done = jobs.command("sweep", *options, *command)
+    assert (done.returncode, done.stderr) == (0, ""), jobs.logs()
+    job = done.stdout.strip()
+    said = [(jobs.folder / "runs" / f"{job}_{task}" / "said").read_text() for task in range(4)]
+    assert said == ["solo --seed=1", "solo --seed=2", "quorum:2 --seed=1", "quorum:2 --seed=2"]
+    assert all("ranks: 1\n" in jobs.log(f"{job}_{task}") for task in range(4))
+
+
+def test_a_task_of_a_sweep_that_is_told_to_stop_is_resumed(jobs):
+    """And no other: the id of one task, which is SLURM's choice, is that of the whole array."""
+    options = ["--seed", 120, "--seed", 121, "--nodes", 1]
+    done = jobs.command("sweep", *options, "--", "python", COUNTS, "{results}", "{seed}", 0.05)
+    job = done.stdout.strip()
+    tasks = [f"{job}_0", f"{job}_1"]
+    for task in tasks:
+        jobs.wait_for_log(task, "counting from 0")
+    same = next(task for task in tasks if jobs.cluster.job(task)["JobId"] == job)
+    jobs.stop_once_counting(same)
+    jobs.wait_for_end(job)
+    assert [len(jobs.result(task)["starts"]) for task in tasks] == [1 + (task == same) for task in tasks]
