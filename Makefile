@@ -91,11 +91,13 @@ sanitize: asan tsan  ## Run the tests of one process under the compiler's saniti
 sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
             tests/sanitize.sh $@ build/$@/site
 
-asan: $(VENV)/.installed
-	$(sanitized) tests/plan tests/unit
+unit_tests_with = $(shell grep -lE '$(1)' tests/unit/test_*.py)
 
-tsan: $(VENV)/.installed  # where threads meet in our code
-	$(sanitized) $(shell grep -lE 'run_ranks|import threading' tests/unit/test_*.py | grep -v torch)
+asan: $(VENV)/.installed  # where our C++ runs
+	$(sanitized) tests/plan $(call unit_tests_with,core\.|_core|run_ranks|simulat)
+
+tsan: $(VENV)/.installed  # where its threads meet
+	$(sanitized) $(call unit_tests_with,run_ranks|import threading)
 
 format: $(VENV)/.lint-tools  ## Format all code in place
 	ruff check --fix-only
