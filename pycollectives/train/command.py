@@ -106,6 +106,7 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
         code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
     except (Exception, KeyboardInterrupt) as error:
         code = _failed(failures, error)
+    signals.ignore()
     raise SystemExit(code)
 
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from .loop import Replica, Training
 from .metrics import Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
+from .peers import Peers
 from .registry import Registry
 from .schedules import SCHEDULES
-from .stopping import Stop
 from .synchronizers import METHODS
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 __all__ = ["Plan", "Point", "Summary", "load_of", "run"]
-
-T = TypeVar("T")
 
 NOT_OF_THE_TRAINING = ("load", "output")
 """Settings that a run which goes on from a checkpoint may change."""
@@ -229,8 +227,15 @@ def run(
     Raises
     ------
     ValueError
-        A setting cannot be met; before any message is sent, but for a checkpoint that does not fit.
+        A setting cannot be met, or a checkpoint does not fit.
+    RankFailedError
+        Another rank has left by an exception; see docs/training.md, "A rank that fails".
     """
+    with Peers(comm, is_signalled) as peers:
+        return _run(settings, comm, peers, resume=resume, show=show)
+
+
+def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
     dataset, batches = plan.dataset, plan.batches
     steps_of = batches.steps_per_epoch
@@ -241,6 +246,7 @@ def run(
     model = MODELS.make(settings.model, dataset, seed=settings.seed)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
     shared = {"seed": settings.seed}
+    peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
 
     folder = settings.output
     setting = {key: value for key, value in settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
@@ -261,17 +267,17 @@ def run(
             observers.append(snapshots)
             if show:
                 observers.append(stack.enter_context(Progress(str(settings.method), training.number, training.steps)))
-        stop = stack.enter_context(Stop(comm.comm, is_signalled))
-        comm.comm.Barrier()
+        peers.meet()
         begin = snapshots.begin = time.perf_counter()
-        finished = training.run(comm.comm, replica, batches, work, stop, observers, on_settled)
+        finished = training.run(peers, replica, batches, work, observers, on_settled)
         elapsed = time.perf_counter() - begin
     snapshots.take(training.number)
-    return _summary(comm, training, finished, elapsed, totals, model, partial(snapshots.curve, dataset))
+    return _summary(comm, peers, training, finished, elapsed, totals, model, partial(snapshots.curve, dataset))
 
 
 def _summary(
     comm: Communicator,
+    peers: Peers,
     training: Training,
     finished: bool,
     elapsed: float,
@@ -281,27 +287,21 @@ def _summary(
 ) -> Summary:
     same = comm.same_everywhere(model.weights)
     sums = np.empty_like(totals.sums)
-    comm.comm.Allreduce(totals.sums, sums)
+    peers.comm.Allreduce(totals.sums, sums)
     taken, wait, spent, active, staleness = sums.tolist()
     steps = max(taken, 1)  # a run that went on from the end
+    elapsed = peers.comm.bcast(elapsed)
+    scored = curve() if comm.rank == 0 else None
+    peers.meet()
     return Summary(
         finished=finished,
         ranks=comm.size,
         steps=training.steps,
-        elapsed_s=_from_rank_0(comm, lambda: elapsed),
-        steps_per_s=steps / comm.size / _from_rank_0(comm, lambda: elapsed),
+        elapsed_s=elapsed,
+        steps_per_s=steps / comm.size / elapsed,
         wait_fraction=wait / max(spent, 1e-9),
         active=active / steps,
         staleness=staleness / steps,
         same_everywhere=same,
-        curve=_from_rank_0(comm, curve),
+        curve=cast("tuple[Point, ...]", peers.comm.bcast(scored)),
     )
-
-
-def _from_rank_0(comm: Communicator, make: Callable[[], T]) -> T:
-    """Return what rank 0 makes; the others sleep meanwhile, for MPI would keep their cores busy."""
-    made = make() if comm.rank == 0 else None
-    arrived = comm.comm.Ibarrier()
-    while not arrived.Test():
-        time.sleep(0.001)
-    return cast("T", comm.comm.bcast(made))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .models.base import Model
     from .optimizers import Optimizer
+    from .peers import Peers
     from .synchronizers.base import Synchronizer
 
 __all__ = ["Replica", "Step", "Training"]
@@ -70,8 +71,10 @@ class Replica:
         outcome = self.synchronizer.outcome
         return Step(number, loss, computed - begin, time.perf_counter() - computed, outcome.active, outcome.staleness)
 
-    def settle(self, number: int) -> None:
+    def settle(self, number: int, peers: Peers) -> None:
         """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""
+        self.synchronizer.leave()
+        peers.meet()
         owed = self.synchronizer.flush()
         if owed is not None:
             self.optimizer.update(self.model.weights, owed, number)
@@ -101,11 +104,10 @@ class Training:
 
     def run(
         self,
-        comm: MPI.Comm,
+        peers: Peers,
         replica: Replica,
         batch: Callable[[int], tuple[np.ndarray, ...]],
         work: Callable[[int, float], None],
-        is_stopped: Callable[[], bool] = lambda: False,
         observers: Sequence[Callable[[Step], None]] = (),
         on_settled: Sequence[Callable[[], None]] = (),
     ) -> bool:
@@ -113,31 +115,36 @@ class Training:
 
         Parameters
         ----------
-        comm
-            All ranks, for what they agree on when they settle.
+        peers
+            All ranks: asked after each step whether training shall end now. Methods whose ranks go at their own pace
+            settle then wherever each is: who has settled is waited for by nobody.
         replica
             Trained in place; equal on all ranks afterwards.
         batch
             This rank's arrays for a step.
         work
             Called between the passes with the step and the time of its begin: takes the time that the load says.
-        is_stopped
-            Whether this rank knows that training shall end now: asked after each step. Methods whose ranks go at their
-            own pace settle then wherever each is: who has settled is waited for by nobody.
         observers
             Called after each step.
         on_settled
             Called, one after the other, whenever all replicas have been made equal, on all ranks.
+
+        Raises
+        ------
+        RankFailedError
+            Another rank has left by an exception. Found out after a step, or where all meet: not by a rank that waits
+            within a step, as it does in methods whose ranks wait for all.
         """
         while True:
-            stopped = self._take_steps(replica, batch, work, is_stopped, observers)
-            replica.settle(self.number - 1)
+            self._take_steps(replica, batch, work, peers, observers)
+            replica.settle(self.number - 1, peers)
             self.settled += 1
-            flags = np.array([stopped, self.number < self.steps])
-            comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
+            flags = np.array([peers.is_stopped(), self.number < self.steps])
+            peers.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             any_stopped, any_unfinished = flags
             for act in on_settled:
                 act()
+                peers.meet()
             if any_stopped or not any_unfinished:
                 return not any_unfinished
 
@@ -146,17 +153,16 @@ class Training:
         replica: Replica,
         batch: Callable[[int], tuple[np.ndarray, ...]],
         work: Callable[[int, float], None],
-        is_stopped: Callable[[], bool],
+        peers: Peers,
         observers: Sequence[Callable[[Step], None]],
-    ) -> bool:
-        """Until replicas are to be made equal. Whether the training was stopped; who has no steps left takes none."""
+    ) -> None:
+        """Until replicas are to be made equal, or training is stopped; who has no steps left takes none."""
         while self.number < self.steps:
             step = replica.step(self.number, batch(self.number), work)
             self.number += 1
             for observe in observers:
                 observe(step)
-            if replica.synchronizer.agree(is_stopped()):
-                return True
+            if replica.synchronizer.agree(peers.is_stopped()):
+                return
             if self.settle_every is not None and self.number >= (self.settled + 1) * self.settle_every:
-                return False
-        return False
+                return

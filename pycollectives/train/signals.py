@@ -18,16 +18,17 @@ class Signals:
 
     def __init__(self) -> None:
         self._sent = False
-        self._handlers = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
 
     def __call__(self) -> bool:
         """Whether it has been sent one."""
         return self._sent
 
-    def restore(self) -> None:
-        """Leave them to the handlers from before."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+    def ignore(self) -> None:
+        """From now on: what has ended cannot be stopped, and Python gives up its handlers before it leaves MPI."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._sent = True

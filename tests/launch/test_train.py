@@ -60,15 +60,18 @@ def launcher_process(timeout):
     return int(child)
 
 
-def stop_at_random(folder, who, number, seed, *arguments):
-    """Start a job, send a signal to a rank or, if `who` is None, to the launcher; return its exit code and stderr."""
+def stop_at_random(folder, who, number, seed, *arguments, after="step "):
+    """Start a job, send a signal to a rank or, if `who` is None, to the launcher; return its exit code and stderr.
+
+    It is sent within 0.8 s after a line that begins with `after`.
+    """
     begun = ["timeout", "--kill-after=5", "60", *command(*arguments)]
     env = environment(PYTHONPATH=str(ROOT))
     with subprocess.Popen(begun, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env) as job:
         said = []
         for line in job.stderr:
             said.append(line)
-            if line.startswith("step "):
+            if line.startswith(after):
                 break
         moment = random.Random(seed).uniform(0, 0.8)
         print(f"{signal.Signals(number).name} to {who}, {moment:.3f} s after {''.join(said)}")
@@ -120,6 +123,29 @@ def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, n
         assert undisturbed.status == 0, undisturbed
         for one, other in zip(weights_in(tmp_path / "stopped"), weights_in(tmp_path / "undisturbed"), strict=True):
             assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("method", [SUMMING, "ripples,groups=punctual,size=2"])
+def test_a_signal_to_a_rank_that_has_taken_all_its_steps(tmp_path, method):
+    """Rank 0, which waits for the slow one: all end with what they have, and go on from there."""
+    said = [method, *SMALL, "--output", tmp_path]
+    slowly = ["--load", "one-slow,work_ms=20,factor=20"]
+    code, err = stop_at_random(tmp_path, 0, signal.SIGUSR1, 4, *said, *slowly, after=f"step {STEPS} of {STEPS}")
+    assert code == REQUEUE, err
+    assert len(metrics.read(tmp_path / "metrics-rank-0000.jsonl")) == STEPS
+    assert len(metrics.read(tmp_path / "metrics-rank-0002.jsonl")) < STEPS
+    assert train(*said, "--resume").status == 0
+    assert len(metrics.read(tmp_path / "metrics-rank-0002.jsonl")) == STEPS
+
+
+def test_a_signal_after_the_end_changes_nothing(tmp_path):
+    """Python restores the default handlers, which end the process, before it leaves MPI."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, signal\natexit.register(lambda: print(*map(signal.getsignal, (signal.SIGUSR1, signal.SIGTERM))))"
+    )
+    outcome = train("synchronous", *SMALL, ranks=1, path=tmp_path)
+    assert outcome.status == 0, outcome
+    assert outcome.out.endswith(f"{signal.SIG_IGN} {signal.SIG_IGN}\n"), outcome
 
 
 def test_without_output_there_is_nothing_to_requeue_for(tmp_path):
@@ -235,11 +261,11 @@ def test_an_extra_that_is_missing(tmp_path, ranks, module, text, arguments, told
 
 
 def test_one_rank_cannot_write(tmp_path):
-    """The others would wait for it: it ends the job, and says why."""
+    """The others learn of it, and the job ends."""
     (tmp_path / "metrics-rank-0001.jsonl").mkdir()
     outcome = train("synchronous", *SMALL, "--output", tmp_path)
     assert outcome.status == 1, outcome
-    assert "Rank 1: Error: " in outcome.err, outcome
+    assert "Error: rank 1 has left the training by an exception" in outcome.err, outcome
     assert "metrics-rank-0001.jsonl" in outcome.err, outcome
     assert "Traceback" not in outcome.err, outcome
     assert outcome.seconds < 30, outcome
@@ -250,10 +276,10 @@ import os
 if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
     from pycollectives.train.{module} import {name}
     kept = {name}.{method}
-    def raises({self}number, *arguments):
+    def raises({self}number, *arguments, **options):
         if {when}:
             raise RuntimeError("of rank 1")
-        return kept({self}number, *arguments)
+        return kept({self}number, *arguments, **options)
     {name}.{method} = raises
 """
 IN_A_STEP = {"module": "loop", "name": "Replica", "method": "step", "self": "self, ", "when": "number == 5"}
@@ -268,6 +294,63 @@ def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     assert outcome.status == 1, outcome
     assert "RuntimeError: of rank 1" in outcome.err, outcome
     assert outcome.seconds < 30, outcome
+
+
+BEFORE_STEPS = {"module": "batches", "name": "Batches", "method": "__init__", "self": "self, ", "when": "True"}
+
+LIBRARY = """
+import sys
+import pycollectives as pc
+from mpi4py import MPI
+from pycollectives.train import job
+from pycollectives.train.settings import Settings
+
+data = {"model": "hyperplane", "data": "hyperplane,dimensions=16,points=192,validation=32", "batch": 24}
+with pc.Communicator(MPI.COMM_WORLD) as comm:
+    try:
+        job.run(Settings.of({"method": sys.argv[1], "epochs": 10, "settle_epochs": 2, **data}), comm)
+    except Exception as error:
+        if sys.argv[2] == "raise":
+            raise
+        print(f"rank {comm.rank}: {type(error).__name__}: {error}", flush=True)
+"""
+
+
+def run_library(folder, where, method, what, *options):
+    """Run a program that calls `job.run`, in which rank 1 raises."""
+    (folder / "sitecustomize.py").write_text(RAISES.format(**where))
+    (folder / "library.py").write_text(LIBRARY)
+    env = environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]))
+    program = [sys.executable, *options, str(folder / "library.py"), method, what]
+    outcome = run([*launcher(), "-n", str(RANKS), *program], limit=60, env=env)
+    assert not outcome.hung, outcome
+    return outcome
+
+
+ALONE = ["eager,policy=solo", "eager,policy=full", "m-synchronous,m=2", "ripples", "ripples,groups=static"]
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        *((method, IN_A_STEP) for method in ALONE),
+        *((method, WHEN_SETTLING) for method in (SUMMING, "synchronous")),
+        ("synchronous", BEFORE_STEPS),
+    ],
+)
+def test_the_others_learn_of_a_rank_that_fails(tmp_path, method, where):
+    """In a program of one's own, which nothing ends; it can go on after the error."""
+    outcome = run_library(tmp_path, where, method, "print")
+    assert outcome.status == 0, outcome
+    assert outcome.said(1) == ["RuntimeError: of rank 1"], outcome
+    for rank in (0, 2):
+        assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training by an exception"], outcome
+
+
+def test_mpi4py_ends_a_job_whose_ranks_wait_within_a_step(tmp_path):
+    outcome = run_library(tmp_path, IN_A_STEP, "synchronous", "raise", "-m", "mpi4py")
+    assert outcome.status == 1, outcome
+    assert "RuntimeError: of rank 1" in outcome.err, outcome
 
 
 # --- docs/training.md

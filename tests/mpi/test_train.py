@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from pycollectives.train.models import MODELS
 from pycollectives.train.models.base import Model, Score
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.optimizers import SGD
+from pycollectives.train.peers import Peers
 from pycollectives.train.registry import Choice
 from pycollectives.train.settings import Settings
 from pycollectives.train.synchronizers import METHODS, Synchronizer
@@ -88,6 +88,21 @@ class Counting(Model):
         return Score(float(self.weights.max()), float(self.weights.min()))
 
 
+_taken = []
+"""The numbers of the steps that this rank has taken, of all jobs one after the other."""
+
+
+@pytest.fixture(autouse=True)
+def _counted(monkeypatch):
+    step = Replica.step
+
+    def counted(replica, number, *arguments):
+        _taken.append(number)
+        return step(replica, number, *arguments)
+
+    monkeypatch.setattr(Replica, "step", counted)
+
+
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     """Data sets, models and methods of this file, for one test."""
@@ -135,10 +150,10 @@ def steps_in(output, rank):
     return [line["number"] for line in metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")]
 
 
-def after(asked, rank=P - 1):
-    """Tells one rank to stop, when it has asked so many times."""
-    times = count(1)
-    return lambda: WORLD.rank == rank and next(times) >= asked
+def after(steps, rank=P - 1):
+    """Tells one rank to stop, when it has taken so many steps from now on."""
+    stop = len(_taken) + steps
+    return lambda: WORLD.rank == rank and len(_taken) >= stop
 
 
 # --- Every method
@@ -202,7 +217,8 @@ def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
     taken = []
     with closing(METHODS.make(Choice.parse(method), comm, model, seed=1)) as synchronizer:
         replica = Replica(model, SGD(model.weights, lambda number: 1.0), synchronizer)
-        assert training.run(WORLD, replica, batches, lambda number, begin: None, observers=[taken.append])
+        with Peers(comm) as peers:
+            assert training.run(peers, replica, batches, lambda number, begin: None, observers=[taken.append])
     assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
     assert comm.same_everywhere(model.weights)
 

@@ -22,7 +22,7 @@ class Synchronizer:
     """One rank's side of a method, made collectively from a `Communicator`, the rank's `Model`, and options.
 
     A method overrides `combine` if it averages gradients, `average` if it averages weights, and for the end of what is
-    under way `flush` and `equalize`. Without any of them each rank trains alone.
+    under way `leave`, `flush` and `equalize`. Without any of them each rank trains alone.
     """
 
     outcome = Outcome()
@@ -39,8 +39,11 @@ class Synchronizer:
         """Whether to stop after this step: True on all ranks at once if ranks wait for each other in every step."""
         return stop
 
+    def leave(self) -> None:
+        """From now on no rank waits for this one; without waiting, for others may have many steps to take."""
+
     def flush(self) -> NDArray[np.float32] | None:
-        """Return what is still to be applied; afterwards no rank waits for this one. Collective."""
+        """Return what is still to be applied. Collective, after all ranks have left."""
         return None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:

@@ -66,6 +66,10 @@ class Eager(Synchronizer):
         self.outcome = Outcome(info.active, info.staleness)
         return self._result()
 
+    def leave(self) -> None:
+        """Begin the flush."""
+        self._gradients.start_flush()
+
     def flush(self) -> NDArray[np.float32] | None:
         """Return the mean of all that still waited, of every rank; None if nothing did, which is no gradient of 0."""
         info = self._gradients.flush()

@@ -64,8 +64,8 @@ class Ripples(Synchronizer):
             info = self._weights.sync(weights)
             self.outcome = Outcome(active=len(info.group))
 
-    def flush(self) -> None:
-        """Leave: groups that hold this rank complete with the weights that it has now."""
+    def leave(self) -> None:
+        """Close: groups that hold this rank complete with the weights that it has now."""
         self._weights.close()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
