@@ -37,7 +37,7 @@ class Batches:
             )
         self._dataset, self._seed, self._rank = dataset, seed, rank
         self._shape = (examples // batch, ranks, batch // ranks)
-        self.steps_per_epoch = examples // batch
+        self.batch, self.steps_per_epoch = batch, examples // batch
         self._epoch, self._chosen = -1, np.empty(self._shape, np.intp)
 
     def __call__(self, number: int) -> tuple[NDArray[Any], ...]:

@@ -68,7 +68,7 @@ def _choices(command: Any) -> Any:
     help="TOML file with the names of these options as keys; options given here go first.",
 )
 @_choices
-@click.option("--batch", type=int, help="Examples of all ranks together in a step.")
+@click.option("--batch", type=int, help="Examples of all ranks together in a step: a multiple of their number.")
 @click.option("--epochs", type=float, help="Passes over the data.")
 @click.option(
     "--settle-epochs",
@@ -163,6 +163,7 @@ def _report(settings: settings_.Settings, summary: Any) -> None:
     for name, value in (
         ("method", str(settings.method)),
         ("state", "finished" if summary.finished else "stopped, to be resumed"),
+        ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
         ("epochs", f"{last.epoch:g}"),
         ("validation loss", f"{last.loss:.6g}"),
         ("validation accuracy", "-" if last.accuracy is None else f"{100 * last.accuracy:.2f} %"),

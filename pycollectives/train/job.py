@@ -71,8 +71,8 @@ class Summary:
     ----------
     finished
         Whether all steps were taken: if not, it was stopped.
-    ranks, steps
-        Ranks, and steps that each was to take.
+    ranks, batch, steps
+        Ranks, examples of all together in a step, and steps that each was to take.
     elapsed_s
         Seconds of this run's training, from the first step to the last settling.
     steps_per_s
@@ -89,6 +89,7 @@ class Summary:
 
     finished: bool
     ranks: int
+    batch: int
     steps: int
     elapsed_s: float
     steps_per_s: float
@@ -180,7 +181,7 @@ class Plan:
     def of(cls, settings: Settings, *, rank: int, ranks: int) -> Plan:
         """Return the plan, with the batches of one rank."""
         dataset = DATASETS.make(settings.data, seed=settings.seed)
-        batches = Batches(dataset, settings.batch, rank=rank, ranks=ranks, seed=settings.seed)
+        batches = Batches(dataset, settings.batch_of(ranks), rank=rank, ranks=ranks, seed=settings.seed)
         steps = max(1, round(settings.epochs * batches.steps_per_epoch))
         seconds = load_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
         return cls(dataset, batches, steps, seconds)
@@ -250,6 +251,7 @@ def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, 
 
     folder = settings.output
     setting = {key: value for key, value in settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
+    setting["batch"] = batches.batch
     totals, snapshots = _Totals(), _Snapshots(model, steps_of)
     with contextlib.ExitStack() as stack:
         synchronizer = stack.enter_context(contextlib.closing(METHODS.make(settings.method, comm, model, **shared)))
@@ -272,13 +274,15 @@ def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, 
         finished = training.run(peers, replica, batches, work, observers, on_settled)
         elapsed = time.perf_counter() - begin
     snapshots.take(training.number)
-    return _summary(comm, peers, training, finished, elapsed, totals, model, partial(snapshots.curve, dataset))
+    curve = partial(snapshots.curve, dataset)
+    return _summary(comm, peers, training, batches.batch, finished, elapsed, totals, model, curve)
 
 
 def _summary(
     comm: Communicator,
     peers: Peers,
     training: Training,
+    batch: int,
     finished: bool,
     elapsed: float,
     totals: _Totals,
@@ -296,6 +300,7 @@ def _summary(
     return Summary(
         finished=finished,
         ranks=comm.size,
+        batch=batch,
         steps=training.steps,
         elapsed_s=elapsed,
         steps_per_s=steps / comm.size / elapsed,

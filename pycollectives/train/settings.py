@@ -12,7 +12,10 @@ from .registry import Choice
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["REQUEUE", "Settings", "read_toml"]
+__all__ = ["DEFAULT_BATCH", "REQUEUE", "Settings", "read_toml"]
+
+DEFAULT_BATCH = 64
+"""Examples of all ranks together in a step, or the next multiple of the number of ranks."""
 
 REQUEUE = 75
 """The exit code of a job that has written a checkpoint and is to be run again: EX_TEMPFAIL of sysexits.h."""
@@ -27,7 +30,7 @@ class Settings:
     method, model, data, optimizer, schedule, load
         Choices: see `registry`.
     batch
-        Examples of all ranks together in a step.
+        Examples of all ranks together in a step; None: `DEFAULT_BATCH`, or the next multiple of the number of ranks.
     epochs
         Passes over the data.
     settle_epochs
@@ -44,7 +47,7 @@ class Settings:
     optimizer: Choice = field(default=Choice("sgd"))
     schedule: Choice = field(default=Choice("constant"))
     load: Choice = field(default=Choice("equal"))
-    batch: int = 64
+    batch: int | None = None
     epochs: float = 10
     settle_epochs: float | None = None
     seed: int = 1
@@ -69,7 +72,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what no run can do."""
-        if self.batch < 1:
+        if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
         if not self.epochs > 0:
             raise ValueError(f"epochs: expected a number > 0, got {self.epochs}")
@@ -77,6 +80,10 @@ class Settings:
             raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
         if self.seed < 0:
             raise ValueError(f"seed: expected a number >= 0, got {self.seed}")
+
+    def batch_of(self, ranks: int) -> int:
+        """Return the examples of all ranks together in a step."""
+        return -(-DEFAULT_BATCH // ranks) * ranks if self.batch is None else self.batch
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON writes it."""
@@ -87,11 +94,13 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
     try:
         if kind == "Choice":
             return Choice.parse(value)
-        if kind == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+        if value is None and kind.endswith("| None"):
+            return None
+        if "int" in kind and (isinstance(value, bool) or not isinstance(value, int)):
             raise ValueError(f"expected a whole number, got {value!r}")
-        if "float" in kind and not (value is None or (isinstance(value, int | float) and not isinstance(value, bool))):
+        if "float" in kind and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"expected a number, got {value!r}")
-        return Path(value) if "Path" in kind and value is not None else value
+        return Path(value) if "Path" in kind else value
     except (TypeError, ValueError) as error:
         raise ValueError(f"{key}: {error}") from None
 

@@ -141,7 +141,8 @@ def test_a_signal_to_a_rank_that_has_taken_all_its_steps(tmp_path, method):
 def test_a_signal_after_the_end_changes_nothing(tmp_path):
     """Python restores the default handlers, which end the process, before it leaves MPI."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import atexit, signal\natexit.register(lambda: print(*map(signal.getsignal, (signal.SIGUSR1, signal.SIGTERM))))"
+        "import atexit, signal\n"
+        "atexit.register(lambda: print(*map(signal.getsignal, (signal.SIGUSR1, signal.SIGTERM))))\n"
     )
     outcome = train("synchronous", *SMALL, ranks=1, path=tmp_path)
     assert outcome.status == 0, outcome

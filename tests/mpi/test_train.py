@@ -280,6 +280,14 @@ def test_methods_that_wait_for_all_are_sgd_on_the_whole_batch(comm, method, mome
     np.testing.assert_allclose(weights_in(output), reference, rtol=1e-4, atol=1e-5)
 
 
+def test_the_default_batch_is_that_of_one_process(comm, output):
+    """Whatever the number of ranks: counts are whole numbers, exactly, and each example is in one rank's share."""
+    summary = count_examples(comm, "synchronous", output, batch=None, epochs=1)
+    assert (summary.batch % P, summary.batch // 64) == (0, 1)
+    taken = summary.steps * summary.batch
+    assert sorted(weights_in(output)) == [0.0] * (P * BATCH * STEPS_PER_EPOCH - taken) + [1.0] * taken
+
+
 def test_synchronous_training_is_repeatable(comm, output):
     """Bit for bit, however the ranks are delayed, wherever they settle, and however often it is stopped and resumed."""
     settings = {"epochs": 2, "optimizer": "sgd,rate=0.2,momentum=0.9,weight_decay=0.001"}

@@ -17,7 +17,7 @@ from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice
 from pycollectives.train.schedules import SCHEDULES
-from pycollectives.train.settings import Settings, read_toml
+from pycollectives.train.settings import DEFAULT_BATCH, Settings, read_toml
 from pycollectives.train.synchronizers import METHODS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text()
@@ -45,8 +45,9 @@ def test_every_option_of_the_command():
 def test_the_defaults():
     default = Settings()
     said = {name: cell.split("|")[0].strip(" `") for name, cell in rows().items() if name.startswith("--")}
-    for name in ("model", "data", "optimizer", "schedule", "load", "batch", "epochs", "seed"):
+    for name in ("model", "data", "optimizer", "schedule", "load", "epochs", "seed"):
         assert said[f"--{name}"] == str(getattr(default, name))
+    assert said["--batch"] == str(DEFAULT_BATCH)
 
 
 @pytest.mark.parametrize("name", METHODS.names)

@@ -9,7 +9,7 @@ from pycollectives.train import metrics
 from pycollectives.train.batches import Batches, of_similar_length
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.job import load_of
+from pycollectives.train.job import Plan, load_of
 from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
@@ -115,6 +115,7 @@ def test_the_command_line_goes_above_the_file(tmp_path):
     [
         ({"odd": 1}, "unknown setting 'odd'"),
         ({"batch": "8"}, "batch: expected a whole number"),
+        ({"batch": None, "seed": None}, "seed: expected a whole number"),
         ({"batch": 0}, "batch: expected at least 1"),
         ({"epochs": 0}, "epochs: expected a number > 0"),
         ({"epochs": float("nan")}, "epochs: expected a number > 0"),
@@ -164,6 +165,13 @@ def test_a_step_has_the_same_examples_whatever_came_before():
 def test_batches_that_cannot_be_shared_are_refused(batch):
     with pytest.raises(ValueError, match="batch: expected a multiple of the 4 ranks"):
         Batches(dataset(64), batch, rank=0, ranks=4, seed=0)
+
+
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 64), (2, 64), (3, 66), (5, 65), (6, 66), (7, 70), (64, 64), (80, 80)])
+def test_the_default_batch_can_be_shared_by_any_number_of_ranks(ranks, batch):
+    plan = Plan.of(Settings.of({"data": "hyperplane,dimensions=2,points=192"}), rank=ranks - 1, ranks=ranks)
+    assert plan.batches.batch == batch
+    assert len(plan.batches(0)[0]) == batch / ranks
 
 
 def test_examples_of_a_batch_have_similar_lengths_and_work_is_the_longest():
