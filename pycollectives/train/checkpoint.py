@@ -67,7 +67,8 @@ def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
     Raises
     ------
     ValueError
-        It was written by another number of ranks or for another setting; or a file is damaged. On all ranks.
+        It was written by another number of ranks, for another setting or after more steps than are to be taken; or a
+        file is damaged. On all ranks.
     """
     whole = folder / _together(comm, lambda: _latest(folder), by=0)
     _together(comm, lambda: _read(whole, comm, training, replica, setting))
@@ -130,6 +131,8 @@ def _read(whole: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         for key, value in json.loads(json.dumps(dict(setting))).items():
             if where["setting"].get(key) != value:
                 raise ValueError(f"{whole} is of a run with {key} = {where['setting'].get(key)}, here it is {value}")
+        if where["number"] > training.steps:
+            raise ValueError(f"{whole} is of a run that has taken {where['number']} steps, here are {training.steps}")
         replica.model.weights[...] = file["weights"]
         replica.optimizer.load_state(_part(file, "optimizer"))
         replica.model.load_state(_part(file, "model"))

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Point", "Summary", "load_of", "run"]
 
-NOT_OF_THE_TRAINING = ("load", "output")
-"""Settings that a run which goes on from a checkpoint may change."""
+NOT_OF_THE_TRAINING = ("epochs", "load", "output")
+"""Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Training:
     number
         The next step.
     settled
-        How often replicas were made equal: the same on every rank, while steps may differ.
+        How many of the times that `settle_every` says are over: the same on every rank, while steps may differ.
     """
 
     steps: int
@@ -138,10 +138,13 @@ class Training:
         while True:
             self._take_steps(replica, batch, work, peers, observers)
             replica.settle(self.number - 1, peers)
-            self.settled += 1
             flags = np.array([peers.is_stopped(), self.number < self.steps])
             peers.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             any_stopped, any_unfinished = flags
+            if not any_unfinished:
+                self.settled = self.steps // (self.settle_every or self.steps)
+            elif not any_stopped:
+                self.settled += 1
             for act in on_settled:
                 act()
                 peers.meet()

@@ -145,6 +145,13 @@ def weights_in(output, rank=WORLD.rank):
         return file["weights"]
 
 
+def settled_in(output):
+    """How often replicas have been made equal, of those times that were due, by the newest checkpoint."""
+    folder = output / "checkpoint"
+    with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:
+        return json.loads(str(file["where"]))["settled"]
+
+
 def steps_in(output, rank):
     """The steps in a rank's metrics file."""
     return [line["number"] for line in metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")]
@@ -308,6 +315,32 @@ def test_to_resume_what_is_finished_changes_nothing(comm, method, optimizer, out
     before = weights_in(output)
     assert train(comm, method, output, resume=True, **settings).finished
     np.testing.assert_allclose(weights_in(output), before, rtol=1e-6, atol=1e-7)  # averaged once more: rounding
+
+
+@pytest.mark.parametrize("schedule", ["constant", "milestones,at=1.5:2", "warmup,epochs=2", "cosine,epochs=3"])
+def test_a_finished_training_can_be_lengthened(comm, schedule, output):
+    """And has then the bits of one that was as long from the start, also where replicas settle on the way."""
+    settings = {"optimizer": "sgd,rate=0.2,momentum=0.9,weight_decay=0.001", "schedule": schedule}
+    train(comm, "synchronous", output / "a", epochs=3, **settings)
+    for epochs in (1, 2.25, 3):
+        longer = train(comm, "synchronous", output / "b", epochs=epochs, resume=True, **settings)
+        assert longer.finished
+        assert longer.steps == epochs * STEPS_PER_EPOCH
+    assert weights_in(output / "a").tobytes() == weights_in(output / "b").tobytes()
+    assert steps_in(output / "b", WORLD.rank) == list(range(3 * STEPS_PER_EPOCH))
+
+
+@pytest.mark.parametrize("method", ["eager,policy=solo", "ripples"])
+def test_a_stop_and_the_end_put_no_settling_off(comm, method, output):
+    """Those that are due every so many epochs come, whatever else makes replicas equal."""
+    settings = {"epochs": 1.5, "settle_epochs": 1, "load": ONE_SLOW}
+    for steps in (2, 1):
+        assert not train(comm, method, output, signalled=after(steps), resume=True, **settings).finished
+    settled = []
+    for epochs in (1.5, 2.5, 4):
+        train(comm, method, output, resume=True, **{**settings, "epochs": epochs})
+        settled.append(settled_in(output))
+    assert settled == [1, 2, 4]
 
 
 SUMMING = ["eager,policy=solo,missed=sum", "eager,policy=majority,missed=sum", "eager,policy=quorum:1,missed=sum"]
@@ -529,10 +562,12 @@ def test_the_same_step_may_be_saved_twice(output, monkeypatch):
 
 def test_a_job_is_not_resumed_with_other_settings(comm, output):
     train(comm, "synchronous", output, epochs=1)
-    for other in ({"seed": 2}, {"epochs": 2}, {"optimizer": "sgd,rate=0.1"}):
+    for other in ({"seed": 2}, {"batch": 2 * P * BATCH}, {"optimizer": "sgd,rate=0.1"}):
         resumed = partial(train, comm, "synchronous", output, resume=True, **{"epochs": 1, **other})
         refused_everywhere(f"a run with {next(iter(other))} = ", resumed)
     assert train(comm, "synchronous", output, epochs=1, load=ONE_SLOW, resume=True).finished, "a load may change"
+    shorter = partial(train, comm, "synchronous", output, resume=True, epochs=0.5)
+    refused_everywhere(f"a run that has taken {STEPS_PER_EPOCH} steps, here are {STEPS_PER_EPOCH // 2}", shorter)
 
 
 def test_metrics_are_there_when_a_checkpoint_is(comm, output, monkeypatch):
