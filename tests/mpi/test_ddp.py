@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,10 @@ import pycollectives as pc
 from pycollectives.train import job
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.loop import Replica
 from pycollectives.train.settings import Settings
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 WORLD = MPI.COMM_WORLD
 
@@ -32,15 +35,57 @@ def images():
     return Dataset((pixels, labels), (pixels, labels))
 
 
-def test_ddp_is_synchronous_sgd(tmp_path, monkeypatch):
+SETTINGS = {"model": "cnn,width=4", "data": "images", "batch": 24, "epochs": 3, "optimizer": "sgd,rate=0.05"}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
     monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS._entries))
     DATASETS.add("images", f"{__name__}:images")
+
+
+def threads_and_sockets():
+    """Of this process."""
+    gc.collect()
+    places = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            places.append(str(entry.readlink()))
+    return len(list(Path("/proc/self/task").iterdir())), sum(place.startswith("socket:") for place in places)
+
+
+def test_jobs_one_after_the_other_leave_nothing():
+    """No process group, and no more threads and sockets than one job: PyTorch ends the last group's with the next."""
+    left = []
+    for method in ("ddp", "synchronous", "ddp", "ddp"):
+        with pc.Communicator(WORLD) as comm:
+            assert job.run(Settings.of({**SETTINGS, "method": method, "epochs": 1}), comm).finished
+        assert not torch.distributed.is_initialized()
+        left.append(threads_and_sockets())
+    assert left == left[:1] * 4
+
+
+def test_the_others_learn_of_a_rank_that_fails(monkeypatch):
+    """By gloo, in whose backward pass they wait."""
+    step = Replica.step
+
+    def raises(replica, number, *arguments):
+        if (WORLD.rank, number) == (1, 2):
+            raise KeyError("of rank 1")
+        return step(replica, number, *arguments)
+
+    monkeypatch.setattr(Replica, "step", raises)
+    expected = KeyError if WORLD.rank == 1 else RuntimeError
+    with pytest.raises(expected), pc.Communicator(WORLD) as comm:
+        job.run(Settings.of({**SETTINGS, "method": "ddp"}), comm)
+
+
+def test_ddp_is_synchronous_sgd(tmp_path):
     output = Path(WORLD.bcast(str(tmp_path)))
-    settings = {"model": "cnn,width=4", "data": "images", "batch": 24, "epochs": 3, "optimizer": "sgd,rate=0.05"}
     weights, curves = [], []
     for method in ("synchronous", "ddp"):
         with pc.Communicator(WORLD) as comm:
-            summary = job.run(Settings.of({**settings, "method": method, "output": output / method}), comm)
+            summary = job.run(Settings.of({**SETTINGS, "method": method, "output": output / method}), comm)
         assert summary.finished
         assert summary.same_everywhere
         folder = output / method / "checkpoint"

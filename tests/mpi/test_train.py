@@ -336,6 +336,7 @@ def test_a_stop_and_the_end_put_no_settling_off(comm, method, output):
     settings = {"epochs": 1.5, "settle_epochs": 1, "load": ONE_SLOW}
     for steps in (2, 1):
         assert not train(comm, method, output, signalled=after(steps), resume=True, **settings).finished
+        assert settled_in(output) == 0
     settled = []
     for epochs in (1.5, 2.5, 4):
         train(comm, method, output, resume=True, **{**settings, "epochs": epochs})

@@ -20,9 +20,9 @@ class Ddp(Synchronizer):
     """For models of PyTorch."""
 
     def __init__(self, comm: Communicator, model: Model) -> None:
-        from ..torch_models.parallel import distribute
+        from ..torch_models.parallel import Distributed
 
-        distribute(comm.comm, model)
+        self._distributed = Distributed(comm.comm, model)
         self._comm = comm.comm
         self.outcome = Outcome(active=comm.size)
 
@@ -31,3 +31,7 @@ class Ddp(Synchronizer):
         flag = np.array(stop)
         self._comm.Allreduce(MPI.IN_PLACE, flag, MPI.LOR)
         return bool(flag)
+
+    def close(self) -> None:
+        """Leave the process group."""
+        self._distributed.close()

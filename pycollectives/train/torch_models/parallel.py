@@ -17,24 +17,37 @@ if TYPE_CHECKING:
 
     from ..models.base import Model
 
-__all__ = ["distribute"]
+__all__ = ["Distributed"]
 
 TIMEOUT = timedelta(minutes=10)
 
 
-def distribute(comm: MPI.Comm, model: Model) -> None:
-    """Let the backward passes of a model average its gradients over all ranks; collective.
+class Distributed:
+    """The backward passes of a model average its gradients over all ranks until it is closed; made collectively.
+
+    PyTorch has one default process group in a program. One that is there already is used, and left as it is.
 
     Raises
     ------
     ValueError
         The model is none of PyTorch.
     """
-    if not isinstance(model, TorchModel):
-        raise ValueError(f"ddp: expected a model of PyTorch (cnn, resnet32, vgg16, lstm), got {type(model).__name__}")
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
-    model.network = DistributedDataParallel(model.network)
+
+    def __init__(self, comm: MPI.Comm, model: Model) -> None:
+        if not isinstance(model, TorchModel):
+            known = "cnn, resnet32, vgg16, lstm"
+            raise ValueError(f"ddp: expected a model of PyTorch ({known}), got {type(model).__name__}")
+        self._made_group = not dist.is_initialized()
+        if self._made_group:
+            dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+        self._model, self._network = model, model.network
+        model.network = DistributedDataParallel(model.network)
+
+    def close(self) -> None:
+        """Give the model its network back, and end the group. Its threads PyTorch may keep until there is another."""
+        self._model.network = self._network
+        if self._made_group:
+            dist.destroy_process_group()
 
 
 def _store(comm: MPI.Comm) -> dist.TCPStore:
