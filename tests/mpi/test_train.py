@@ -381,6 +381,46 @@ def test_m_synchronous_drops_what_comes_late(comm, method, dropped):
     assert (last.accuracy == 0, last.loss > 1) == (dropped, dropped)
 
 
+def results_of(monkeypatch):
+    """What `combine` will have returned to this rank, step by step; copies."""
+    results = []
+    combine = Eager.combine
+
+    def spied(synchronizer, gradient):
+        mean = combine(synchronizer, gradient)
+        results.append(mean.copy())
+        return mean
+
+    monkeypatch.setattr(Eager, "combine", spied)
+    return results
+
+
+@pytest.mark.parametrize("load", [ONE_SLOW, ONE_FAST])
+@pytest.mark.parametrize("policy", ["solo", "majority", "quorum:1"])
+def test_only_gradients_count_as_contributors(comm, policy, load, monkeypatch):
+    """Each is the same here, and so is their mean: a rank that is absent would make it less, if it counted as zeros."""
+    results = results_of(monkeypatch)
+    monkeypatch.setattr(Counting, "backward", lambda model: model.gradient.fill(P))
+    count_examples(comm, f"eager,policy={policy},average=contributors,late=replace", epochs=2, load=load)
+    assert len(results) == 2 * STEPS_PER_EPOCH
+    assert {float(value) for mean in results for value in np.unique(mean)} == {float(P)}
+
+
+REPLACING = "eager,policy=quorum:1,missed=sum,average=contributors,late=replace"
+"""`m-synchronous,m=1`, but that the newest late gradient waits for the next round."""
+
+
+@pytest.mark.parametrize(("method", "dropped"), [("m-synchronous,m=1", True), (REPLACING, False)])
+def test_m_synchronous_keeps_nothing_that_comes_late(comm, method, dropped, output):
+    """Not for the flush either, by which the slow rank's only gradient would be applied."""
+    if P == 1:
+        pytest.skip("nobody can be late")
+    count_examples(comm, method, output, epochs=1 / STEPS_PER_EPOCH, load="one-slow,work_ms=1,factor=1000")
+    share = Batches(numbers(), P * BATCH, rank=P - 1, ranks=P, seed=1)
+    (examples,) = share(0)
+    assert (not weights_in(output)[examples].any()) == dropped
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("method", SUMMING)
 def test_no_gradient_is_lost_by_a_stop(comm, method, seed, output):
