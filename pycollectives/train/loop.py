@@ -150,6 +150,7 @@ class Training:
                 peers.meet()
             if any_stopped or not any_unfinished:
                 return not any_unfinished
+            replica.synchronizer.rejoin()
 
     def _take_steps(
         self,

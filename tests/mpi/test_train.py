@@ -237,6 +237,15 @@ def test_all_ranks_are_told_to_stop(comm, method, output):
     assert len(steps_in(output, WORLD.rank)) == 1
 
 
+def test_groups_are_formed_only_to_go_on(comm, monkeypatch):
+    """Once, and after each time that replicas were made equal but the last."""
+    made = []
+    make = comm.partial_reduce
+    monkeypatch.setattr(comm, "partial_reduce", lambda **options: made.append(0) or make(**options))
+    assert train(comm, "ripples", epochs=3, settle_epochs=1).finished
+    assert len(made) == 3
+
+
 class Alone(Synchronizer):
     """A method that this file adds: each rank trains alone, and models are averaged once, at the end."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..registry import Registry
-from .base import Outcome, Synchronizer
+from .base import Outcome, Synchronizer, any_of, average
 
-__all__ = ["METHODS", "Outcome", "Synchronizer"]
+__all__ = ["METHODS", "Outcome", "Synchronizer", "any_of", "average"]
 
 METHODS = Registry(
     "method",

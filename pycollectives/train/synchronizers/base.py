@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from mpi4py import MPI
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Outcome", "Synchronizer"]
+__all__ = ["Outcome", "Synchronizer", "any_of", "average"]
+
+
+def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
+    """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
+    comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
+    array /= comm.size
+
+
+def any_of(comm: MPI.Comm, flag: bool) -> bool:
+    """Whether it is True on any rank; collective."""
+    flags = np.array(flag)
+    comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
+    return bool(flags)
 
 
 class Outcome(NamedTuple):
@@ -47,7 +62,10 @@ class Synchronizer:
         return None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Make all replicas equal, after `flush`; training may go on. Collective."""
+        """Make all replicas equal, after `flush`. Collective."""
+
+    def rejoin(self) -> None:
+        """Take part again, after `equalize`; called if training goes on. Collective."""
 
     def close(self) -> None:
-        """Leave for good; called once, after `flush`."""
+        """Leave for good; called once."""

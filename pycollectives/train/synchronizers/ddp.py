@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-from mpi4py import MPI
-
-from .base import Outcome, Synchronizer
+from .base import Outcome, Synchronizer, any_of
 
 if TYPE_CHECKING:
     from ...communicator import Communicator
@@ -28,9 +25,7 @@ class Ddp(Synchronizer):
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""
-        flag = np.array(stop)
-        self._comm.Allreduce(MPI.IN_PLACE, flag, MPI.LOR)
-        return bool(flag)
+        return any_of(self._comm, stop)
 
     def close(self) -> None:
         """Leave the process group."""

@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from mpi4py import MPI
 
 from ... import policies
-from .base import Outcome, Synchronizer
+from .base import Outcome, Synchronizer, average
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,8 +76,7 @@ class Eager(Synchronizer):
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Average the models."""
-        self._comm.Allreduce(MPI.IN_PLACE, weights, MPI.SUM)
-        weights /= self._comm.size
+        average(self._comm, weights)
 
     def close(self) -> None:
         """Leave the partial allreduce."""

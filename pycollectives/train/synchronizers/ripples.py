@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mpi4py import MPI
-
 from ... import groups as generators
-from .base import Outcome, Synchronizer
+from .base import Outcome, Synchronizer, average
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,10 +50,10 @@ class Ripples(Synchronizer):
             raise ValueError(f"groups: expected one of {', '.join(known)}; got {groups!r}")
         if every < 1:
             raise ValueError(f"every: expected at least 1 step, got {every}")
-        self._comm = comm
+        self._comm, self._model = comm, model
         self._groups = known[groups]()
         self._every = every
-        self._weights = self._join(model.weights)
+        self._weights = self._join()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Average with this rank's next group."""
@@ -69,14 +67,16 @@ class Ripples(Synchronizer):
         self._weights.close()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Average the models, and form groups anew."""
-        self._comm.comm.Allreduce(MPI.IN_PLACE, weights, MPI.SUM)
-        weights /= self._comm.size
-        self._weights = self._join(weights)
+        """Average the models."""
+        average(self._comm.comm, weights)
+
+    def rejoin(self) -> None:
+        """Form groups anew."""
+        self._weights = self._join()
 
     def close(self) -> None:
         """Leave the groups."""
         self._weights.close()
 
-    def _join(self, weights: NDArray[np.float32]) -> PartialReduce:
-        return self._comm.partial_reduce(like=weights, groups=self._groups, name="weights")
+    def _join(self) -> PartialReduce:
+        return self._comm.partial_reduce(like=self._model.weights, groups=self._groups, name="weights")

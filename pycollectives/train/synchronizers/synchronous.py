@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
-from .base import Outcome, Synchronizer
+from .base import Outcome, Synchronizer, any_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,6 +34,4 @@ class Synchronous(Synchronizer):
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""
-        flag = np.array(stop)
-        self._comm.Allreduce(MPI.IN_PLACE, flag, MPI.LOR)
-        return bool(flag)
+        return any_of(self._comm, stop)
