@@ -43,13 +43,13 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 }
 
 NodeAgent::NodeAgent(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
-                     Board& board, const PartialAllreduce& ranks, PartialAllreducePlan plan, std::uint32_t id)
+                     Board& board, const Standings& standings, PartialAllreducePlan plan, std::uint32_t id)
     : engine_(engine),
       memory_(memory),
       options_(options),
       nodes_(nodes),
       board_(board),
-      ranks_(ranks),
+      standings_(standings),
       node_(nodes.of(engine.rank())),
       id_(id),
       plan_(std::move(plan)),
@@ -299,7 +299,7 @@ void NodeAgent::answer(Rank node, RoundNumber round) {
   const std::vector<Rank>& ranks = board_.shape().ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     Notice said = notice(Notice::kReport, round, ranks[i]);
-    said.report = ranks_.report_of(static_cast<Rank>(i), round);
+    said.report = standings_.report_of(static_cast<Rank>(i), round);
     tell(node, said);
   }
 }

@@ -23,6 +23,7 @@
 #include "node/board.h"
 #include "services/membership.h"
 #include "services/partial_allreduce.h"
+#include "services/standings.h"
 
 namespace pyc {
 
@@ -44,7 +45,7 @@ class NodeAgent {
  public:
   /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. Arms the first round.
   NodeAgent(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
-            const PartialAllreduce& ranks, PartialAllreducePlan plan, std::uint32_t id);
+            const Standings& standings, PartialAllreducePlan plan, std::uint32_t id);
 
   bool advance();
   void on_notice(Rank from, ConstBytes notice);
@@ -106,7 +107,7 @@ class NodeAgent {
   const PartialAllreduceOptions& options_;
   const Nodes& nodes_;
   Board& board_;
-  const PartialAllreduce& ranks_;
+  const Standings& standings_;
   const Rank node_;
   const std::uint32_t id_;
   const PartialAllreducePlan plan_;

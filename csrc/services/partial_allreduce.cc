@@ -1,17 +1,13 @@
 #include "services/partial_allreduce.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "core/error.h"
 #include "core/hot.h"
-#include "core/relax.h"
-#include "services/loans.h"
+#include "memory/copy.h"
 #include "services/node_agent.h"
 #include "services/node_memory.h"
 #include "services/recycling_allocator.h"
@@ -22,13 +18,9 @@
 namespace pyc {
 namespace {
 
-constexpr int kSpins = 1000;             // where every rank has a core: before a waiting rank yields
-constexpr int kYields = 200;             // before a waiting rank sleeps
-constexpr int kPatience = 20;            // looks before it reduces what has been taken of a round that waits for others
-constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
-constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
-constexpr Seconds kLookPeriod = 1;       // ... of calls that wait for nobody: one for each
-constexpr int kLooksAtDying = 200;       // its mutex is given away before a process counts as ended
+constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
+constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
+constexpr int kLooksAtDying = 200;  // its mutex is given away before a process counts as ended
 
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   // Synchronous means that every rank is waited for in every round.
@@ -50,13 +42,18 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
           .segment_bytes = options.segment_bytes};
 }
 
-// A few bytes are moved here: to call for it would cost more.
-constexpr std::size_t kFewBytes = 64;
+std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
+                                std::shared_ptr<SharedMemory> shared) {
+  const auto place = static_cast<Rank>(nodes.place_of(rank));
+  return std::make_shared<Board>(std::move(shared), shape_of(options, nodes, rank), place, place == 0);
+}
 
-PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
-  constexpr std::size_t kWord = sizeof(std::uint64_t);
-  if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
-  for (std::size_t i = 0; i < bytes; i += kWord) std::memmove(to + i, from + i, kWord);
+/// Where there are other nodes.
+bool is_agent(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.agent(nodes.of(rank)) == rank; }
+
+/// No bell tells that a grace has ended.
+Seconds longest_sleep(const Policy& policy) {
+  return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
 }
 
 PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
@@ -65,12 +62,6 @@ PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, con
 }
 
 PYC_HOT std::shared_ptr<Call> new_call() { return std::allocate_shared<Call>(RecyclingAllocator<Call>()); }
-
-/// Cores that this process may run on.
-Rank usable_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
 
 }  // namespace
 
@@ -110,7 +101,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine>
 /// The agent's; may call Python, hence not under the engine's lock.
 std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
-  if (nodes_.count() == 1 || nodes_.agent(nodes_.of(rank)) != rank) return std::nullopt;
+  if (!is_agent(nodes_, rank)) return std::nullopt;
   PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
   check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
   return plan;
@@ -123,8 +114,8 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
   e.exclusively([&] {
     const std::uint32_t id = made->id_ = e.claim_place();
     if (plan) {
-      made->agent_ = std::make_unique<NodeAgent>(e, made->memory_, made->options_, made->nodes_, *made->board_, *made,
-                                                 std::move(*plan), id);
+      made->agent_ = std::make_unique<NodeAgent>(e, made->memory_, made->options_, made->nodes_, *made->board_,
+                                                 made->standings_, std::move(*plan), id);
     }
     e.enroll(id, made);
     made->track_ = e.recorder().track_of(id);
@@ -139,16 +130,14 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
       memory_(memory),
       options_(std::move(options)),
       nodes_(nodes),
-      elements_(elements_of(options_.type, options_.op)) {
-  const BoardShape shape = shape_of(options_, nodes_, engine.rank());
-  const auto place = static_cast<Rank>(nodes_.place_of(engine.rank()));
-  board_ = std::make_shared<Board>(std::move(shared), shape, place, place == 0);
-  loans_ = std::make_shared<Loans>(board_);
-  pool_ = std::make_shared<BufferPool>(memory, shape.buffer_bytes());
+      elements_(elements_of(options_.type, options_.op)),
+      board_(board_of(options_, nodes_, engine.rank(), std::move(shared))),
+      standings_(engine, *this, nodes_, board_),
+      wait_(engine, board_, standings_, is_agent(nodes_, engine.rank()), longest_sleep(options_.policy)),
+      results_(memory, board_, options_.history) {
   const Lock lock(board_->mutex());
   board_->own().process = ProcessId::own();
   board_->own().called = engine.transport().now();
-  if (engine.transport().local_ranks() <= usable_cores()) spins_ = kSpins;
 }
 
 PartialAllreduce::~PartialAllreduce() = default;
@@ -157,7 +146,7 @@ void PartialAllreduce::add_to(Footprint& footprint) const {
   footprint.add(this);
   engine_->add_to(footprint);
   board_->add_to(footprint);
-  footprint.add(loans_.get());
+  results_.add_to(footprint);
   if (track_) footprint.add(track_.get());
 }
 
@@ -172,7 +161,7 @@ auto PartialAllreduce::naming_the_dead(Action action) {
     return action();
   } catch (const RankFailedError&) {
     for (int looks = 0; looks < kLooksAtDying; ++looks) {
-      check_alive();
+      standings_.check_alive();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     throw;
@@ -191,7 +180,10 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
   std::shared_ptr<Call> call = new_call();
   call->made = engine_->transport().now();
-  if (call->made >= next_look_) look_now_and_then(call->made);
+  if (call->made >= next_look_) {
+    next_look_ = call->made + kLookPeriod;
+    standings_.check_briefly();
+  }
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
@@ -218,7 +210,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   }
   const bool ends_here = hand_over(*call, spare_, combined);
   if (spare_ == kNoBuffer) spare_ = board.take_buffer();  // for the next one, while the mutex is held
-  Given given;
+  Results::Given given;
   if (ends_here) {
     board.own().promised = kNoRound;
     given = collect(*call);
@@ -234,7 +226,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   // A late call is no arrival and starts nothing, but it may bring what a round waits for.
   if (!call->late || board.state().phase != Board::Phase::kArmed) run_rounds(lock);
   if (ends_here) {
-    publish(std::move(given), lock);
+    results_.publish(std::move(given), lock);
     note_given(*call, call->made);
     return call;
   }
@@ -272,8 +264,8 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
     return false;
   }
   call.done = true;
-  tell(call, board.newest());
-  const bool owes_nothing = given_ == accounted_;
+  results_.tell(call, board.newest());
+  const bool owes_nothing = results_.given() == accounted_;
   accounted_ = completed;
   return owes_nothing && options_.missed == Options::Missed::kLatest;
 }
@@ -383,19 +375,6 @@ void PartialAllreduce::abandon() {  // under the engine's lock
 
 // ------------------------------------------------------------------------------------------------ results
 
-/// Of a completed round.
-PYC_HOT void PartialAllreduce::tell(Call& call, const Board::RecordView& view) const {
-  const Board::Share& share = board_->share(view);
-  RoundInfo& info = call.info;
-  info.round = view.record->round;
-  info.initiator = view.record->initiator;
-  info.included = share.newest_included > 0 && share.newest_included >= call.sequence;
-  info.contributor_count = view.record->contributors;
-  info.contributors.assign(view.members, board_->member_words());
-  info.active = view.record->active;
-  info.staleness = share.staleness;
-}
-
 PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
@@ -409,12 +388,18 @@ PYC_HOT void PartialAllreduce::promise_kept() {
   const Board::RecordView* const record = board.record_of(promised);
   if (record == nullptr) throw InternalError("'" + options_.name + "': a promised round was not kept");
   for (const std::shared_ptr<Call>& call : pending_) {
-    tell(*call, *record);
+    results_.tell(*call, *record);
     call->done = true;
   }
   pending_.clear();
   accounted_ = std::max(accounted_, promised + 1);
   promised = kNoRound;
+}
+
+PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
+  Results::Given given = results_.collect(call);
+  accounted_ = std::max(accounted_, results_.given());
+  return given;
 }
 
 PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
@@ -425,138 +410,20 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   if (board.own().folding) return false;  // a round is being added to the total, which this call is to be given
   if (call.flush) {
     if (board.state().flushes <= call.epoch) return false;
-    tell(call, board.flush_record());
+    results_.tell(call, board.flush_record());
     call.round = call.info.round;
     board.own().flush_waits = false;
     open_flush_.reset();
   }
   promise_kept();
-  Given given = collect(call);
-  publish(std::move(given), lock);
+  results_.publish(collect(call), lock);
   note_given(call, engine_->transport().now());
   return true;
 }
 
-/// Refers to every round up to the call's that the application has not been given.
-PYC_HOT PartialAllreduce::Given PartialAllreduce::collect(Call& call) {
-  Board& board = *board_;
-  Board::Place& own = board.own();
-  Given given;
-  call.done = call.given = true;
-  if (call.round < given_) {  // a later call was given it already
-    given.nothing_new = true;
-    return given;
-  }
-  const bool sum_mode = options_.missed == Options::Missed::kSum;
-  const auto add = [&](const Board::RecordView& view) {
-    if (view.record->buffer == kNoBuffer) return;
-    board.retain(view.record->buffer);
-    given.add({view.record->buffer, options_.op == ReduceOp::kAvg ? std::size_t{view.record->contributors} : 1});
-  };
-  const RoundNumber before = given_;
-  const Board::RecordView* of_call = call.flush ? &board.flush_record() : board.record_of(call.round);
-  if (of_call == nullptr || own.total.upto > call.round + 1) {
-    // Its round was superseded, or added to the total, before anybody looked: it is told of the newest, as a late call.
-    of_call = &board.newest();
-    call.round = of_call->record->round;
-    tell(call, *of_call);
-  }
-  if (sum_mode) {
-    const RoundNumber first = std::max(given_, own.total.upto);
-    if (own.total.buffer != kNoBuffer) given.add({std::exchange(own.total.buffer, kNoBuffer), 1});
-    for (RoundNumber round = first; round <= call.round; ++round) {
-      const Board::RecordView* const record = board.record_of(round);
-      if (record == nullptr) throw InternalError("round " + std::to_string(round) + " was not kept");
-      add(*record);
-    }
-  } else {
-    add(*of_call);
-  }
-  given_ = call.round + 1;
-  own.given = given_;
-  accounted_ = std::max(accounted_, given_);
-  call.info.missed = given_ - before - 1;
-  call.info.overrun = call.info.missed > options_.history;
-  board.drop_kept(given_);
-  return given;
-}
+PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
 
-void PartialAllreduce::Given::add(Term term) {
-  if (one.buffer == kNoBuffer) {
-    one = term;
-  } else {
-    others.push_back(term);
-  }
-}
-
-template <class Action>
-void PartialAllreduce::Given::for_each(Action action) {
-  if (one.buffer != kNoBuffer) action(one);
-  for (Term& term : others) action(term);
-}
-
-/// Makes the result from what was collected; releases the lock. A single one is looked at where it is; only what must
-/// be computed is copied.
-PYC_HOT void PartialAllreduce::publish(Given given, Lock& lock) {
-  const bool sum_mode = options_.missed == Options::Missed::kSum;
-  if (given.nothing_new && !sum_mode) return lock.unlock();
-  Board& board = *board_;
-  take_back();
-  board.release(shown_);
-  if (given.is_single() && given.one.divisor == 1 && !elements_.widened() && loans_->may_lend()) {
-    shown_ = given.one.buffer;
-    lock.unlock();
-    result_.reset();
-    return;
-  }
-  lock.unlock();
-  compute(given);
-  if (given.one.buffer == kNoBuffer) return;
-  lock.lock();
-  given.for_each([&](Given::Term& term) { board.release(term.buffer); });
-  lock.unlock();
-}
-
-void PartialAllreduce::compute(Given& given) {
-  BufferRef value = pool_->take();
-  std::size_t divisor = 1;
-  const std::byte* source = value.data();
-  if (given.is_single()) {
-    source = board_->data(given.one.buffer);
-    divisor = given.one.divisor;
-  } else {
-    memory_.fill_identity(elements_, options_.op, value.data(), options_.count);
-    given.for_each([&](const Given::Term& term) {
-      memory_.add(elements_, value.data(), board_->data(term.buffer), options_.count, term.divisor);
-    });
-  }
-  if (source != value.data() || elements_.widened()) {
-    BufferRef narrow = pool_->take();
-    memory_.store(elements_, narrow.data(), source, options_.count, divisor);
-    value = std::move(narrow);
-  }
-  const auto reference = std::make_shared<BufferRef>(std::move(value));
-  result_ = {reference, reference->data()};
-}
-
-/// Under the mutex: buffers of results that the application does not look at any more.
-PYC_HOT void PartialAllreduce::take_back() {
-  for (BufferNumber buffer = loans_->take_back(); buffer != kNoBuffer; buffer = loans_->take_back()) {
-    board_->release(buffer);
-  }
-}
-
-PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() {
-  if (shown_ != kNoBuffer) result_ = loans_->lend(std::exchange(shown_, kNoBuffer), loans_);
-  return result_;
-}
-
-PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const {
-  const std::byte* const from = shown_ != kNoBuffer ? board_->data(shown_) : result_.get();
-  if (from == nullptr) return false;
-  copy(memory_, to, from, options_.count * size_of(options_.type));
-  return true;
-}
+PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
 
 // ------------------------------------------------------------------------------------------------ waiting
 
@@ -592,78 +459,9 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
   looks_ = 0;
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
                                         call.flush ? kNoRound : call.round);
-  const bool done = naming_the_dead([&] { return wait_until([&] { return drive(call); }, timeout, interrupt); });
+  const bool done = naming_the_dead([&] { return wait_.until([&] { return drive(call); }, timeout, interrupt); });
   if (!done) stall(call, interrupt);
   return call.info;
-}
-
-/// Drives the engine where there is one to drive, else sleeps on the board's bell. False after `timeout` seconds.
-bool PartialAllreduce::wait_until(const std::function<bool()>& done, Seconds timeout,
-                                  const Engine::Interrupt& interrupt) {
-  struct Waits {
-    explicit Waits(std::atomic<bool>& f) : flag(f) { flag.store(true, std::memory_order_relaxed); }
-    ~Waits() { flag.store(false, std::memory_order_relaxed); }
-    Waits(const Waits&) = delete;
-    Waits& operator=(const Waits&) = delete;
-    std::atomic<bool>& flag;
-  } const waits(board_->own().waits);
-  const auto now = [this] { return engine_->transport().now(); };
-  Seconds next_check = now() + kCheckPeriod;
-  const auto look_around = [&] {
-    if (interrupt) interrupt();
-    board_->check_failure();
-    if (now() < next_check) return;
-    check_alive();
-    next_check = now() + kCheckPeriod;
-  };
-  if (agent_) return engine_->wait(done, timeout, look_around);
-  const RoundNumber completed = board_->completed();
-  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->offers_help(); ++spins) relax();
-  const Seconds start = now();
-  Seconds next_look = start + kLongestSleep;
-  for (int idle = 0;; ++idle) {
-    const std::uint32_t rings = board_->bell().rings();  // before looking: a later ring ends the sleep
-    if (done()) return true;
-    if (engine_->progress() == Progress::kCaller) engine_->advance();
-    const Seconds waited = now() - start;
-    if (timeout >= 0 && waited >= timeout) return false;
-    if (start + waited >= next_look) {
-      look_around();
-      engine_->check();
-      next_look = now() + kLongestSleep;
-    }
-    if (idle < kYields) {
-      sched_yield();
-      continue;
-    }
-    Seconds limit = timeout >= 0 ? std::min(kLongestSleep, timeout - waited) : kLongestSleep;
-    if (options_.policy.grace > 0) limit = std::min(limit, std::max(options_.policy.grace / 4, 1e-4));
-    board_->bell().wait(rings, limit);
-  }
-}
-
-/// RankFailedError if a rank of this node that has not closed is gone. Without the mutex: it may have died with it.
-void PartialAllreduce::check_alive() const {
-  std::vector<Rank> gone;
-  const std::vector<Rank>& ranks = board_->shape().ranks;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Board::Place& place = board_->place(static_cast<Rank>(i));
-    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the agent, though it has closed
-    if (place.gone.load(std::memory_order_relaxed) && !serves) continue;
-    if (state_of(place.process) == ProcessState::kGone) gone.push_back(ranks[i]);
-  }
-  if (gone.empty()) return;
-  throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; the collective is unusable now");
-}
-
-/// Calls that never wait, as under Solo, would not hear of a death.
-void PartialAllreduce::look_now_and_then(Seconds now) {
-  next_look_ = now + kLookPeriod;
-  board_->check_failure();
-  const auto places = static_cast<Rank>(board_->shape().places());
-  for (Rank i = 0; i < places; ++i) {
-    if (!exists(board_->place(i).process)) return check_alive();
-  }
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
@@ -675,72 +473,14 @@ bool PartialAllreduce::has_waiting(Rank rank) const {
   return board_->place(static_cast<Rank>(nodes_.place_of(rank))).waits.load(std::memory_order_relaxed);
 }
 
-/// How the rank at a place of this node's board stands to a round.
-Report PartialAllreduce::report_of(Rank place, RoundNumber round) const {
-  const Board::Place& p = board_->place(place);
-  const ProcessState process = state_of(p.process);
-  const Lock lock(board_->mutex());
-  const Board::State& s = board_->state();
-  if (process == ProcessState::kGone) return {Standing::kGone};
-  if (board_->completed() > round) return {Standing::kComplete};
-  const bool may_hold_a_segment = s.batch > 0 || s.folding;
-  const bool has_come = p.taken || board_->arrived().contains(place);
-  if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {Standing::kStopped};
-  if (board_->left().contains(place)) return {Standing::kLeft};
-  if (has_come) return {Standing::kArrived};
-  const Rank rank = board_->shape().ranks[static_cast<std::size_t>(place)];
-  if (const auto elsewhere = engine_->waits_in(rank, this)) return {Standing::kElsewhere, *elsewhere};
-  const Seconds quiet = engine_->transport().now() - p.called;
-  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
-}
-
-/// The agent that did not answer for its node may be the one who is stopped.
-void PartialAllreduce::add_own_node(std::vector<Report>& reports, RoundNumber round) {
-  engine_->exclusively([&] {
-    const std::vector<Rank>& ranks = board_->shape().ranks;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      Report& report = reports[static_cast<std::size_t>(ranks[i])];
-      if (report.standing == Standing::kSilent) report = report_of(static_cast<Rank>(i), round);
-    }
-  });
-}
-
-std::string PartialAllreduce::why_silent(const std::vector<Report>& reports) const {
-  const Rank agent = board_->shape().ranks.front();
-  const bool agent_is_stopped = reports[static_cast<std::size_t>(agent)].standing == Standing::kStopped;
-  if (nodes_.count() == 1 || !agent_is_stopped) return "stopped or gone";
-  return "asked through rank " + std::to_string(agent) + ", which is stopped";
-}
-
 void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
   const Seconds waited = engine_->transport().now() - call.made;
   const RoundNumber round = call.flush ? board_->completed() : call.round;
-  const auto size = static_cast<std::size_t>(nodes_.size());
-  std::vector<Report> reports(size);
-  if (nodes_.count() == 1) {
-    engine_->exclusively([&] {
-      for (std::size_t r = 0; r < size; ++r) reports[r] = report_of(static_cast<Rank>(r), round);
-    });
-  } else {
-    {
-      const Lock lock(board_->mutex());
-      if (board_->state().inquired != round) std::fill_n(board_->reports(), size, Report{});
-      board_->state().inquired = round;
-      board_->state().must_inquire = true;
-    }
-    board_->draw_attention();
-    const auto all_answered = [&] {
-      const Lock lock(board_->mutex());
-      return std::all_of(board_->reports(), board_->reports() + size,
-                         [](const Report& r) { return r.standing != Standing::kSilent; });
-    };
-    wait_until(all_answered, kAnswerTime, interrupt);
-    {
-      const Lock lock(board_->mutex());
-      std::copy_n(board_->reports(), size, reports.begin());
-    }
-    add_own_node(reports, round);
+  if (nodes_.count() > 1) {
+    standings_.inquire(round);
+    wait_.until([this] { return standings_.all_answered(); }, kAnswerTime, interrupt);
   }
+  const std::vector<Report> reports = standings_.reports(round);
   throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
                                   .round = round,
                                   .waited = waited,
@@ -748,7 +488,7 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
                                   .reports = reports,
                                   .gave_up = engine_->gave_up(),
                                   .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
-                                  .why_silent = why_silent(reports)}));
+                                  .why_silent = standings_.why_silent(reports)}));
 }
 
 // ------------------------------------------------------------------------------------------------ Collective

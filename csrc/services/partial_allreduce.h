@@ -19,7 +19,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,15 +28,15 @@
 #include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
-#include "memory/pool.h"
 #include "node/board.h"
-#include "node/standing.h"
+#include "services/board_wait.h"
 #include "services/policy.h"
+#include "services/results.h"
 #include "services/round.h"
+#include "services/standings.h"
 
 namespace pyc {
 
-class Loans;
 class NodeAgent;
 struct PartialAllreducePlan;
 
@@ -119,12 +118,9 @@ class PartialAllreduce final : public Collective {
   const std::string& name() const override { return options_.name; }
   void abandon() override;
   std::vector<Rank> not_closed() const override;
-  void name_the_dead() const override { check_alive(); }
+  void name_the_dead() const override { standings_.check_alive(); }
   bool has_waiting(Rank rank) const override;
   void on_engine_failure(const std::exception_ptr& error) override;
-
-  /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.
-  Report report_of(Rank place, RoundNumber round) const;
 
  private:
   using Lock = std::unique_lock<RobustMutex>;
@@ -148,36 +144,12 @@ class PartialAllreduce final : public Collective {
   auto naming_the_dead(Action action);
 
   // results
-  void tell(Call& call, const Board::RecordView& view) const;
   void promise_kept();
+  Results::Given collect(Call& call);
   void note_given(const Call& call, Seconds when);
-  /// What the application is given: buffers that it has a reference to until they are summed or let go.
-  struct Given {
-    struct Term {
-      BufferNumber buffer;
-      std::size_t divisor;
-    };
-    Term one{kNoBuffer, 1};
-    std::vector<Term> others;  // under missed="sum"
-    bool nothing_new = false;
-
-    bool is_single() const { return one.buffer != kNoBuffer && others.empty(); }
-    void add(Term term);
-    template <class Action>
-    void for_each(Action action);
-  };
-  Given collect(Call& call);
-  void publish(Given given, Lock& lock);
-  void compute(Given& given);
-  void take_back();
 
   // waiting
   bool drive(Call& call);
-  bool wait_until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt);
-  void check_alive() const;
-  void look_now_and_then(Seconds now);
-  void add_own_node(std::vector<Report>& reports, RoundNumber round);
-  std::string why_silent(const std::vector<Report>& reports) const;
   [[noreturn]] void stall(const Call& call, const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this
@@ -187,24 +159,19 @@ class PartialAllreduce final : public Collective {
   const Elements elements_;
   std::uint32_t id_ = 0;  // set before the first call
   std::shared_ptr<FlightRecorder::Track> track_;
-  std::shared_ptr<Board> board_;
-  std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
+  const std::shared_ptr<Board> board_;
+  Standings standings_;
+  const BoardWait wait_;
+  Results results_;
   std::unique_ptr<NodeAgent> agent_;  // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
   std::uint64_t sequence_ = 0;
-  RoundNumber given_ = 0;      // rounds before this have been given to the application
-  RoundNumber accounted_ = 0;  // ... or were promised to a call that is done
+  RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
   BufferNumber spare_ = kNoBuffer;
-  int spins_ = 0;
   int looks_ = 0;  // of a waiting call since it last had something to do
   Seconds next_look_ = 0;
-  // The result lies in a buffer of the board that this rank has a reference to, or, once somebody looks at it there or
-  // if it had to be computed, in `result_`.
-  BufferNumber shown_ = kNoBuffer;
-  std::shared_ptr<const std::byte> result_;
-  std::shared_ptr<Loans> loans_;
   std::atomic<bool> closed_{false};
 };
 

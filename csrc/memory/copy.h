@@ -1,0 +1,21 @@
+// Copies of any length that cost little when they are short.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/hot.h"
+#include "memory/memory.h"
+
+namespace pyc {
+
+/// A few bytes are moved here: to call for it would cost more.
+PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
+  constexpr std::size_t kFewBytes = 64;
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
+  for (std::size_t i = 0; i < bytes; i += kWord) std::memmove(to + i, from + i, kWord);
+}
+
+}  // namespace pyc
