@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 
+from pycollectives.provenance import commit_of
+
 BENCH = Path(__file__).resolve().parent.parent
-
-
-def commit() -> str | None:
-    """The commit of the checkout that holds this file, '-dirty' if it was changed since; None outside a checkout."""
-    try:
-        top = _git("rev-parse", "--show-toplevel")
-        if Path(top) / "bench" != BENCH:  # installed somewhere inside a foreign checkout
-            return None
-        return _git("describe", "--always", "--dirty", "--abbrev=12")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(BENCH), *arguments], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 def mpi_name(library_version: str) -> str:
@@ -49,4 +33,4 @@ def _cpu_model() -> str:
 
 def origin(library_version: str) -> dict[str, str | None]:
     """The keys of every record."""
-    return {"commit": commit(), "mpi": mpi_name(library_version), "machine": machine()}
+    return {"commit": commit_of(BENCH.parent), "mpi": mpi_name(library_version), "machine": machine()}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..communicator import Communicator
 from ..machine import Machine
+from ..provenance import commit
 from ..train import job as training
 from .ideal import ideal_speedup
 
@@ -40,7 +39,7 @@ def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> 
             results.append(result)
             say(_line(result))
     about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
-    return {**about, "commit": _commit(), "machine": str(Machine.here()), "results": results}
+    return {**about, "commit": commit(), "machine": str(Machine.here()), "results": results}
 
 
 def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> dict[str, Any]:
@@ -91,13 +90,3 @@ def _line(result: dict[str, Any]) -> str:
         f"{result['job']} (seed {result['seed']}): {result['steps_per_s']:.3f} steps/s{speedup}, "
         f"loss {last['loss']:.4g}{accuracy}, {result['active']:.1f} active"
     )
-
-
-def _commit() -> str | None:
-    """The commit of the sources, if they are in a checkout."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
