@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import sys
-import threading
-import traceback
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import tables
-from .agreement import agree, share
-from .buffers import array_of, as_bytes_exporter, checked_dtype
 from .checking import Checks, NoChecks
+from .collectives import Collectives
 from .config import checked_ranks_per_node, checked_timeout
 from .deadline import Deadline
-from .errors import ClosedError
+from .explicit_groups import ExplicitGroups
 from .fingerprint import Fingerprint
+from .forgotten import open_communicators
+from .leaving import leave
 from .nodes import nodes_of
-from .operations import AVG, checked_op
+from .operations import AVG
 from .options import Options
-from .partial import PartialAllreduce, warn_of_discarded
-from .partial_reduce import PartialReduce
 from .policies import Policy, Solo
-from .reduce_specification import PartialReduceSpecification, checked_group, explicit_group_algorithm
-from .specification import PartialAllreduceSpecification
+from .rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,15 +28,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from . import _core
-    from .agreement import Signed
+    from .partial import PartialAllreduce
+    from .partial_reduce import PartialReduce
     from .reduce_specification import AnyGroups
+    from .rendezvous import SignedT
     from .typing import BufferSpec, DType, Late, Missed, Op, Progress
 
 __all__ = ["Communicator"]
-
-SpecificationT = TypeVar("SpecificationT", PartialAllreduceSpecification, PartialReduceSpecification)
-CollectiveT = TypeVar("CollectiveT", PartialAllreduce, PartialReduce)
-SignedT = TypeVar("SignedT", bound="Signed")
 
 
 class Communicator:
@@ -139,15 +129,11 @@ class Communicator:
         self._timeout = timeout
         self._rank = engine.rank
         self._size = engine.size
-        self._created = 0
-        self._agreeing = threading.Lock()  # held while ranks exchange, so that threads take turns
         self._checks = NoChecks() if meetings is None else Checks(meetings, timeout)
-        self._explicit_groups: _core.ExplicitGroups | None = None  # made when needed
-        self._collectives: dict[
-            PartialAllreduce | PartialReduce, None
-        ] = {}  # open, in the order of creation: served until closed
-        self._closed = False
-        _open[self] = None
+        self._rendezvous = Rendezvous(engine, self._checks, timeout)
+        self._collectives = Collectives(engine, nodes, self._rendezvous, self._checks, timeout)
+        self._explicit_groups = ExplicitGroups(engine, nodes)
+        open_communicators[self] = None
 
     @property
     def rank(self) -> int:
@@ -189,7 +175,7 @@ class Communicator:
     @property
     def closed(self) -> bool:
         """Whether this rank has closed it."""
-        return self._closed
+        return self._rendezvous.closed
 
     def advance(self) -> bool:
         """Move what can be moved, without waiting; whether anything did. For `progress="caller"`."""
@@ -288,72 +274,13 @@ class Communicator:
             name=name,
         )
 
-    def _create(
-        self,
-        call: str,
-        like: Callable[[], object],
-        *,
-        count: object = None,
-        dtype: object = None,
-        name: object = None,
-        **options: object,
-    ) -> PartialAllreduce:
-        """Make a partial allreduce; what `like` raises is a refusal of this rank that the others learn of."""
-        from .native import core
-
-        def check() -> PartialAllreduceSpecification:
-            return PartialAllreduceSpecification.checked(
-                like(),
-                count=count,
-                dtype=dtype,
-                name=f"partial_allreduce[{self._created}]" if name is None else name,
-                size=self._size,
-                algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
-                nodes=self._nodes,
-                **options,
-            )
-
-        def build(specification: PartialAllreduceSpecification, deadline: Deadline) -> PartialAllreduce:
-            of_engine = core.PartialAllreduce(
-                self._engine,
-                convert=specification.readable,
-                writable=specification.writable,
-                timeout=deadline.remaining(),
-                **specification.engine_arguments(),
-            )
-            return PartialAllreduce(
-                self._checks.watched(of_engine, specification),
-                specification,
-                forget=lambda closed: self._collectives.pop(closed, None),
-                timeout=self._timeout,
-            )
-
-        return self._agreed(call, check, build)
-
-    def _agreed(
-        self,
-        call: str,
-        check: Callable[[], SpecificationT],
-        build: Callable[[SpecificationT, Deadline], CollectiveT],
-    ) -> CollectiveT:
-        """Make a collective that all ranks specify alike; what `check` raises is a refusal that the others learn of."""
-        with self._agreeing:
-            deadline = Deadline(self._timeout)
-            specification = self._compared(call, check, deadline)
-            collective = build(specification, deadline)
-            self._created += 1
-            self._collectives[collective] = None
-            return collective
+    def _create(self, call: str, like: Callable[[], object], **arguments: object) -> PartialAllreduce:
+        """Make a partial allreduce under the name of another call; what `like` raises is a refusal of this rank."""
+        return self._collectives.partial_allreduce(call, like, **arguments)
 
     def _agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
         """Let ranks compare the arguments of a call that is built on this communicator; raises as `agree` does."""
-        with self._agreeing:
-            return self._compared(call, check, Deadline(self._timeout))
-
-    def _compared(self, call: str, check: Callable[[], SignedT], deadline: Deadline) -> SignedT:
-        self._check_open()
-        self._checks.meet(call, deadline.remaining())
-        return agree(self._engine, call, check, timeout=deadline.remaining())
+        return self._rendezvous.agree(call, check)
 
     def partial_reduce(
         self,
@@ -394,32 +321,9 @@ class Communicator:
         ClosedError
             The communicator is closed.
         """
-        from .native import core
-
-        def check() -> PartialReduceSpecification:
-            return PartialReduceSpecification.checked(
-                like,
-                groups=groups,
-                op=op,
-                weighting=weighting,
-                gg_rank=gg_rank,
-                name=f"partial_reduce[{self._created}]" if name is None else name,
-                size=self._size,
-            )
-
-        def build(specification: PartialReduceSpecification, deadline: Deadline) -> PartialReduce:
-            return PartialReduce(
-                core.PartialReduce(
-                    self._engine, timeout=deadline.remaining(), **specification.engine_arguments(self._nodes)
-                ),
-                specification,
-                weights=array_of(like),
-                rank=self._rank,
-                size=self._size,
-                forget=lambda closed: self._collectives.pop(closed, None),
-            )
-
-        return self._agreed("partial_reduce", check, build)
+        return self._collectives.partial_reduce(
+            like, groups=groups, op=op, gg_rank=gg_rank, weighting=weighting, name=name
+        )
 
     def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
@@ -468,24 +372,8 @@ class Communicator:
         >>> run_ranks(3, program)
         [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
         """
-        self._check_open()
-        members = checked_group(group, self._rank, self._size)
-        name = checked_op(op)
-        limit = None if timeout is None else checked_timeout(timeout)
-        array = array_of(x)
-        dtype = checked_dtype(array.dtype)
-        if not array.flags.writeable:
-            raise BufferError("preduce: expected a writable buffer, got a read-only one")
-        if len(members) == 1:
-            return
-        self._groups_in_use().reduce(
-            as_bytes_exporter(array),
-            dtype_name=dtype.name,
-            members=members,
-            op=name,
-            algorithm=explicit_group_algorithm(tables.built_in(), members, self._nodes, array.nbytes),
-            timeout=limit,
-        )
+        self._rendezvous.check_open()
+        self._explicit_groups.reduce(x, group, op, timeout)
 
     @property
     def preduce_cache(self) -> tuple[int, int]:
@@ -494,16 +382,7 @@ class Communicator:
         Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
         newest 64 are kept.
         """
-        groups = self._explicit_groups
-        return (0, 0) if groups is None else (groups.cache_hits, groups.cache_misses)
-
-    def _groups_in_use(self) -> _core.ExplicitGroups:
-        from .native import core
-
-        with self._agreeing:
-            if self._explicit_groups is None:
-                self._explicit_groups = core.ExplicitGroups(self._engine, nodes=self._nodes)
-            return self._explicit_groups
+        return self._explicit_groups.cache
 
     def same_everywhere(self, x: BufferSpec) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
@@ -545,11 +424,7 @@ class Communicator:
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
-        with self._agreeing:
-            self._check_open()
-            deadline = Deadline(self._timeout)
-            self._checks.meet("same_everywhere", deadline.remaining())
-            _, told = share(self._engine, "same_everywhere", lambda: Fingerprint.of(x), timeout=deadline.remaining())
+        _, told = self._rendezvous.share("same_everywhere", lambda: Fingerprint.of(x))
         return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
@@ -568,18 +443,11 @@ class Communicator:
             With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
             open here too, without checks.
         """
-        if self._closed:
+        if self.closed:
             return
         deadline = Deadline(self._timeout if timeout is None else checked_timeout(timeout))
-        for collective in tuple(self._collectives):  # no rank waits in one for a rank that waits in another's flush
-            if isinstance(collective, PartialAllreduce) and not collective.closed:
-                collective.start_flush()
-        for collective in tuple(self._collectives):
-            if isinstance(collective, PartialAllreduce) and not collective.closed:
-                collective.flush(deadline.remaining())
-            collective.close()
-        if self._explicit_groups is not None:
-            self._explicit_groups.close()
+        self._collectives.close(deadline)
+        self._explicit_groups.close()
         self._checks.finish(deadline.remaining())
         self._engine.close(timeout=deadline.remaining())
         self._end()
@@ -589,78 +457,30 @@ class Communicator:
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """
-        if self._closed or not self._engine.in_own_process:
+        if self.closed or not self._engine.in_own_process:
             return 0
-        discarded = sum(collective.abandon() for collective in tuple(self._collectives))
+        discarded = self._collectives.abandon()
         self._checks.leave()
         self._engine.abandon()
         self._end()
         return discarded
 
     def _end(self) -> None:
-        self._closed = True
-        _open.pop(self, None)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the communicator is closed")
+        self._rendezvous.close()
+        open_communicators.pop(self, None)
 
     def __repr__(self) -> str:
         """Show the rank and what is open."""
-        state = "closed" if self._closed else f"{len(self._collectives)} open"
+        state = "closed" if self.closed else f"{len(self._collectives)} open"
         return f"<Communicator rank {self._rank} of {self._size}, {state}>"
 
     def __enter__(self) -> Self:
         """Return itself."""
-        self._check_open()
+        self._rendezvous.check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        if kind is None:
-            try:
-                self.close()
-            finally:
-                self.abandon()
-        else:
-            what = f"{self!r} was left by {kind.__name__}"
-            any_open = bool(self._collectives)
-            discarded = self.abandon()
-            if any_open:
-                warn_of_discarded(what, discarded)
-
-
-_open: dict[Communicator, None] = {}
-"""Communicators of this process that are not closed."""
-
-
-def _close_forgotten(communicator: Communicator) -> None:
-    names = ", ".join(repr(collective.name) for collective in communicator._collectives) or "none"
-    discarded = communicator.abandon()
-    print(
-        f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
-        f"(open collectives: {names}; contributions discarded: {discarded}); "
-        "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
-        file=sys.stderr,
-    )
-
-
-def _close_all() -> None:
-    """Close what the program forgot and say so in one line each; then serve the other ranks until all have closed.
-
-    While the engine's thread may still call MPI: mpi4py finalises it later, when the interpreter itself has ended, and
-    MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
-    """
-    for communicator in tuple(_open):
-        try:
-            _close_forgotten(communicator)
-        except Exception:
-            traceback.print_exc()  # a defect; the other communicators are closed all the same
-    if (native := sys.modules.get(f"{__package__}.native")) is not None:
-        native.core.close_all()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_open.clear)  # they belong to the parent
+        leave(repr(self), kind, close=self.close, abandon=self.abandon, is_open=len(self._collectives) > 0)

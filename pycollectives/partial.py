@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from .config import checked_timeout
+from .leaving import warn_of_discarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,10 +243,3 @@ class PartialAllreduce:
                 self.close()
         else:
             warn_of_discarded(f"{self!r} was left by {kind.__name__}", self.abandon())
-
-
-def warn_of_discarded(what: str, discarded: int) -> None:
-    """Say how many contributions no rank will get, because `what` happened; to be called from `__exit__`."""
-    noun = "contribution" if discarded == 1 else "contributions"
-    text = f"{what}: closed without flush, {discarded} {noun} discarded"
-    warnings.warn(text, RuntimeWarning, stacklevel=3)  # the user's `with` statement
