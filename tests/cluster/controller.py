@@ -8,6 +8,7 @@ namespace), so that MPI takes it for another machine.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import getpass
 import os
 import re
@@ -35,18 +36,25 @@ class Kind(NamedTuple):
     """Nodes of one kind, which are the partition of that name."""
 
     name: str
+    count: int
     hardware: str
     gpus: int = 0
+    preemptible: bool = False
+
+    @property
+    def nodes(self) -> list[str]:
+        return [f"{self.name}{n:03}" for n in range(1, self.count + 1)]
 
 
 FILES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")
 """Stand in for GPUs: SLURM wants devices, and looks no further."""
 
-COUNT = 4  # nodes of each kind
 KINDS = (
-    Kind("nid", "Sockets=1 CoresPerSocket=12 ThreadsPerCore=2 RealMemory=64000 Feature=gpu"),  # Piz Daint
-    Kind("gh", "Sockets=4 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=800000 Feature=gh200", gpus=4),  # Alps
-    Kind("gtx", "Sockets=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=128000"),  # Maverick2
+    Kind("nid", 8, "Sockets=1 CoresPerSocket=12 ThreadsPerCore=2 RealMemory=64000 Feature=gpu"),  # Piz Daint
+    Kind("gh", 4, "Sockets=4 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=800000 Feature=gh200", gpus=4),  # Alps
+    Kind("gtx", 4, "Sockets=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=128000"),  # Maverick2
+    # Jobs of spot-urgent take these from jobs of spot, and from no others.
+    Kind("spot", 2, "Sockets=1 CoresPerSocket=12 ThreadsPerCore=2 RealMemory=64000", preemptible=True),
 )
 
 CONFIGURATION = """\
@@ -58,7 +66,14 @@ SlurmctldPort={port}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 AuthType=auth/munge
 # A job that was queued again waits until its old credential has expired: 2 minutes, unless said otherwise.
-AuthInfo=socket={folder}/munge.sock,cred_expire=5
+AuthInfo=socket={folder}/munge.sock,cred_expire=10
+# A loaded machine answers late, and that is no failure. Jobs that have ended can be asked about until the end.
+MessageTimeout=60
+TCPTimeout=60
+BatchStartTimeout=300
+SlurmdTimeout=0
+KillWait=60
+MinJobAge=86400
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -80,15 +95,19 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmctldParameters=preempt_send_user_signal
 EnforcePartLimits=ALL
-KillWait=5
 MailProg=/bin/true
 ReturnToService=2
 """
 
 
 def missing() -> list[str]:
-    """Return the commands that are not there."""
-    return [command for command in (*DAEMONS, "sbatch", "pkill", "setpriv") if shutil.which(command) is None]
+    """Return the commands that are not there, and the library that SLURM loads by name."""
+    commands = [command for command in (*DAEMONS, "sbatch", "pkill", "setpriv") if shutil.which(command) is None]
+    try:
+        ctypes.CDLL("libpmix.so")
+    except OSError:
+        return [*commands, "libpmix.so"]
+    return commands
 
 
 def free_ports(count: int) -> int:
@@ -122,7 +141,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.configuration = folder / "slurm.conf"
-        self.nodes = [f"{kind.name}{n:03}" for kind in KINDS for n in range(1, COUNT + 1)]
+        self.nodes = [node for kind in KINDS for node in kind.nodes]
+        self.has_host_names = False
         self.daemons: list[subprocess.Popen[bytes]] = []
 
     # --- Daemons -----------------------------------------------------------------------------------------------------
@@ -139,15 +159,15 @@ class Cluster:
         ports = iter(range(port + 1, port + 1 + len(self.nodes)))
         for kind in KINDS:
             has = f"Gres=gpu:{kind.gpus} " if kind.gpus else ""
-            for n in range(1, COUNT + 1):
-                name = f"{kind.name}{n:03}"
+            for name in kind.nodes:
                 at = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={next(ports)}"
                 lines.append(f"NodeName={name} {at} {kind.hardware} {has}State=UNKNOWN\n")
                 gres += [f"NodeName={name} Name=gpu File={file} Flags=nvidia_gpu_env\n" for file in FILES[: kind.gpus]]
-            partition = f"Nodes={kind.name}[001-{COUNT:03}] MaxTime=24:00:00 OverSubscribe=EXCLUSIVE"
+            partition = f"Nodes={','.join(kind.nodes)} MaxTime=24:00:00 OverSubscribe=EXCLUSIVE"
             default = "Default=YES" if kind is KINDS[0] else ""
-            lines.append(f"PartitionName={kind.name} {partition} {default} PriorityTier=10 GraceTime=20\n")
-            lines.append(f"PartitionName={kind.name}-urgent {partition} PriorityTier=100 PreemptMode=OFF\n")
+            lines.append(f"PartitionName={kind.name} {partition} {default} PriorityTier=10 GraceTime=300\n")
+            if kind.preemptible:
+                lines.append(f"PartitionName={kind.name}-urgent {partition} PriorityTier=100 PreemptMode=OFF\n")
         self.configuration.write_text("".join(lines))
         (self.folder / "gres.conf").write_text("".join(gres))
         key = self.folder / "munge.key"
@@ -163,11 +183,12 @@ class Cluster:
         self.wait((self.folder / "munge.sock").exists, "munged")
         self._start("slurmctld", "-D", "-c", "-f", str(self.configuration))
         apart = self._host_names()
+        self.has_host_names = bool(apart)
         for node in self.nodes:
             slurmd = ["slurmd", "-D", "-f", str(self.configuration), "-N", node]
             self._start(*([*apart, node, *slurmd] if apart else slurmd))
-        idle = ["idle"] * len(self.nodes) * 2  # each node is in two partitions
-        self.wait(lambda: self.run("sinfo", "--noheader", "--Node", "--format=%t").stdout.split() == idle, "the nodes")
+        states = ["sinfo", "--noheader", "--Node", "--format=%t"]
+        self.wait(lambda: set(self.run(*states).stdout.split()) == {"idle"}, "the nodes")
 
     def _start(self, *command: str) -> None:
         """Start a daemon that ends when this process does, whatever way."""
@@ -209,17 +230,22 @@ class Cluster:
         self.run("scancel", user)
         self.run("scancel", user, "--full", "--signal=KILL")
         with contextlib.suppress(AssertionError):
-            self.wait(lambda: not self.run("squeue", "--noheader").stdout, "the end of all jobs", limit=20)
+            self.wait(lambda: not self.run("squeue", "--noheader").stdout, "the end of all jobs")
 
     # --- Questions ---------------------------------------------------------------------------------------------------
 
     def environment(self) -> dict[str, str]:
-        """Return the environment in which SLURM's commands know this cluster, and Open MPI may be root's."""
-        return environment(SLURM_CONF=str(self.configuration))
+        """Return the environment in which SLURM's commands know this cluster, and Open MPI may be root's.
+
+        What jobs are told by their script, and what a job around this test was told, is left out.
+        """
+        here = environment(SLURM_CONF=str(self.configuration))
+        others = ("SLURM_", "SBATCH_", "MPICH_", "OMP_NUM_THREADS")
+        return {name: value for name, value in here.items() if name == "SLURM_CONF" or not name.startswith(others)}
 
     def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        """Run a command that knows this cluster."""
-        options = {"env": self.environment(), "timeout": 100, **options}
+        """Run a command that knows this cluster. Limits of time are for what hangs: a loaded machine is slow."""
+        options = {"env": self.environment(), "timeout": 500, **options}
         return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
     def ask(self, *command: str) -> str:
@@ -232,9 +258,9 @@ class Cluster:
         return Job(self.ask("scontrol", "show", "job", number))
 
     @staticmethod
-    def wait(condition: Callable[[], object], what: str, limit: float = 60) -> None:
+    def wait(condition: Callable[[], object], what: str, limit: float = 400) -> None:
         """Wait until a condition holds."""
         deadline = time.monotonic() + limit
         while not condition():
             assert time.monotonic() < deadline, f"waited {limit} s for {what}"
-            time.sleep(0.2)
+            time.sleep(0.5)

@@ -47,21 +47,21 @@ class Jobs:
         return path.read_text() if path.exists() else ""
 
     def logs(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.folder.glob("runs/*.log")))
+        return "".join(path.read_text() for path in sorted(self.folder.glob("**/runs/*.log")))
 
     def result(self, job: str, name: str = "result.json") -> dict[str, Any]:
         path = self.folder / "runs" / job / name
         assert path.exists(), self.log(job)
         return json.loads(path.read_text())
 
-    def wait_for_log(self, job: str, text: str, limit: float = 90) -> None:
-        self.cluster.wait(lambda: text in self.log(job), f"{text!r} in the log of {job}", limit)
+    def wait_for_log(self, job: str, text: str) -> None:
+        self.cluster.wait(lambda: text in self.log(job), f"{text!r} in the log of {job}")
 
-    def wait_for_end(self, *jobs: str, limit: float = 150) -> None:
+    def wait_for_end(self, *jobs: str) -> None:
         """Wait until none of the jobs is queued or runs."""
         known = ["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={','.join(jobs)}"]
         ended = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED"}
-        self.cluster.wait(lambda: set(self.cluster.ask(*known).split()) <= ended, f"the end of {jobs}", limit)
+        self.cluster.wait(lambda: set(self.cluster.ask(*known).split()) <= ended, f"the end of {jobs}")
 
     def stop_once_counting(self, job: str) -> None:
         """Do what SLURM does before the time limit."""

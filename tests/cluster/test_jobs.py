@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
 
-pytestmark = pytest.mark.timeout(300)
+from pycollectives.slurm import profiles
+
+pytestmark = pytest.mark.timeout(800)
 
 COUNTS = Path(__file__).parent / "programs" / "counts.py"
 
 
-def counting(steps: int, seconds: float) -> list[object]:
-    return ["--", "python", COUNTS, "{results}", steps, seconds]
+def counting(steps: int, stops: int = 0) -> list[object]:
+    return ["--", "python", COUNTS, "{results}", steps, stops]
 
 
 # --- Every template ---------------------------------------------------------------------------------------------------
@@ -32,27 +33,19 @@ TEMPLATES = {
 """For each the options, ranks per node, and what the template or the profile sets."""
 
 
-@pytest.fixture(scope="module")
-def submitted(cluster, tmp_path_factory):
-    """A job of every template on 2 and on 4 nodes, submitted with --wait, which looks every 10 s only: together."""
-    folder = tmp_path_factory.mktemp("templates")
-    jobs = Jobs(cluster, folder)
-    with ThreadPoolExecutor() as pool:
-        waiting = {
-            (name, nodes): pool.submit(jobs.command, "submit", *options, "-N", nodes, "--wait", *counting(3, 0))
-            for nodes in (2, 4)
-            for name, (options, _, _) in TEMPLATES.items()
-        }
-        return jobs, {which: done.result() for which, done in waiting.items()}
+def test_no_template_is_left_out():
+    assert {name.partition(",")[0] for name in TEMPLATES} == set(profiles.templates())
 
 
 @pytest.mark.parametrize("nodes", [2, 4])
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_job_of_every_template(submitted, name, nodes):
-    jobs, done = submitted
-    assert (done[name, nodes].returncode, done[name, nodes].stderr) == (0, ""), jobs.logs()
-    job = done[name, nodes].stdout.strip()
-    _, per_node, environment = TEMPLATES[name]
+def test_a_job_of_every_template(jobs, name, nodes):
+    if name == "alps" and not jobs.cluster.has_host_names:
+        pytest.skip("under srun, 4 ranks on nodes of one host name fail in MPI_Init; as root each has its own")
+    options, per_node, environment = TEMPLATES[name]
+    done = jobs.command("submit", *options, "--nodes", nodes, "--wait", *counting(3))
+    assert (done.returncode, done.stderr) == (0, ""), jobs.logs()
+    job = done.stdout.strip()
     ranks = nodes * per_node
     result = jobs.result(job)
     assert (result["ranks"], result["step"], result["total"]) == (ranks, 3, 3 * ranks)
@@ -86,7 +79,7 @@ def test_the_status_of_a_job_is_that_of_its_program(jobs):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--nodes", 5], "Node count specification invalid"),
+        (["--nodes", 9], "Node count specification invalid"),
         (["--tasks-per-node", 1000], "More processors requested than permitted"),
         (["--cluster", "alps", "-p", "nid"], "More processors requested than permitted"),
         (["--constraint", "quantum"], "Invalid feature specification"),
@@ -111,13 +104,13 @@ def test_a_possible_shape_is_not_submitted_either(jobs, options):
     assert (done.returncode, done.stderr) == (0, "")
     assert "to start at" in done.stdout
     assert not list(jobs.folder.iterdir())
-    assert jobs.cluster.ask("squeue", "--noheader") == ""
+    assert str(jobs.folder) not in jobs.cluster.ask("squeue", "--format=%Z")
 
 
 def test_the_wrong_protocol_is_noticed(jobs):
     """PMI-2 is not what Open MPI speaks: without the check, the program would run as two programs of one rank."""
     options = ["--nodes", 2, "--launcher-option=--mpi=pmi2", "--wait"]
-    done = jobs.command("submit", *options, *counting(3, 0))
+    done = jobs.command("submit", *options, *counting(3))
     assert done.returncode == 1, jobs.logs()
     job = done.stdout.strip()
     complaints = [line for line in jobs.log(job).splitlines() if line.startswith("Error: ")]
@@ -133,17 +126,18 @@ def assert_resumed(jobs, job: str, ranks: int, steps: int) -> None:
     """Every step was done once, by all ranks, in two starts."""
     result = jobs.result(job)
     first, second = result["starts"]
-    assert first == 0 < second < steps, jobs.log(job)
-    assert (result["ranks"], result["step"], result["total"]) == (ranks, steps, steps * ranks)
+    assert first == 0 < second, jobs.log(job)
+    assert (result["ranks"], result["step"]) == (ranks, max(second, steps))
+    assert result["total"] == result["step"] * ranks
     log = jobs.log(job)
     assert [f"=== job {job}, start {n}" in log for n in (1, 2, 3)] == [True, True, False]
 
 
 def test_a_job_that_is_told_to_stop_is_resumed(jobs):
     """Under every launcher, at the same time."""
-    steps = 100
+    steps = 50
     numbers = [
-        jobs.submit(*options, "--nodes", 2, "--tasks-per-node", 1, *counting(steps, 0.05))
+        jobs.submit(*options, "--nodes", 2, "--tasks-per-node", 1, *counting(steps, stops=1))
         for options in (
             ["--cluster", "piz-daint"],
             ["--cluster", "generic", "--launcher", "mpirun", "-p", "gh"],
@@ -158,35 +152,39 @@ def test_a_job_that_is_told_to_stop_is_resumed(jobs):
 
 
 TRAINING = (
-    "python -m pycollectives train synchronous --model hyperplane --data hyperplane,dimensions=64,points=512 "
-    "--batch 32 --epochs 8 --load equal,work_ms=50 --output {results} --resume"
+    "exec python -m pycollectives train synchronous --model hyperplane --data hyperplane,dimensions=64,points=512 "
+    "--batch 32 --epochs 8 --load equal,work_ms=$((SLURM_RESTART_COUNT ? 1 : 1000)) --output $PYC_RESULTS --resume"
 )
+"""Takes two minutes, unless it is the second start."""
 
 
 def test_a_preempted_training_is_resumed(jobs):
     """A job of a partition with a higher priority needs all its nodes; the loss is as if that had not been."""
-    options = ["--nodes", 2, "--", *TRAINING.split()]
-    job = jobs.submit(*options)
-    undisturbed = jobs.submit("-p", "gtx", *options)
+    options = ["--nodes", 2, "--", "sh", "-c"]
+    job = jobs.submit("-p", "spot", *options, TRAINING)
+    undisturbed = jobs.submit("-p", "nid", *options, f"SLURM_RESTART_COUNT=1; {TRAINING}")
     jobs.wait_for_log(job, " of 128: loss")
-    urgent = jobs.submit("-p", "nid-urgent", "--nodes", 4, *counting(3, 0))
+    urgent = jobs.submit("-p", "spot-urgent", "--nodes", 2, *counting(3))
     jobs.wait_for_end(job, undisturbed, urgent)
     log = jobs.log(job)
     assert "=== USR1 at" in log
     assert log.index("=== status 75") < log.index("=== queued again") < log.index(f"=== job {job}, start 2")
     assert f"=== job {job}, start 3" not in log
-    assert jobs.result(urgent)["ranks"] == 4
+    assert f"=== job {undisturbed}, start 2" not in jobs.log(undisturbed)
+    assert jobs.result(urgent)["ranks"] == 2
     ends = [jobs.result(number, "summary.json") for number in (job, undisturbed)]
     for end in ends:
         assert (end["finished"], end["ranks"], end["same_everywhere"]) == (True, 2, True)
     assert ends[0]["curve"][-1]["loss"] == ends[1]["curve"][-1]["loss"]
+    steps = (jobs.folder / "runs" / job / "metrics-rank-0000.jsonl").read_text().splitlines()
+    assert json.loads(steps[0])["compute_s"] > 0.9  # of the first start: the second has not begun anew
 
 
 def test_a_signal_that_comes_before_the_program(jobs):
     """There is nothing to stop yet: the job is queued again at once."""
     profile = jobs.folder / "early.toml"
     profile.write_text("lines = ['[[ -n $SLURM_RESTART_COUNT ]] || kill -USR1 $$']")
-    job = jobs.submit("--profile", profile, *counting(3, 0))
+    job = jobs.submit("--profile", profile, *counting(3))
     jobs.wait_for_end(job)
     assert jobs.log(job).count("counting from 0") == 1
     assert f"=== job {job}, start 2" in jobs.log(job)
@@ -239,12 +237,16 @@ def test_a_sweep(jobs):
 def test_a_task_of_a_sweep_that_is_told_to_stop_is_resumed(jobs):
     """And no other: the id of one task, which is SLURM's choice, is that of the whole array."""
     options = ["--seed", 120, "--seed", 121, "--nodes", 1]
-    done = jobs.command("sweep", *options, "--", "python", COUNTS, "{results}", "{seed}", 0.05)
+    done = jobs.command("sweep", *options, "--", "python", COUNTS, "{results}", "{seed}", 1)
     job = done.stdout.strip()
     tasks = [f"{job}_0", f"{job}_1"]
     for task in tasks:
         jobs.wait_for_log(task, "counting from 0")
-    same = next(task for task in tasks if jobs.cluster.job(task)["JobId"] == job)
+    same, other = sorted(tasks, key=lambda task: jobs.cluster.job(task)["JobId"] != job)
     jobs.stop_once_counting(same)
+    jobs.wait_for_log(same, "=== status 0")
+    assert "stopp" not in jobs.log(other)
+    jobs.stop_once_counting(other)
     jobs.wait_for_end(job)
-    assert [len(jobs.result(task)["starts"]) for task in tasks] == [1 + (task == same) for task in tasks]
+    for task, steps in zip(tasks, (120, 121), strict=True):
+        assert_resumed(jobs, task, 1, steps)

@@ -1,8 +1,8 @@
 """A program that can be stopped: it counts ranks, writes a checkpoint at SIGUSR1 on any rank, and goes on from it.
 
-    counts.py FOLDER STEPS SECONDS
+    counts.py FOLDER STEPS [STOPS]
 
-Every step takes SECONDS. At its end, rank 0 writes FOLDER/result.json.
+It takes STEPS steps, and more until it has been stopped STOPS times. At its end, rank 0 writes FOLDER/result.json.
 """
 
 import json
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 EX_TEMPFAIL = 75
 world = MPI.COMM_WORLD
-folder, steps, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+folder, steps, stops = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
 checkpoint = folder / "checkpoint.json"
 told = False
 
@@ -36,14 +36,16 @@ state["starts"].append(state["step"])
 if world.rank == 0:
     print(f"counting from {state['step']} on {world.size} ranks", flush=True)
 
-while state["step"] < steps:
-    time.sleep(seconds)
+while state["step"] < steps or len(state["starts"]) <= stops:
+    time.sleep(0.02)
     state["total"] += world.allreduce(1)
     state["step"] += 1
     if world.allreduce(told, MPI.LOR):
         if world.rank == 0:
             checkpoint.write_text(json.dumps(state))
             print(f"stopped at {state['step']}", flush=True)
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # one may yet come, when Python has let go of its handlers
         world.Barrier()
         sys.exit(EX_TEMPFAIL)
 
