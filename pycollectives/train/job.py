@@ -82,7 +82,7 @@ class Summary:
     active, staleness
         Means over ranks and steps.
     same_everywhere
-        Whether the replicas are equal at the end, bit for bit.
+        Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
         The ends of epochs; the last point is of the replica at the end.
     """
@@ -289,7 +289,9 @@ def _summary(
     model: Model,
     curve: Callable[[], tuple[Point, ...]],
 ) -> Summary:
-    same = comm.same_everywhere(model.weights)
+    state = model.state()
+    replica = (model.weights, *(state[name] for name in sorted(state)))
+    same = all(comm.same_everywhere(array) for array in replica)
     sums = np.empty_like(totals.sums)
     peers.comm.Allreduce(totals.sums, sums)
     taken, wait, spent, active, staleness = sums.tolist()

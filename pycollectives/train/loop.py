@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
+from .synchronizers.base import average
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -79,6 +81,17 @@ class Replica:
         if owed is not None:
             self.optimizer.update(self.model.weights, owed, number)
         self.synchronizer.equalize(self.model.weights)
+        self._equalize_state(peers.comm)
+
+    def _equalize_state(self, comm: MPI.Comm) -> None:
+        """Average what a model keeps beside its weights, such as running statistics; of counts take the largest."""
+        state = self.model.state()
+        for name in sorted(state):
+            if np.issubdtype(state[name].dtype, np.floating):
+                average(comm, state[name])
+            else:
+                comm.Allreduce(MPI.IN_PLACE, state[name], MPI.MAX)
+        self.model.load_state(state)
 
 
 @dataclass

@@ -80,6 +80,14 @@ def test_the_others_learn_of_a_rank_that_fails(monkeypatch):
         job.run(Settings.of({**SETTINGS, "method": "ddp"}), comm)
 
 
+@pytest.mark.parametrize("method", ["synchronous", "ddp"])
+def test_replicas_with_batch_normalisation_are_equal(method):
+    """Running statistics included, which are of each rank's own batches."""
+    said = {**SETTINGS, "model": "resnet32,depth=8,width=2", "epochs": 1, "method": method}
+    with pc.Communicator(WORLD) as comm:
+        assert job.run(Settings.of(said), comm).same_everywhere
+
+
 def test_ddp_is_synchronous_sgd(tmp_path):
     output = Path(WORLD.bcast(str(tmp_path)))
     weights, curves = [], []

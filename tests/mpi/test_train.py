@@ -246,6 +246,38 @@ def test_groups_are_formed_only_to_go_on(comm, monkeypatch):
     assert len(made) == 3
 
 
+class Keeping(Counting):
+    """Has running statistics and a count beside its weights."""
+
+    def __init__(self, dataset):
+        super().__init__(dataset)
+        self.kept = {"mean": np.full(2, WORLD.rank, np.float32), "count": np.array(10 + WORLD.rank)}
+
+    def state(self):
+        return {name: array.copy() for name, array in self.kept.items()}
+
+    def load_state(self, state):
+        self.kept = dict(state)
+
+
+@pytest.mark.parametrize("method", ["synchronous", "eager,policy=solo", "ripples"])
+def test_running_statistics_are_averaged_when_replicas_settle(comm, method, output):
+    MODELS.add("keeping", f"{__name__}:Keeping")
+    assert count_examples(comm, method, output, model="keeping", epochs=1).same_everywhere
+    folder = output / "checkpoint"
+    with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:
+        np.testing.assert_array_equal(file["model.mean"], np.full(2, (P - 1) / 2, np.float32))
+        assert file["model.count"] == 10 + P - 1
+
+
+def test_replicas_with_other_running_statistics_are_not_equal(comm, monkeypatch):
+    if P == 1:
+        pytest.skip("there is one replica")
+    MODELS.add("keeping", f"{__name__}:Keeping")
+    monkeypatch.setattr(Replica, "_equalize_state", lambda *arguments: None)
+    assert not count_examples(comm, "synchronous", model="keeping", epochs=1).same_everywhere
+
+
 class Alone(Synchronizer):
     """A method that this file adds: each rank trains alone, and models are averaged once, at the end."""
 
