@@ -2,7 +2,7 @@
 
 Everything listens on loopback and lives in one folder; there is no systemd, cgroup or accounting. The hardware of the
 nodes is what the configuration says it is (`config_overrides`). As root, each node has a host name of its own (in a UTS
-namespace), so that MPI takes it for another machine.
+namespace), so that MPI takes it for another machine, and its own /dev/shm, so that killed jobs leave no files behind.
 """
 
 from __future__ import annotations
@@ -204,11 +204,12 @@ class Cluster:
             )
 
     def _host_names(self) -> list[str]:
-        """Return the command that gives a daemon a host name of its own, where that is allowed."""
+        """Return the command that gives a daemon a host name and shared memory of its own, where that is allowed."""
         hosts = self.folder / "hosts"
         own = "".join(f"127.0.0.1 {node}\n" for node in self.nodes)
         hosts.write_text(Path("/etc/hosts").read_text() + own)
-        script = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
+        mounts = 'mount --bind "$0" /etc/hosts && mount -t tmpfs shm /dev/shm'
+        script = f'{mounts} && hostname "$1" && shift && exec "$@"'
         apart = ["unshare", "--uts", "--mount", "sh", "-c", script, str(hosts)]
         allowed = subprocess.run([*apart, "node", "true"], capture_output=True, check=False).returncode == 0
         return apart if allowed else []
