@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import operator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
-from ..buffers import checked_dtype
 from ..communicator import Communicator
 from ..config import checked_timeout
 from ..deadline import Deadline
@@ -19,10 +15,13 @@ from ..errors import ClosedError
 from ..operations import AVG
 from ..partial import warn_of_discarded
 from ..policies import Majority, Policy, Solo
-from .buckets import Bucket, array_over, fused, parts_of
+from . import parameters as replicas
+from .averaging import GradientAverager
+from .parameters import Signature, name_of, parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from mpi4py import MPI
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["EagerOptimizer"]
 
 MIB = 2**20
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class EagerOptimizer(torch.optim.Optimizer):
@@ -121,31 +119,32 @@ class EagerOptimizer(torch.optim.Optimizer):
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
-        self._buckets: list[Bucket] = []
-        self._hooks: list[Any] = []
         self._closed = False
-        self._begun = False  # a bucket of this step was contributed
-        self._averaged = False  # `.grad` is what the next step is to use
-        self._synchronizing = True  # no_sync is not in force
         self._steps = 0
         self._policy = policy
-        self._sums = missed == "sum"
         self._average = average
         self._sync_every = sync_every
-        self._overlap = overlap
         self._broadcast = broadcast
         self._bucket_bytes = bucket_bytes
         self._name = name
         self._options: dict[str, Any] = {"missed": missed, "max_staleness": max_staleness, "history": history}
+        self._gradients = GradientAverager(
+            self._allreduce,
+            divisor=self._comm.size if average == "world" else 1,
+            sums=missed == "sum",
+            arrivals=not isinstance(policy, Solo),
+            overlap=overlap,
+            name_of=self._name_of,
+        )
         try:
             self._comm._agree("EagerOptimizer", lambda: self._checked(timeout))
             self._timeout = checked_timeout(timeout)
-            self._add(_parameters(optimizer.param_groups))
+            self._add(parameters_of(optimizer.param_groups))
         except BaseException:
             self._abandon()
             raise
 
-    def _checked(self, timeout: float | None) -> _Arguments:
+    def _checked(self, timeout: float | None) -> Signature:
         if isinstance(self.optimizer, (torch.optim.LBFGS, EagerOptimizer)):
             raise TypeError(
                 f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
@@ -158,113 +157,51 @@ class EagerOptimizer(torch.optim.Optimizer):
         if self._sync_every is not None:
             self._sync_every = _positive("sync_every", self._sync_every)
         checked_timeout(timeout)
-        parameters = _parameters(self.optimizer.param_groups)
+        parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
-        return _Arguments(
-            _described(parameters),
-            {
-                "average": self._average,
-                "bucket_bytes": self._bucket_bytes,
-                "sync_every": self._sync_every,
-                "broadcast": self._broadcast,
-            },
+        return Signature.of(
+            parameters,
+            average=self._average,
+            bucket_bytes=self._bucket_bytes,
+            sync_every=self._sync_every,
+            broadcast=self._broadcast,
         )
+
+    def _allreduce(self, name: str, like: Array) -> PartialAllreduce:
+        return self._comm.partial_allreduce(
+            like,
+            op="SUM" if self._average == "world" else AVG,
+            policy=self._policy,
+            name=f"{self._name} {name}",
+            **self._options,
+        )
+
+    def _name_of(self, parameter: torch.Tensor) -> str:
+        return name_of(self.optimizer, parameter)
 
     # ------------------------------------------------------------------------------------------------ parameters
 
     def _add(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Make buckets of parameters, the last first: the order in which backward has their gradients."""
         if self._broadcast:
-            self._give_those_of_rank_0(parameters)
-        for group in fused((tensor for tensor in reversed(parameters) if tensor.requires_grad), self._bucket_bytes):
-            bucket = Bucket(group, partial(self._allreduce_like, tensors=len(group)))
-            self._buckets.append(bucket)
-            for number, parameter in enumerate(bucket.parameters):
-                hook = partial(self._on_gradient, bucket, number)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
-
-    def _allreduce_like(self, array: Array, tensors: int) -> PartialAllreduce:
-        return self._comm.partial_allreduce(
-            array,
-            op="SUM" if self._average == "world" else AVG,
-            policy=self._policy,
-            name=f"{self._name} bucket {len(self._buckets)} ({tensors} tensors)",
-            **self._options,
-        )
-
-    @torch.no_grad()
-    def _give_those_of_rank_0(self, parameters: Sequence[torch.Tensor]) -> None:
-        for group in fused(parameters, self._bucket_bytes):
-            flat = torch.cat([tensor.reshape(-1) for tensor in group])
-            data = flat.view(torch.uint8)  # bytes plus zeros are the same bits, of any dtype
-            if self._comm.rank != 0:
-                data.zero_()
-            self._comm.preduce(data.numpy(), range(self._comm.size), op="SUM", timeout=self._timeout)
-            _scatter(flat, group)
-
-    @torch.no_grad()
-    def _average_parameters(self, deadline: Deadline) -> None:
-        for bucket in self._buckets:
-            flat = torch.cat([tensor.reshape(-1) for tensor in bucket.parameters])
-            self._comm.preduce(array_over(flat), range(self._comm.size), op=AVG, timeout=deadline.remaining())
-            _scatter(flat, bucket.parameters)
+            replicas.give_those_of_rank_0(self._comm, parameters, self._bucket_bytes, Deadline(self._timeout))
+        self._gradients.add(parameters, self._bucket_bytes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps."""
         self._check_between_steps("add_param_group")
         self.flush()  # ranks wait for each other here: none may be needed in a bucket
         self.optimizer.add_param_group(param_group)
-        added = _parameters(self.optimizer.param_groups[-1:])
-        self._comm._agree("EagerOptimizer.add_param_group", lambda: _Arguments(_described(added), {}))
+        added = parameters_of(self.optimizer.param_groups[-1:])
+        self._comm._agree("EagerOptimizer.add_param_group", lambda: Signature.of(added))
         self._add(added)
-
-    def _name_of(self, parameter: torch.Tensor) -> str:
-        for number, group in enumerate(self.optimizer.param_groups):
-            for place, candidate in enumerate(group["params"]):
-                if candidate is parameter:
-                    names = group.get("param_names")
-                    return repr(names[place]) if names else f"{place} of group {number}"
-        return "that is not the optimizer's any more"
 
     # ------------------------------------------------------------------------------------------------ a step
 
-    def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
-        """Count down a bucket: a hook that backward calls when a parameter has its gradient."""
-        if parameter.grad is not None and parameter.grad.layout is not torch.strided:
-            raise TypeError(
-                f"parameter {self._name_of(parameter)} has a sparse gradient, which is not averaged: make its layer "
-                "with sparse=False"
-            )
-        if not (self._synchronizing and self._overlap):
-            return
-        if not self._averaged:
-            self._begin()
-        if self._averaged or bucket.contributed:
-            raise RuntimeError(
-                "backward() a second time before step(): the gradients are on their way already. Run all but the last "
-                "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
-            )
-        if bucket.note_ready(number):
-            with torch.no_grad():
-                bucket.contribute()
-
-    def _begin(self) -> None:
-        if not self._begun:
-            for bucket in self._buckets:
-                bucket.begin()
-            self._begun = True
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> AbstractContextManager[None]:
         """Let gradients accumulate: nothing is contributed by a `backward()` in this block, as with torch's DDP."""
-        before, self._synchronizing = self._synchronizing, False
-        try:
-            yield
-        finally:
-            self._synchronizing = before
+        return self._gradients.no_sync()
 
-    @torch.no_grad()
     def average_gradients(self) -> None:
         """Contribute what is not yet, wait as the policy says, and put averages into `.grad`.
 
@@ -282,34 +219,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         """
         self._check_open()
         self._check_trainable()
-        if self._averaged:
-            return
-        self._begin()
-        for bucket in self._buckets:
-            if not bucket.contributed:
-                bucket.contribute()
-            elif (parameter := bucket.changed_since_contributed()) is not None:
-                raise RuntimeError(
-                    f"the gradient of parameter {self._name_of(parameter)} or its neighbours was changed after "
-                    "backward() had contributed it: call average_gradients() before, or make EagerOptimizer with "
-                    "overlap=False"
-                )
-        self._wait(Deadline(self._timeout))
-        self._show_averages()
-        self._begun = False
-        self._averaged = True
-
-    def _wait(self, deadline: Deadline) -> None:
-        waiting = [bucket for bucket in self._buckets if bucket.must_wait()]
-        for bucket in waiting:
-            if not isinstance(self._policy, Solo):  # of which no round waits for anybody's arrival
-                for other in self._buckets:
-                    other.arrive_again()
-            bucket.wait(deadline)
-
-    def _show_averages(self) -> None:
-        for bucket in self._buckets:
-            bucket.show(self._comm.size if self._average == "world" else 1)
+        self._gradients.average(Deadline(self._timeout))
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -334,14 +244,14 @@ class EagerOptimizer(torch.optim.Optimizer):
             loss: float | None = self.optimizer.step()
         else:
             loss = self.optimizer.step(partial(self._evaluate, closure))
-        self._averaged = False
+        self._gradients.end_step()
         self._steps += 1
         if self._sync_every is not None and self._steps % self._sync_every == 0:
             self.synchronize_parameters()
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
-        self._averaged = False
+        self._gradients.end_step()
         loss = closure()
         self.average_gradients()
         return loss
@@ -349,7 +259,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
         """What each bucket was told of its round in the last step; see `RoundInfo`."""
-        return tuple(bucket.info for bucket in self._buckets if bucket.info is not None)
+        return self._gradients.rounds
 
     @property
     def mean_staleness(self) -> float:
@@ -382,14 +292,8 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("flush")
         self._flush(Deadline(self._timeout))
 
-    @torch.no_grad()
     def _flush(self, deadline: Deadline) -> None:
-        for bucket in self._buckets:
-            bucket.start_flush()
-        for bucket in self._buckets:
-            bucket.flush(deadline, sums=self._sums)
-        if any(bucket.given for bucket in self._buckets):
-            self._show_averages()
+        if self._gradients.flush(deadline):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -406,31 +310,26 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("synchronize_parameters")
         deadline = Deadline(self._timeout)
         self._flush(deadline)
-        self._average_parameters(deadline)
+        for bucket in self._gradients.buckets:
+            replicas.average(self._comm, bucket.parameters, deadline)
 
     def close(self) -> None:
         """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable."""
         if self._closed:
             return
         self.flush()
-        for bucket in self._buckets:
-            bucket.allreduce.close()
-        self._end()
+        self._gradients.close()
+        self._closed = True
         if self._owns_comm:
             self._comm.close()
 
     def _abandon(self) -> int:
         """Close at once, and wait for nobody; the number of contributions that are discarded."""
-        discarded = sum(bucket.allreduce.abandon() for bucket in self._buckets)
-        self._end()
+        discarded = self._gradients.abandon()
+        self._closed = True
         if self._owns_comm:
             self._comm.abandon()
         return discarded
-
-    def _end(self) -> None:
-        self._closed = True
-        for hook in self._hooks:
-            hook.remove()
 
     @property
     def closed(self) -> bool:
@@ -462,12 +361,12 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     def _check_between_steps(self, call: str) -> None:
         self._check_open()
-        if self._begun or self._averaged:
+        if not self._gradients.between_steps:
             raise RuntimeError(f"{call}: gradients are on their way: call step() before")
 
     def _check_trainable(self) -> None:
-        known = {id(parameter) for bucket in self._buckets for parameter in bucket.parameters}
-        for parameter in _parameters(self.optimizer.param_groups):
+        known = {id(parameter) for bucket in self._gradients.buckets for parameter in bucket.parameters}
+        for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in known:
                 raise RuntimeError(
                     f"parameter {self._name_of(parameter)} was frozen (requires_grad=False) when EagerOptimizer was "
@@ -498,54 +397,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
         state = ", closed" if self._closed else ""
-        return f"EagerOptimizer({self.optimizer!r}, {self._policy!r}, {len(self._buckets)} buckets{state})"
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """What must be the same on all ranks."""
-
-    parameters: str
-    options: dict[str, str | int | None]
-
-    def signature(self) -> dict[str, str | int | None]:
-        """See `agreement.Signed`."""
-        return {"parameters": self.parameters, **self.options}
-
-
-def _parameters(groups: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
-    return list(dict.fromkeys(parameter for group in groups for parameter in group["params"]))
-
-
-def _described(parameters: Sequence[torch.Tensor]) -> str:
-    """Check parameters; return their shapes and dtypes in words, shortened, with a hash of all."""
-    for place, parameter in enumerate(parameters):
-        if parameter.device.type != "cpu":
-            raise TypeError(f"parameter {place}: expected host memory, got device {parameter.device}")
-        if parameter.layout is not torch.strided:
-            raise TypeError(f"parameter {place}: expected a dense tensor, got layout {parameter.layout}")
-        if parameter.requires_grad and parameter.dtype not in DTYPES:
-            names = ", ".join(_dtype_name(dtype) for dtype in DTYPES)
-            raise TypeError(f"parameter {place}: expected one of {names}; got {_dtype_name(parameter.dtype)}")
-        if parameter.requires_grad:
-            checked_dtype(_dtype_name(parameter.dtype))  # bfloat16 needs ml_dtypes
-    words = [
-        f"{tuple(tensor.shape)} {_dtype_name(tensor.dtype)}{'' if tensor.requires_grad else ' frozen'}"
-        for tensor in parameters
-    ]
-    text = f"{len(words)}: {', '.join(words)}"
-    if len(text) <= 600:
-        return text
-    return f"{text[:600]}... (hash {hashlib.blake2b(text.encode(), digest_size=6).hexdigest()})"
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _scatter(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-    for part, tensor in zip(parts_of(flat, parameters), parameters, strict=True):
-        tensor.copy_(part)
+        return f"EagerOptimizer({self.optimizer!r}, {self._policy!r}, {len(self._gradients.buckets)} buckets{state})"
 
 
 def _positive(what: str, value: Any) -> int:

@@ -1,4 +1,4 @@
-"""The optimizer for PyTorch over MPI. What needs no messages is in tests/unit/test_interop_torch.py."""
+"""The optimizer for PyTorch over MPI. What needs no messages is in tests/unit/test_interop_*.py."""
 
 from __future__ import annotations
 

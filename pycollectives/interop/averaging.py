@@ -1,0 +1,191 @@
+"""Gradients that are averaged over ranks step by step, bucket by bucket; for `interop.torch`."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .buckets import Bucket, fused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from .. import RoundInfo
+    from ..deadline import Deadline
+    from ..partial import PartialAllreduce
+    from ..typing import Array
+
+__all__ = ["GradientAverager"]
+
+
+class GradientAverager:
+    """The buckets of an optimizer's gradients, and how far its step is.
+
+    A step begins when a bucket is contributed: by backward, whose hooks count down the gradients that a bucket lacks,
+    or by `average`. Then averages are in `.grad`, until `end_step`.
+
+    Parameters
+    ----------
+    make
+        Makes a collective with a name, for a buffer like the one that it is given.
+    divisor
+        Of results.
+    sums
+        The collectives were made with missed="sum".
+    arrivals
+        Rounds may wait for the arrival of a rank: all policies but `Solo`.
+    overlap
+        Let backward contribute.
+    name_of
+        A parameter's name, for messages.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, Array], PartialAllreduce],
+        *,
+        divisor: int,
+        sums: bool,
+        arrivals: bool,
+        overlap: bool,
+        name_of: Callable[[torch.Tensor], str],
+    ) -> None:
+        """See the class; buckets come by `add`."""
+        self.buckets: list[Bucket] = []
+        self._make = make
+        self._divisor = divisor
+        self._sums = sums
+        self._arrivals = arrivals
+        self._overlap = overlap
+        self._name_of = name_of
+        self._hooks: list[Any] = []
+        self._begun = False  # a bucket of this step was contributed
+        self._averaged = False  # `.grad` is what the next step is to use
+        self._synchronizing = True  # no_sync is not in force
+
+    def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
+        """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
+        for group in fused((tensor for tensor in reversed(parameters) if tensor.requires_grad), bucket_bytes):
+            bucket = Bucket(group, partial(self._make, f"bucket {len(self.buckets)} ({len(group)} tensors)"))
+            self.buckets.append(bucket)
+            for number, parameter in enumerate(bucket.parameters):
+                hook = partial(self._on_gradient, bucket, number)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    @property
+    def between_steps(self) -> bool:
+        """Whether nothing of a step is on its way, and no averages wait to be used."""
+        return not (self._begun or self._averaged)
+
+    @property
+    def rounds(self) -> tuple[RoundInfo, ...]:
+        """What each bucket was told of its newest round."""
+        return tuple(bucket.info for bucket in self.buckets if bucket.info is not None)
+
+    # ------------------------------------------------------------------------------------------------ backward
+
+    def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
+        """Count down a bucket: a hook that backward calls when a parameter has its gradient."""
+        if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+            raise TypeError(
+                f"parameter {self._name_of(parameter)} has a sparse gradient, which is not averaged: make its layer "
+                "with sparse=False"
+            )
+        if not (self._synchronizing and self._overlap):
+            return
+        if not self._averaged:
+            self._begin()
+        if self._averaged or bucket.contributed:
+            raise RuntimeError(
+                "backward() a second time before step(): the gradients are on their way already. Run all but the last "
+                "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
+            )
+        if bucket.note_ready(number):
+            with torch.no_grad():
+                bucket.contribute()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients accumulate: no `backward()` in this block contributes anything."""
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    # ------------------------------------------------------------------------------------------------ a step
+
+    def _begin(self) -> None:
+        if not self._begun:
+            for bucket in self.buckets:
+                bucket.begin()
+            self._begun = True
+
+    @torch.no_grad()
+    def average(self, deadline: Deadline) -> None:
+        """Contribute what is not yet, wait as the policy says, and put averages into `.grad`."""
+        if self._averaged:
+            return
+        self._begin()
+        for bucket in self.buckets:
+            if not bucket.contributed:
+                bucket.contribute()
+            elif (parameter := bucket.changed_since_contributed()) is not None:
+                raise RuntimeError(
+                    f"the gradient of parameter {self._name_of(parameter)} or its neighbours was changed after "
+                    "backward() had contributed it: call average_gradients() before, or make EagerOptimizer with "
+                    "overlap=False"
+                )
+        self._wait(deadline)
+        self._show()
+        self._begun = False
+        self._averaged = True
+
+    def _wait(self, deadline: Deadline) -> None:
+        waiting = [bucket for bucket in self.buckets if bucket.must_wait()]
+        for bucket in waiting:
+            if self._arrivals:
+                for other in self.buckets:
+                    other.arrive_again()
+            bucket.wait(deadline)
+
+    def _show(self) -> None:
+        for bucket in self.buckets:
+            bucket.show(self._divisor)
+
+    def end_step(self) -> None:
+        """Averages were used: the next gradients are those of another step."""
+        self._averaged = False
+
+    # ------------------------------------------------------------------------------------------------ all ranks
+
+    @torch.no_grad()
+    def flush(self, deadline: Deadline) -> bool:
+        """Deliver what still waits; whether `.grad` is an average that this rank is owed; collective."""
+        for bucket in self.buckets:
+            bucket.start_flush()
+        for bucket in self.buckets:
+            bucket.flush(deadline, sums=self._sums)
+        owed = any(bucket.given for bucket in self.buckets)
+        if owed:
+            self._show()
+        return owed
+
+    def close(self) -> None:
+        """Leave for good, after `flush`."""
+        for bucket in self.buckets:
+            bucket.allreduce.close()
+        self._remove_hooks()
+
+    def abandon(self) -> int:
+        """Leave at once; the number of contributions that are discarded."""
+        discarded = sum(bucket.allreduce.abandon() for bucket in self.buckets)
+        self._remove_hooks()
+        return discarded
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()

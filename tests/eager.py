@@ -1,0 +1,38 @@
+"""What tests of `pycollectives.interop.torch` share: a few weights, gradients of one value, ranks as threads."""
+
+from __future__ import annotations
+
+import torch
+
+import pycollectives as pc
+from pycollectives.interop.torch import EagerOptimizer
+from pycollectives.testing import run_ranks
+
+LIMIT = 30.0
+
+torch.set_num_threads(1)
+
+
+def ranks(size, program, **options):
+    return run_ranks(size, program, timeout=60.0, **options)
+
+
+def weights(*shapes, dtype=torch.float64):
+    return [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes]
+
+
+def sgd(parameters, lr=1.0, **options):
+    return torch.optim.SGD(parameters, lr=lr, **options)
+
+
+def eager(optimizer, comm, policy=None, **options):
+    return EagerOptimizer(optimizer, comm, policy or pc.Full(), timeout=LIMIT, **options)
+
+
+def backward(parameters, gradient):
+    """Give every element of every parameter this gradient."""
+    sum(parameter.sum() * gradient for parameter in parameters).backward()
+
+
+def values(parameters):
+    return [set(parameter.detach().reshape(-1).tolist()) for parameter in parameters]

@@ -1,0 +1,171 @@
+"""Gradients in buckets: how they are fused, when they are contributed, what is in them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E402
+
+import pycollectives as pc  # noqa: E402
+from pycollectives.deadline import Deadline  # noqa: E402
+from pycollectives.interop.buckets import Bucket, fused  # noqa: E402
+
+
+def test_fused_keeps_the_order_and_separates_dtypes():
+    a, b, c, d = weights(2, 2, 2, 2)
+    x, y = weights(3, 3, dtype=torch.float16)
+    groups = list(fused([a, x, b, c, y, d], 32))
+    assert [[id(tensor) for tensor in group] for group in groups] == [
+        [id(a), id(b)],
+        [id(c), id(d)],
+        [id(x), id(y)],
+    ]
+
+
+def test_gradients_are_views_of_a_bucket_and_stay_so():
+    def program(comm):
+        parameters = weights((2, 3), 4)
+        with eager(sgd(parameters), comm) as optimizer:
+            for set_to_none in (True, False, False):
+                optimizer.zero_grad(set_to_none=set_to_none)
+                backward(parameters, 2.0)
+                optimizer.step()
+                (bucket,) = optimizer._gradients.buckets
+                data = bucket.flat.untyped_storage().data_ptr()
+                assert all(tensor.grad.untyped_storage().data_ptr() == data for tensor in parameters)
+            assert bucket.flat.tolist() == [2.0] * 10
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-6.0}, {-6.0}]] * 2
+
+
+def test_two_calls_in_one_round_are_given_its_result_once():
+    """As when a rank has arrived again, and the round is still open in its next step."""
+    contributed = threading.Event()
+
+    def program(comm):
+        (parameter,) = weights(2)
+        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        parameter.grad = torch.ones(2, dtype=torch.float64)
+        if comm.rank == 0:
+            bucket.contribute()
+            bucket.begin()
+        else:
+            contributed.wait(LIMIT)
+        bucket.contribute()
+        contributed.set()
+        bucket.wait(Deadline(LIMIT))
+        return bucket.flat.tolist()
+
+    assert ranks(2, program) == [[3.0, 3.0]] * 2
+
+
+def test_buckets_are_contributed_during_backward():
+    """The last layer's is on its way, and under Solo its round done, before the first layer's gradient is there."""
+    seen = []
+
+    def program(comm):
+        first, last = weights(2, 2)
+        with eager(sgd([first, last]), comm, pc.Solo(), bucket_bytes=1) as optimizer:
+            rounds = [bucket.allreduce for bucket in optimizer._gradients.buckets]
+            hidden = first * 1.0
+            hidden.register_hook(lambda _: seen.append([allreduce.rounds for allreduce in rounds]))
+            (hidden * last).sum().backward()
+            seen.append([allreduce.rounds for allreduce in rounds])
+            optimizer.step()
+            seen.append([allreduce.rounds for allreduce in rounds])
+
+    ranks(1, program)
+    assert seen == [[1, 0], [1, 1], [1, 1]]
+
+
+def test_without_overlap_nothing_is_contributed_before_step():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), overlap=False) as optimizer:
+            (bucket,) = optimizer._gradients.buckets
+            backward(parameters, 1.0)
+            backward(parameters, 1.0)
+            parameters[0].grad *= 2
+            assert bucket.allreduce.rounds == 0
+            optimizer.step()
+            assert bucket.allreduce.rounds == 1
+        return values(parameters)
+
+    assert ranks(1, program) == [[{-4.0}]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes(dtype):
+    def program(comm):
+        parameters = [*weights(3, (2, 2), dtype=dtype), *weights(2)]
+        with eager(sgd(parameters), comm) as optimizer:
+            for _ in range(2):
+                optimizer.zero_grad()
+                for parameter in parameters:
+                    parameter.sum().mul(1.0 + comm.rank).backward()
+                optimizer.step()
+            assert len(optimizer._gradients.buckets) == (1 if dtype is torch.float64 else 2)
+        return values(parameters)
+
+    assert ranks(3, program) == [[{-4.0}] * 3] * 3
+
+
+def test_parameters_that_are_not_contiguous():
+    def program(comm):
+        matrix = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.float64).t())
+        assert not matrix.is_contiguous()
+        scale = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+        with eager(sgd([matrix]), comm) as optimizer:
+            (matrix * scale).sum().backward()
+            optimizer.step()
+        return torch.equal(matrix.detach(), -scale)
+
+    assert ranks(2, program) == [True, True]
+
+
+@pytest.mark.parametrize("average", ["world", "contributors"])
+def test_a_gradient_that_a_rank_lacks_counts_as_zeros(average):
+    def program(comm):
+        used, skipped, never = parameters = weights(2, 2, 2)
+        with eager(sgd(parameters), comm, average=average) as optimizer:
+            backward([used] if comm.rank == 0 else [used, skipped], 4.0)
+            optimizer.step()
+            assert never.grad.tolist() == [0.0, 0.0]
+            optimizer.zero_grad()
+            backward([never], 0.0)
+            optimizer.step()  # nothing of the first step is left in the bucket
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-4.0}, {-2.0}, {0.0}]] * 2
+
+
+def test_average_over_contributors_or_over_all():
+    def program(comm, average):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), average=average) as optimizer:
+            if comm.rank == 0:
+                backward(parameters, 6.0)
+                optimizer.step()
+            comm.same_everywhere(b"rank 0 has stepped")
+        return values(parameters)[0]
+
+    assert ranks(2, lambda comm: program(comm, "world"))[0] == {-3.0}
+    assert ranks(2, lambda comm: program(comm, "contributors"))[0] == {-6.0}
+
+
+def test_what_the_rounds_were():
+    def program(comm):
+        parameters = weights(2, 2)
+        with eager(sgd(parameters), comm, bucket_bytes=1) as optimizer:
+            assert optimizer.rounds == ()
+            assert optimizer.mean_active == 0.0
+            backward(parameters, 1.0)
+            optimizer.step()
+            return [info.contributors for info in optimizer.rounds], optimizer.mean_active, optimizer.mean_staleness
+
+    assert ranks(3, program) == [([(0, 1, 2)] * 2, 3.0, 0.0)] * 3

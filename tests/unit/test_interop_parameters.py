@@ -1,0 +1,74 @@
+"""Which parameters are averaged: groups, frozen layers, what is added later, and where they begin."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from eager import backward, eager, ranks, sgd, values, weights  # noqa: E402
+
+
+def test_parameter_groups_have_their_own_learning_rate():
+    def program(comm):
+        slow, fast = weights(2, 2)
+        groups = [{"params": [slow], "lr": 1.0}, {"params": [fast]}]
+        with eager(sgd(groups, lr=10.0), comm) as optimizer:
+            backward([slow, fast], 1.0)
+            optimizer.step()
+        return values([slow, fast])
+
+    assert ranks(2, program) == [[{-1.0}, {-10.0}]] * 2
+
+
+def test_frozen_layers():
+    """Frozen before: in no bucket. Frozen later: left alone, even by momentum. Trainable again: goes on."""
+
+    def program(comm):
+        always, later, never = parameters = weights(2, 2, 2)
+        never.requires_grad_(False)
+        with eager(sgd(parameters, momentum=0.5), comm, bucket_bytes=1) as optimizer:
+            assert len(optimizer._gradients.buckets) == 2
+            backward([always, later], 1.0)
+            optimizer.step()
+            later.requires_grad_(False)
+            optimizer.zero_grad()
+            backward([always], 0.0)
+            optimizer.step()
+            assert values(parameters) == [{-1.5}, {-1.0}, {0.0}]
+            later.requires_grad_(True)
+            optimizer.zero_grad()
+            backward([later], 1.0)
+            optimizer.step()
+            assert values(parameters)[1:] == [{-2.5}, {0.0}]
+            never.requires_grad_(True)
+            with pytest.raises(RuntimeError, match="parameter 2 of group 0 was frozen"):
+                optimizer.step()
+            never.requires_grad_(False)
+
+    ranks(2, program)
+
+
+def test_a_parameter_group_added_later_is_averaged():
+    def program(comm):
+        parameters = weights(2)
+        added = torch.nn.Parameter(torch.full((2,), float(comm.rank)))
+        with eager(sgd(parameters), comm) as optimizer:
+            optimizer.add_param_group({"params": [added], "lr": 2.0})
+            backward([*parameters, added], float(comm.rank))
+            optimizer.step()
+        return values([*parameters, added])
+
+    assert ranks(3, program) == [[{-1.0}, {-2.0}]] * 3
+
+
+def test_parameters_of_rank_0_to_begin_with():
+    def program(comm):
+        parameters = [
+            torch.nn.Parameter(torch.tensor([float(comm.rank), -0.0])),
+            torch.nn.Parameter(torch.tensor([comm.rank + 5], dtype=torch.int64), requires_grad=False),
+        ]
+        with eager(sgd(parameters), comm):
+            return [str(parameter.tolist()) for parameter in parameters]
+
+    assert ranks(3, program) == [["[0.0, -0.0]", "[5]"]] * 3

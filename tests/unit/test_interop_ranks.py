@@ -1,0 +1,272 @@
+"""What ranks promise each other: no gradient is lost, and nobody waits for ever, whoever is late in what."""
+
+from __future__ import annotations
+
+import collections
+import random
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E402
+
+import pycollectives as pc  # noqa: E402
+from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
+
+
+def play(comm, policy, seed, *, steps=12, missed="sum", buckets=4, sync_every=None, flushes=0):
+    """Train with integer gradients and sleeps drawn from a seed; the sum of this rank's gradients, and parameters."""
+    draw = random.Random(seed * 1009 + comm.rank)
+    parameters = weights(*range(1, buckets + 1))
+    total = 0.0
+    options = {"missed": missed, "bucket_bytes": 1, "sync_every": sync_every}
+    with eager(sgd(parameters, lr=1.0), comm, policy, **options) as optimizer:
+        for step in range(steps):
+            optimizer.zero_grad()
+            gradient = float(draw.randint(-9, 9) * comm.size)  # whole numbers, also of the mean
+            for parameter in draw.sample(parameters, len(parameters)):
+                if draw.random() < 0.3:
+                    time.sleep(draw.random() * 3e-3)
+                backward([parameter], gradient)
+            optimizer.step()
+            total += gradient
+            if flushes and step % (steps // flushes) == 0:
+                optimizer.flush()
+    return total, values(parameters), optimizer.closed
+
+
+POLICIES = [
+    pc.Solo(),
+    pc.Majority(seed=7),
+    pc.Quorum(2),
+    pc.Quorum(2, grace=1e-3),
+    pc.AnyOf(2, seed=7),
+    pc.AllOf(2, seed=7),
+    pc.Full(),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+@pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
+def test_with_missed_sum_no_gradient_is_lost_or_applied_twice(policy, ranks_per_node):
+    """Nor do ranks wait for each other in different buckets for ever."""
+    outcomes = ranks(3, lambda comm: play(comm, policy, seed=1, flushes=2), ranks_per_node=ranks_per_node)
+    expected = -sum(total for total, _, _ in outcomes) / 3
+    assert [parameters for _, parameters, _ in outcomes] == [[{expected}] * 4] * 3
+
+
+STARTED_BY = {(2, 2, 0): 59, (2, 2, 1): 14, (2, 1, 1): 24, (2, 0, 0): 3}
+"""Of three ranks, those that start rounds 0, 1 and 2 under `Majority`, and the seed that makes it so."""
+
+
+def in_lockstep(script, starters, ranks_per_node):
+    """Let three ranks play a script, with one bucket for each of `starters`; the parameters of each rank.
+
+    Buckets have policies of their own, for what otherwise happens after rounds of buckets have drifted apart.
+    """
+
+    class OnePolicyPerBucket(EagerOptimizer):
+        def _allreduce(self, name, like):
+            self._policy = pc.Majority(seed=STARTED_BY[starters[len(self._gradients.buckets)]])
+            return super()._allreduce(name, like)
+
+    happened = collections.defaultdict(threading.Event)
+
+    def after(event):
+        assert happened[event].wait(LIMIT), event
+
+    def program(comm):
+        parameters = weights(*[1] * len(starters))
+        with OnePolicyPerBucket(sgd(parameters), comm, bucket_bytes=1, missed="sum", timeout=5.0) as optimizer:
+            of_bucket = [bucket.parameters[0] for bucket in optimizer._gradients.buckets]
+
+            def contribute(*buckets):
+                for number in buckets:
+                    backward([of_bucket[number]], 3.0)
+
+            def step():
+                optimizer.step()
+                optimizer.zero_grad()
+
+            script(comm.rank, contribute, step, after, lambda event: happened[event].set())
+        return values(parameters)
+
+    return ranks(3, program, ranks_per_node=ranks_per_node)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_ranks_that_are_late_in_different_buckets_do_not_wait_for_each_other(ranks_per_node):
+    """In their second steps rank 0 is late in x, where it is needed, and waits in z; rank 1 the other way round."""
+    x, z = 0, 1
+
+    def script(rank, contribute, step, after, say):
+        if rank == 2:
+            after("0 is in x")
+            after("1 is in z")
+            for _ in range(2):
+                contribute(x, z)
+                step()
+            say("2 has stepped twice")
+            return
+        contribute(x if rank == 0 else z)
+        say("0 is in x" if rank == 0 else "1 is in z")
+        after("2 has stepped twice")
+        contribute(z if rank == 0 else x)
+        step()
+        say(f"{rank} has stepped")
+        after(f"{1 - rank} has stepped")
+        contribute(x, z)
+        step()
+
+    # Each rank has contributed a mean of 1 twice.
+    assert in_lockstep(script, [(2, 2, 0), (2, 2, 1)], ranks_per_node) == [[{-6.0}] * 2] * 3
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_a_round_after_that_of_an_earlier_arrival_is_not_waited_for(ranks_per_node):
+    """Rank 0 has arrived again in x and rank 1 in z when their second steps begin; then both rounds complete.
+
+    In the rounds after, rank 0 is needed in z and rank 1 in x.
+    """
+    x, z, u = 0, 1, 2
+
+    def script(rank, contribute, step, after, say):
+        if rank == 0:
+            after("x 0")
+            contribute(z, x, u)
+            say("0 is in z")
+            step()
+            say("0 has stepped")
+            after("1 has stepped")
+            contribute(z)
+            say("z 1")
+            after("x 1")
+            contribute(x, u)
+        elif rank == 1:
+            contribute(x)
+            say("1 is in x")
+            after("z 0")
+            contribute(z, u)
+            say("1 is in u")
+            step()
+            say("1 has stepped")
+            after("0 has stepped")
+            contribute(x)
+            say("x 1")
+            after("z 1")
+            contribute(z, u)
+        else:
+            after("1 is in x")
+            contribute(x)
+            say("x 0")
+            after("0 is in z")
+            time.sleep(0.2)  # rank 0 waits for it
+            contribute(z)
+            say("z 0")
+            after("1 is in u")
+            time.sleep(0.2)  # rank 1 waits for it
+            contribute(u)
+            step()
+            after("x 1")
+            after("z 1")
+            contribute(x, z, u)
+        step()
+
+    assert in_lockstep(script, [(2, 1, 1), (2, 0, 0), (2, 2, 0)], ranks_per_node) == [[{-6.0}] * 3] * 3
+
+
+def test_ranks_may_make_different_numbers_of_steps():
+    def program(comm):
+        return play(comm, pc.Majority(seed=3), seed=2, steps=4 + 3 * comm.rank)
+
+    outcomes = ranks(4, program)
+    expected = -sum(total for total, _, _ in outcomes) / 4
+    assert [parameters for _, parameters, _ in outcomes] == [[{expected}] * 4] * 4
+
+
+def test_synchronized_parameters_are_the_same_bits():
+    def program(comm):
+        draw = random.Random(comm.rank)
+        parameters = weights(3, 2, dtype=torch.float32)
+        optimizer = eager(torch.optim.Adam(parameters), comm, pc.Solo(), bucket_bytes=1, sync_every=5)
+        with optimizer:
+            same = []
+            for _ in range(10):
+                optimizer.zero_grad()
+                backward(parameters, draw.gauss(0.0, 1.0))
+                time.sleep(1e-3 * draw.random())
+                optimizer.step()
+                if optimizer._steps % 5 == 0:
+                    same.append(all(comm.same_everywhere(tensor.detach().numpy()) for tensor in parameters))
+            return same
+
+    assert ranks(3, program) == [[True, True]] * 3
+
+
+def test_flush_applies_what_is_owed_and_nothing_if_nothing_is():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters, momentum=0.5), comm, pc.Solo()) as optimizer:
+            comm.same_everywhere(b"begin")
+            if comm.rank == 0:
+                backward(parameters, 2.0)
+                optimizer.step()
+            comm.same_everywhere(b"rank 0 has stepped")
+            if comm.rank == 1:
+                backward(parameters, 4.0)
+                optimizer.step()  # late: is given rank 0's, and owes its own
+            optimizer.flush()
+            after = values(parameters)
+            assert parameters[0].grad is None
+            optimizer.flush()
+            assert values(parameters) == after
+        return after
+
+    # Each applies rank 0's mean, 1, and then rank 1's, 2, with the momentum of the first.
+    assert ranks(2, program) == [[{-1.0 - 2.5}]] * 2
+
+
+def test_a_stalled_step_and_a_stalled_flush_go_on():
+    def program(comm):
+        parameters = weights(2, 2)
+        with EagerOptimizer(sgd(parameters), comm, pc.Full(), timeout=0.3, bucket_bytes=1) as optimizer:
+            if comm.rank == 0:
+                backward(parameters, 1.0)
+                with pytest.raises(pc.StallError):
+                    optimizer.step()
+                comm.same_everywhere(b"rank 0 has stalled")
+                optimizer._timeout = LIMIT
+                optimizer.step()
+                optimizer._timeout = 0.3
+                with pytest.raises(pc.StallError):
+                    optimizer.flush()
+            else:
+                comm.same_everywhere(b"rank 0 has stalled")
+                optimizer._timeout = LIMIT
+                backward(parameters, 1.0)
+                optimizer.step()
+            comm.same_everywhere(b"rank 0 has stalled twice")
+            optimizer._timeout = LIMIT
+            optimizer.flush()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}, {-1.0}]] * 2
+
+
+def test_closed():
+    def program(comm):
+        parameters = weights(2)
+        optimizer = eager(sgd(parameters), comm)
+        optimizer.close()
+        optimizer.close()
+        for call in (optimizer.step, optimizer.flush, optimizer.synchronize_parameters):
+            with pytest.raises(pc.ClosedError, match="EagerOptimizer is closed"):
+                call()
+        backward(parameters, 1.0)  # hooks are gone
+        optimizer.optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}]] * 2
