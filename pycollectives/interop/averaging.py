@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .buckets import Bucket, fused
+from .buckets import Bucket, fused, summed_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +68,8 @@ class GradientAverager:
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
         """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
-        for group in fused((tensor for tensor in reversed(parameters) if tensor.requires_grad), bucket_bytes):
+        trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
+        for group in fused(trainable, bucket_bytes, summed_in):
             bucket = Bucket(group, partial(self._make, f"bucket {len(self.buckets)} ({len(group)} tensors)"))
             self.buckets.append(bucket)
             for number, parameter in enumerate(bucket.parameters):

@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
-from ..buffers import checked_dtype
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -36,19 +34,30 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[Array], PartialAllreduce]
 
-__all__ = ["Bucket", "array_over", "fused", "parts_of"]
+__all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
 
-def fused(tensors: Iterable[torch.Tensor], limit: int) -> Iterator[list[torch.Tensor]]:
-    """Group tensors of one dtype, in their order, until a group has about `limit` bytes; one tensor may be longer."""
+def summed_in(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which gradients of one type are added up: at least float32."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def fused(
+    tensors: Iterable[torch.Tensor], limit: int, dtype_of: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype
+) -> Iterator[list[torch.Tensor]]:
+    """Group tensors in their order, until a group has about `limit` bytes; one tensor may be longer.
+
+    Those of a group have one type, or, with `dtype_of`, types that go into one buffer of the type that it returns.
+    """
     groups: dict[torch.dtype, list[torch.Tensor]] = {}
     sizes: Counter[torch.dtype] = Counter()
     for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
-        sizes[tensor.dtype] += tensor.nbytes
-        if sizes[tensor.dtype] >= limit:
-            yield groups.pop(tensor.dtype)
-            sizes[tensor.dtype] = 0
+        dtype = dtype_of(tensor.dtype)
+        groups.setdefault(dtype, []).append(tensor)
+        sizes[dtype] += tensor.numel() * dtype.itemsize
+        if sizes[dtype] >= limit:
+            yield groups.pop(dtype)
+            sizes[dtype] = 0
     yield from groups.values()
 
 
@@ -58,26 +67,21 @@ def parts_of(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.
     return [flat[end : end + tensor.numel()].view(tensor.shape) for end, tensor in zip(ends, tensors, strict=False)]
 
 
-def array_over(flat: torch.Tensor) -> Array:
-    """Return a NumPy array over the memory of a flat tensor; bfloat16 is ml_dtypes'."""
-    if flat.dtype is torch.bfloat16:
-        return flat.view(torch.int16).numpy().view(checked_dtype("bfloat16"))
-    return flat.numpy()
-
-
 class Bucket:
     """The gradients of some parameters, one behind the other in one buffer, and the collective that adds them up.
 
-    `.grad` of each parameter is made a view of the buffer when the bucket is contributed. After `wait`, or `flush`, the
-    buffer holds the sum of the results that this rank was given since `begin`.
+    `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
+    added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the results
+    that this rank was given since `begin`.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
-        """Fuse gradients of one dtype; `make` creates the collective for a buffer like the one that it is given."""
+        """Fuse gradients `summed_in` one type; `make` creates the collective for a buffer like its argument."""
         self.parameters = tuple(parameters)
-        self.flat = torch.zeros(sum(tensor.numel() for tensor in parameters), dtype=parameters[0].dtype)
+        count = sum(tensor.numel() for tensor in parameters)
+        self.flat = torch.zeros(count, dtype=summed_in(parameters[0].dtype))
         self._views = parts_of(self.flat, parameters)
-        self._array = array_over(self.flat)
+        self._array = self.flat.numpy()
         self.allreduce = make(self._array)
         self._zeros: Array | None = None
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
@@ -91,7 +95,7 @@ class Bucket:
         self._armed = self.allreduce.rounds  # the first round that has not completed
         self._ready: set[int] = set()
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
-        self._handed: tuple[list[torch.Tensor | None], int] | None = None
+        self._handed: list[tuple[torch.Tensor | None, int]] | None = None  # gradients, and their versions
         self._given = 0  # results in the buffer
         self._behind = False  # this rank's newest data was not in the round that its call was given
 
@@ -114,18 +118,20 @@ class Bucket:
                 view.zero_()
             elif parameter.grad is not view:
                 view.copy_(parameter.grad)
-                parameter.grad = view
-        self._handed = [parameter.grad for parameter in self.parameters], self.flat._version
+                if parameter.dtype is view.dtype:
+                    parameter.grad = view
+        self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
         self._calls.append(self.allreduce.contribute(self._array))
 
     def changed_since_contributed(self) -> torch.Tensor | None:
         """Return a parameter whose gradient is not the one that was handed over."""
         assert self._handed is not None
-        gradients, version = self._handed
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+        for parameter, (gradient, version) in zip(self.parameters, self._handed, strict=True):
             if parameter.grad is not gradient:
                 return parameter
-        return None if self._given or self.flat._version == version else self.parameters[0]
+            if gradient is not None and gradient._version != version and not self._given:
+                return parameter
+        return None
 
     # ------------------------------------------------------------------------------------------------ waiting
 
@@ -166,9 +172,7 @@ class Bucket:
         if self._given == 0:
             np.copyto(self._array, self.allreduce.result)
         else:
-            term = torch.empty_like(self.flat)
-            np.copyto(array_over(term), self.allreduce.result)
-            self.flat += term
+            self._array += self.allreduce.result
         self._given += 1
 
     # ------------------------------------------------------------------------------------------------ leaving
@@ -201,12 +205,16 @@ class Bucket:
         return self._given > 0
 
     def show(self, divisor: int) -> None:
-        """Divide, and let `.grad` be the views; of frozen parameters None, so that optimizers leave them alone."""
+        """Divide, and let `.grad` be the averages; of frozen parameters None, so that optimizers leave them alone."""
         if not self.given:
             self.flat.zero_()
         if divisor != 1:
             self.flat /= divisor
         for parameter, view in zip(self.parameters, self._views, strict=True):
-            gradient = view if parameter.requires_grad else None
+            gradient = view.to(parameter.dtype) if parameter.requires_grad else None
             if parameter.grad is not gradient:
                 parameter.grad = gradient
+
+
+def _with_version(gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
+    return gradient, 0 if gradient is None else gradient._version

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..buffers import checked_dtype
 from ..operations import AVG
-from .buckets import array_over, fused, parts_of
+from .buckets import fused, parts_of, summed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,8 +70,6 @@ def _check(place: int, parameter: torch.Tensor) -> None:
     if parameter.requires_grad and parameter.dtype not in DTYPES:
         names = ", ".join(_dtype_name(dtype) for dtype in DTYPES)
         raise TypeError(f"parameter {place}: expected one of {names}; got {_dtype_name(parameter.dtype)}")
-    if parameter.requires_grad:
-        checked_dtype(_dtype_name(parameter.dtype))  # bfloat16 needs ml_dtypes
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
@@ -101,9 +98,9 @@ def give_those_of_rank_0(
 
 @torch.no_grad()
 def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: Deadline) -> None:
-    """Give all ranks the mean of the values of all, of one dtype; collective."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in parameters])
-    comm.preduce(array_over(flat), range(comm.size), op=AVG, timeout=deadline.remaining())
+    """Give all ranks the mean of the values of all, rounded once; collective."""
+    flat = torch.cat([tensor.reshape(-1).to(summed_in(tensor.dtype)) for tensor in parameters])
+    comm.preduce(flat.numpy(), range(comm.size), op=AVG, timeout=deadline.remaining())
     _scatter(flat, parameters)
 
 

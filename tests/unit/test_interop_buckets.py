@@ -12,7 +12,7 @@ from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.deadline import Deadline  # noqa: E402
-from pycollectives.interop.buckets import Bucket, fused  # noqa: E402
+from pycollectives.interop.buckets import Bucket, fused, summed_in  # noqa: E402
 
 
 def test_fused_keeps_the_order_and_separates_dtypes():
@@ -24,6 +24,14 @@ def test_fused_keeps_the_order_and_separates_dtypes():
         [id(c), id(d)],
         [id(x), id(y)],
     ]
+
+
+def test_fused_for_buffers_of_another_type():
+    a, b = weights(2, 2, dtype=torch.float32)
+    x, y = weights(3, 3, dtype=torch.bfloat16)
+    wide = weights(1)
+    groups = list(fused([a, x, *wide, b, y], 20, summed_in))
+    assert [[id(tensor) for tensor in group] for group in groups] == [[id(a), id(x)], [id(b), id(y)], [id(wide[0])]]
 
 
 def test_gradients_are_views_of_a_bucket_and_stay_so():
@@ -110,9 +118,62 @@ def test_dtypes(dtype):
                     parameter.sum().mul(1.0 + comm.rank).backward()
                 optimizer.step()
             assert len(optimizer._gradients.buckets) == (1 if dtype is torch.float64 else 2)
+            assert [parameter.grad.dtype for parameter in parameters] == [dtype, dtype, torch.float64]
         return values(parameters)
 
     assert ranks(3, program) == [[{-4.0}] * 3] * 3
+
+
+@pytest.mark.parametrize("average", ["world", "contributors"])
+def test_16_bit_gradients_whose_sum_overflows_have_their_average(average):
+    def program(comm):
+        parameters = weights(3, dtype=torch.float16)
+        with eager(sgd(parameters), comm, average=average) as optimizer:
+            backward(parameters, 60000.0)
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-60000.0}]] * 2
+
+
+def test_the_average_of_16_bit_gradients_is_rounded_once():
+    """Their sum, rounded to bfloat16 before it is divided, would give 3 of the least steps above 1."""
+    least = 2.0**-7
+
+    def program(comm):
+        parameters = weights(1, dtype=torch.bfloat16)
+        with eager(sgd(parameters), comm) as optimizer:
+            backward(parameters, 1 + least * (2, 2, 3)[comm.rank])
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(3, program) == [[{-1.0 - 2 * least}]] * 3
+
+
+def test_16_bit_parameters_meet_in_their_mean():
+    def program(comm):
+        parameters = weights(2, dtype=torch.bfloat16)
+        with eager(sgd(parameters), comm, pc.Solo()) as optimizer:
+            with torch.no_grad():
+                parameters[0].fill_(256.0 + 2 * comm.rank)
+            optimizer.synchronize_parameters()
+        return values(parameters)
+
+    assert ranks(3, program) == [[{258.0}]] * 3
+
+
+def test_a_16_bit_gradient_changed_after_backward_is_noticed():
+    def program(comm):
+        parameters = weights(2, 2, dtype=torch.float16)
+        optimizer = eager(sgd(parameters), comm)
+        backward(parameters, 1.0)
+        parameters[1].grad *= 2
+        with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbours was changed after"):
+            optimizer.step()
+        parameters[1].grad.mul_(0.5)
+        optimizer._abandon()
+
+    ranks(1, program)
 
 
 def test_parameters_that_are_not_contiguous():
