@@ -11,7 +11,7 @@ import torch
 from .buckets import Bucket, fused, summed_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .. import RoundInfo
     from ..deadline import Deadline
@@ -62,6 +62,7 @@ class GradientAverager:
         self._overlap = overlap
         self._name_of = name_of
         self._hooks: list[Any] = []
+        self._with_bucket: set[int] = set()  # identities of parameters
         self._begun = False  # a bucket of this step was contributed
         self._averaged = False  # `.grad` is what the next step is to use
         self._synchronizing = True  # no_sync is not in force
@@ -72,9 +73,15 @@ class GradientAverager:
         for group in fused(trainable, bucket_bytes, summed_in):
             bucket = Bucket(group, partial(self._make, f"bucket {len(self.buckets)} ({len(group)} tensors)"))
             self.buckets.append(bucket)
+            self._with_bucket.update(map(id, bucket.parameters))
             for number, parameter in enumerate(bucket.parameters):
                 hook = partial(self._on_gradient, bucket, number)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def without_bucket(self, groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
+        """Return those of parameter groups that require gradients and are in no bucket."""
+        every = (parameter for group in groups for parameter in group["params"])
+        return [parameter for parameter in every if parameter.requires_grad and id(parameter) not in self._with_bucket]
 
     @property
     def between_steps(self) -> bool:

@@ -192,9 +192,27 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("add_param_group")
         self.flush()  # ranks wait for each other here: none may be needed in a bucket
         self.optimizer.add_param_group(param_group)
-        added = parameters_of(self.optimizer.param_groups[-1:])
-        self._comm._agree("EagerOptimizer.add_param_group", lambda: Signature.of(added))
-        self._add(added)
+        self._agree_and_add("add_param_group", parameters_of(self.optimizer.param_groups[-1:]))
+
+    def add_unfrozen(self) -> None:
+        """Make buckets for parameters that require gradients by now, and have none; collective, between steps.
+
+        For layers that were frozen when this optimizer was made. If there are none, it only flushes.
+
+        Raises
+        ------
+        MismatchError
+            They differ between ranks.
+        RuntimeError, StallError, ClosedError
+            As `flush`.
+        """
+        self._check_between_steps("add_unfrozen")
+        self.flush()
+        self._agree_and_add("add_unfrozen", self._gradients.without_bucket(self.optimizer.param_groups))
+
+    def _agree_and_add(self, call: str, parameters: Sequence[torch.Tensor]) -> None:
+        self._comm._agree(f"EagerOptimizer.{call}", lambda: Signature.of(parameters))
+        self._add(parameters)
 
     # ------------------------------------------------------------------------------------------------ a step
 
@@ -211,7 +229,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         Raises
         ------
         RuntimeError
-            Gradients were changed after `backward()`; a parameter was not trainable when this optimizer was made.
+            Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called.
         StallError
             Not done in time. To be called again: it goes on where it was.
         ClosedError
@@ -365,14 +383,11 @@ class EagerOptimizer(torch.optim.Optimizer):
             raise RuntimeError(f"{call}: gradients are on their way: call step() before")
 
     def _check_trainable(self) -> None:
-        known = {id(parameter) for bucket in self._gradients.buckets for parameter in bucket.parameters}
-        for parameter in parameters_of(self.optimizer.param_groups):
-            if parameter.requires_grad and id(parameter) not in known:
-                raise RuntimeError(
-                    f"parameter {self._name_of(parameter)} was frozen (requires_grad=False) when EagerOptimizer was "
-                    "made, or was not there: let it require gradients before, or add it by add_param_group of "
-                    "EagerOptimizer, on all ranks"
-                )
+        for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
+            raise RuntimeError(
+                f"parameter {self._name_of(parameter)} requires gradients, and did not, or was not there, when buckets "
+                "were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
+            )
 
     # ------------------------------------------------------------------------------------------------ delegation
 

@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 
 from eager import backward, eager, ranks, sgd, values, weights  # noqa: E402
 
+import pycollectives as pc  # noqa: E402
+
 
 def test_parameter_groups_have_their_own_learning_rate():
     def program(comm):
@@ -41,12 +43,49 @@ def test_frozen_layers():
             backward([later], 1.0)
             optimizer.step()
             assert values(parameters)[1:] == [{-2.5}, {0.0}]
-            never.requires_grad_(True)
-            with pytest.raises(RuntimeError, match="parameter 2 of group 0 was frozen"):
-                optimizer.step()
-            never.requires_grad_(False)
+            assert len(optimizer._gradients.buckets) == 2
 
     ranks(2, program)
+
+
+@pytest.mark.parametrize("comes", ["unfrozen", "behind its back"])
+def test_what_is_trained_later_gets_a_bucket_and_is_an_error_before(comes):
+    def program(comm):
+        trained, later = parameters = weights(2, 2)
+        later.requires_grad_(False)
+        with eager(sgd(parameters if comes == "unfrozen" else [trained]), comm) as optimizer:
+            later.requires_grad_(True)
+            if comes != "unfrozen":
+                optimizer.optimizer.add_param_group({"params": [later], "lr": 1.0})
+            with pytest.raises(RuntimeError, match=r"parameter \d of group \d requires gradients.*add_unfrozen"):
+                optimizer.step()
+            optimizer.add_unfrozen()
+            for _ in range(2):
+                optimizer.zero_grad()
+                backward(parameters, float(comm.rank))
+                optimizer.step()
+            optimizer.add_unfrozen()  # nothing is new
+            assert len(optimizer._gradients.buckets) == 2
+        return values(parameters)
+
+    assert ranks(3, program) == [[{-2.0}] * 2] * 3
+
+
+def test_ranks_that_unfroze_different_layers_are_told():
+    def program(comm):
+        parameters = weights(2, 3, 4)
+        for parameter in parameters[1:]:
+            parameter.requires_grad_(False)
+        optimizer = eager(sgd(parameters), comm)
+        parameters[1 if comm.rank == 0 else 2].requires_grad_(True)
+        with pytest.raises(pc.MismatchError, match=r"add_unfrozen.*\(4,\) float64"):
+            optimizer.add_unfrozen()
+        for parameter in parameters[1:]:
+            parameter.requires_grad_(False)
+        optimizer.close()
+        return optimizer.closed
+
+    assert ranks(2, program) == [True, True]
 
 
 def test_a_parameter_group_added_later_is_averaged():
