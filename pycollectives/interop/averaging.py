@@ -71,7 +71,8 @@ class GradientAverager:
         """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
         trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
         for group in fused(trainable, bucket_bytes, summed_in):
-            bucket = Bucket(group, partial(self._make, f"bucket {len(self.buckets)} ({len(group)} tensors)"))
+            name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
+            bucket = Bucket(group, partial(self._make, name), self._divisor)
             self.buckets.append(bucket)
             self._with_bucket.update(map(id, bucket.parameters))
             for number, parameter in enumerate(bucket.parameters):
@@ -162,7 +163,7 @@ class GradientAverager:
 
     def _show(self) -> None:
         for bucket in self.buckets:
-            bucket.show(self._divisor)
+            bucket.show()
 
     def end_step(self) -> None:
         """Averages were used: the next gradients are those of another step."""

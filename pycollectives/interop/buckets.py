@@ -72,10 +72,10 @@ class Bucket:
 
     `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
     added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the results
-    that this rank was given since `begin`.
+    that this rank was given since `begin`, divided.
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], make: Make, divisor: int = 1) -> None:
         """Fuse gradients `summed_in` one type; `make` creates the collective for a buffer like its argument."""
         self.parameters = tuple(parameters)
         count = sum(tensor.numel() for tensor in parameters)
@@ -83,6 +83,7 @@ class Bucket:
         self._views = parts_of(self.flat, parameters)
         self._array = self.flat.numpy()
         self.allreduce = make(self._array)
+        self._divisor = divisor  # of results
         self._zeros: Array | None = None
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
@@ -170,9 +171,9 @@ class Bucket:
 
     def _add_result(self) -> None:
         if self._given == 0:
-            np.copyto(self._array, self.allreduce.result)
+            np.divide(self.allreduce.result, self._divisor, out=self._array)
         else:
-            self._array += self.allreduce.result
+            self._array += self.allreduce.result / self._divisor
         self._given += 1
 
     # ------------------------------------------------------------------------------------------------ leaving
@@ -204,12 +205,10 @@ class Bucket:
         """Whether the buffer holds a result."""
         return self._given > 0
 
-    def show(self, divisor: int) -> None:
-        """Divide, and let `.grad` be the averages; of frozen parameters None, so that optimizers leave them alone."""
+    def show(self) -> None:
+        """Let `.grad` be the averages; of frozen parameters None, so that optimizers leave them alone."""
         if not self.given:
             self.flat.zero_()
-        if divisor != 1:
-            self.flat /= divisor
         for parameter, view in zip(self.parameters, self._views, strict=True):
             gradient = view.to(parameter.dtype) if parameter.requires_grad else None
             if parameter.grad is not gradient:
