@@ -1,0 +1,198 @@
+"""Steps of training with PyTorch as subjects: alone, with an EagerOptimizer, and with DistributedDataParallel."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from mpi4py import MPI
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pycollectives as pc
+from pycollectives.interop.torch import EagerOptimizer
+
+from .launch import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+CLASSES = 10
+BATCHES = 4  # of each rank, used in turn
+EVERYTHING = 1 << 62  # bytes of a bucket that is never full
+MIB = 1 << 20
+GLOO_TIMEOUT = timedelta(minutes=10)
+
+
+def mlp(width: int) -> nn.Sequential:
+    """Of three hidden layers, for 28 by 28 pixels."""
+    layers = [nn.Linear(784, width), nn.ReLU()]
+    for _ in range(2):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(width, CLASSES))
+
+
+def cnn(width: int) -> nn.Sequential:
+    """Of three convolutions, each halving 32 by 32 pixels, and a hidden layer."""
+    channels = [3, width, 2 * width, 4 * width]
+    layers: list[nn.Module] = []
+    for inner, outer in itertools.pairwise(channels):
+        layers += [nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * width, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+
+
+NETWORKS = {"mlp": (mlp, (1, 28, 28)), "cnn": (cnn, (3, 32, 32))}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What each rank computes in a step."""
+
+    model: str
+    width: int
+    batch: int  # of each rank
+    seed: int
+    bucket_bytes: int
+
+    def __str__(self) -> str:
+        size = "{bytes} bytes in {tensors} tensors".format(**self.size())
+        return f"{self.model} of width {self.width}, {size}, batch {self.batch}"
+
+    def size(self) -> dict[str, int]:
+        parameters = [*self.network().parameters()]
+        return {"bytes": sum(parameter.nbytes for parameter in parameters), "tensors": len(parameters)}
+
+    def network(self) -> nn.Sequential:
+        torch.manual_seed(self.seed)
+        return NETWORKS[self.model][0](self.width)
+
+    def batches(self, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        draw = torch.Generator().manual_seed(self.seed + 1 + rank)
+        shape = (self.batch, *NETWORKS[self.model][1])
+        return [
+            (torch.randn(shape, generator=draw), torch.randint(CLASSES, (self.batch,), generator=draw))
+            for _ in range(BATCHES)
+        ]
+
+
+Weights = dict[int, "NDArray[np.float32]"]
+"""At the end of each block, with which every method must agree."""
+
+
+class Training:
+    """One rank's steps; with nobody else."""
+
+    name = "alone"
+
+    def __init__(
+        self, comm: MPI.Comm, workload: Workload, ranks_per_node: int | None, expected: Weights | None
+    ) -> None:
+        self._comm = comm
+        self._workload = workload
+        self._ranks_per_node = ranks_per_node
+        self._expected = expected  # None: nothing is verified
+        self._batches = workload.batches(comm.rank)
+        self._batch = self._batches[0]
+        self._block = 0
+        self._open = contextlib.ExitStack()
+
+    def open(self, block: int, calls: int) -> Callable[[], Any]:
+        self._block = block
+        self._bare = self._workload.network()
+        sgd = torch.optim.SGD(self._bare.parameters(), lr=0.01)
+        self._network, self._optimizer = self._distributed(sgd)
+        return self._step
+
+    def _distributed(self, sgd: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return self._bare, sgd
+
+    def _step(self) -> None:
+        inputs, labels = self._batch
+        self._optimizer.zero_grad()
+        nn.functional.cross_entropy(self._network(inputs), labels).backward()
+        self._optimizer.step()
+
+    def prepare(self, call: int) -> None:
+        self._batch = self._batches[call % BATCHES]
+
+    def check(self, call: int, answer: Any) -> None:
+        """Weights are looked at when the block ends."""
+
+    def close(self) -> None:
+        self._open.close()
+        if self._expected is not None:
+            self._verify(self._expected)
+
+    def _verify(self, expected: Weights) -> None:
+        """Without the others there is nothing to agree with."""
+
+
+class Together(Training):
+    """Synchronous: all ranks have the same weights after each step."""
+
+    def _verify(self, expected: Weights) -> None:
+        weights = nn.utils.parameters_to_vector(self._bare.parameters()).detach().numpy()
+        of_rank_0 = self._comm.bcast(weights)
+        right = np.array_equal(weights, of_rank_0) and np.allclose(
+            weights, expected.setdefault(self._block, weights), rtol=1e-2, atol=1e-4
+        )
+        if not self._comm.allreduce(right, MPI.LAND):
+            raise RunError(f"{self.name}: the weights after block {self._block} are not those of synchronous SGD")
+
+
+class After(Together):
+    """EagerOptimizer that contributes one bucket after backward."""
+
+    name = "after"
+
+    def _distributed(self, sgd: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return self._bare, self._eager(sgd, overlap=False, bucket_bytes=EVERYTHING)
+
+    def _eager(self, sgd: torch.optim.Optimizer, **options: Any) -> EagerOptimizer:
+        communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
+        return self._open.enter_context(EagerOptimizer(sgd, communicator, pc.Full(), **options))
+
+
+class Overlap(After):
+    """EagerOptimizer that contributes each bucket during backward."""
+
+    name = "overlap"
+
+    def _distributed(self, sgd: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return self._bare, self._eager(sgd, overlap=True, bucket_bytes=self._workload.bucket_bytes)
+
+
+class Ddp(Together):
+    """DistributedDataParallel over gloo, whose threads stay until the program ends."""
+
+    name = "ddp"
+
+    def _distributed(self, sgd: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        if not dist.is_initialized():
+            _join_gloo(self._comm)
+        return DistributedDataParallel(self._bare, bucket_cap_mb=self._workload.bucket_bytes / MIB), sgd
+
+
+METHODS: dict[str, type[Training]] = {method.name: method for method in (Training, After, Overlap, Ddp)}
+
+
+def _join_gloo(comm: MPI.Comm) -> None:
+    hosts = comm.allgather(socket.gethostname())
+    host = hosts[0]
+    if len(set(hosts)) == 1:
+        host = "127.0.0.1"
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    port = comm.bcast(server.port if server else None)
+    store = server or dist.TCPStore(host, port, comm.size, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=GLOO_TIMEOUT)
