@@ -166,7 +166,7 @@ class GradientAverager:
             bucket.show()
 
     def end_step(self) -> None:
-        """Averages were used: the next gradients are those of another step."""
+        """Averages were used, or are not to be: the next gradients are those of another step."""
         self._averaged = False
 
     # ------------------------------------------------------------------------------------------------ all ranks

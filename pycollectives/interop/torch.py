@@ -98,6 +98,9 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     # torch.optim.Optimizer.__init__ is not called: parameters, state and hooks are those of the wrapped optimizer.
 
+    # A GradScaler is to unscale `.grad` itself: what it gives to optimizers that do, it would give to this one.
+    _step_supports_amp_scaling = False
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -398,8 +401,9 @@ class EagerOptimizer(torch.optim.Optimizer):
         return getattr(self.optimizer, name)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's."""
+        """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
+        self._gradients.end_step()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state: nothing of it is about communication. `flush` before."""
@@ -408,6 +412,13 @@ class EagerOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state."""
         self.optimizer.load_state_dict(state_dict)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied or pickled: copies would take part in the same collectives."""
+        raise TypeError(
+            "EagerOptimizer cannot be copied or pickled, since it takes part in collectives: save state_dict(), or "
+            "copy the optimizer that it wraps"
+        )
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""

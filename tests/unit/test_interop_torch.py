@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 import subprocess
 import sys
 import warnings
@@ -122,7 +124,7 @@ def test_torch_takes_it_for_an_optimizer():
 
 
 @pytest.mark.parametrize("make", [lambda p: sgd(p, 0.1, momentum=0.9, nesterov=True), lambda p: torch.optim.Adam(p)])
-def test_state_goes_into_a_plain_optimizer_and_back(make):
+def test_state_goes_into_a_plain_optimizer(make):
     def program(comm):
         parameters, plain = weights(3), weights(3)
         reference = make(plain)
@@ -136,7 +138,120 @@ def test_state_goes_into_a_plain_optimizer_and_back(make):
                     state = optimizer.state_dict()
                     assert {*state} == {"state", "param_groups"}
                     reference.load_state_dict(copy.deepcopy(state))
-                    optimizer.load_state_dict(copy.deepcopy(reference.state_dict()))
                 assert torch.equal(parameters[0], plain[0])
 
     ranks(2, program)
+
+
+def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_ended():
+    def program(comm):
+        def train(parameters, steps, state=None):
+            with eager(sgd(parameters, momentum=0.5), comm) as optimizer:
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+                if state is not None:
+                    optimizer.load_state_dict(state["optimizer"])
+                    scheduler.load_state_dict(state["scheduler"])
+                for step in steps:
+                    optimizer.zero_grad()
+                    backward(parameters, float(step + comm.rank))
+                    optimizer.step()
+                    scheduler.step()
+                optimizer.flush()
+                file = io.BytesIO()
+                torch.save({"optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, file)
+            file.seek(0)
+            return torch.load(file)
+
+        straight, resumed = weights(2), weights(2)
+        train(straight, range(4))
+        train(resumed, range(2, 4), train(resumed, range(2)))
+        return torch.equal(straight[0], resumed[0])
+
+    assert ranks(2, program) == [True, True]
+
+
+def test_it_is_neither_copied_nor_pickled():
+    def program(comm):
+        with eager(sgd(weights(2)), comm) as optimizer:
+            for call in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=r"takes part in collectives: save state_dict\(\)"):
+                    call(optimizer)
+
+    ranks(1, program)
+
+
+def test_averages_that_no_step_used_are_dropped_by_zero_grad():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm) as optimizer:
+            for gradient in (1.0, 2.0):
+                optimizer.zero_grad()
+                backward(parameters, gradient)
+                optimizer.average_gradients()
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-2.0}]] * 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scaler_that_unscales_averages_skips_a_step_everywhere(fused):
+    """The gradient of one rank overflows in the second step."""
+
+    def program(comm):
+        parameters = weights(2, dtype=torch.float32)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        with eager(sgd(parameters, fused=fused), comm) as optimizer:
+            for step in range(3):
+                optimizer.zero_grad()
+                overflows = step == 1 and comm.rank == 1
+                scaler.scale(parameters[0].sum() * (float("inf") if overflows else 1.0)).backward()
+                optimizer.average_gradients()
+                scaler.step(optimizer)
+                scaler.update()
+        return values(parameters), scaler.get_scale()
+
+    assert ranks(2, program) == [([{-2.0}], 2.0)] * 2
+
+
+def test_a_scaler_that_unscales_before_averaging_keeps_overflows_from_the_others():
+    def program(comm):
+        parameters = weights(2, dtype=torch.float32)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        with eager(sgd(parameters), comm, pc.Solo(), overlap=False, missed="sum") as optimizer:
+            for step in range(2):
+                optimizer.zero_grad()
+                overflows = step == 1 and comm.rank == 1
+                scaler.scale(parameters[0].sum() * (float("inf") if overflows else 2.0)).backward()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_value_(parameters, 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+        return values(parameters), scaler.get_scale()
+
+    # Three gradients of 1 on two ranks.
+    assert ranks(2, program) == [([{-1.5}], 4.0), ([{-1.5}], 2.0)]
+
+
+def test_a_step_after_an_exception_in_backward_uses_what_it_left():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise MemoryError
+
+    def program(comm):
+        first, last = parameters = weights(2, 2)
+        with eager(sgd(parameters), comm, bucket_bytes=1) as optimizer:
+            with pytest.raises(MemoryError):
+                (Fails.apply(first) + last).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            backward(parameters, 1.0)
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}, {-2.0}]] * 2
