@@ -119,6 +119,20 @@ def test_eager_sgd_learns_and_replicas_meet(comm, policy):
         assert optimizer.rounds
 
 
+def test_16_bit_layers_that_are_unfrozen_later(comm):
+    """The sum over two ranks would exceed float16."""
+    parameters = [torch.nn.Parameter(torch.zeros(n, dtype=torch.float16)) for n in (3, 70_000)]
+    parameters[1].requires_grad_(False)
+    with eager(torch.optim.SGD(parameters, lr=2.0**-10), comm, pc.Full()) as optimizer:
+        for _ in range(2):
+            optimizer.zero_grad()
+            sum(parameter.mul(40960.0).sum() for parameter in parameters if parameter.requires_grad).backward()
+            optimizer.step()
+            parameters[1].requires_grad_(True)
+            optimizer.add_unfrozen()
+    assert [set(parameter.tolist()) for parameter in parameters] == [{-80.0}, {-40.0}]
+
+
 def test_an_mpi4py_communicator_is_enough():
     layer = torch.nn.Linear(2, 1)
     with EagerOptimizer(torch.optim.SGD(layer.parameters(), lr=1.0), WORLD, pc.Full(), timeout=LIMIT) as optimizer:
