@@ -85,6 +85,11 @@ class GradientAverager:
         return [parameter for parameter in every if parameter.requires_grad and id(parameter) not in self._with_bucket]
 
     @property
+    def on_their_way(self) -> bool:
+        """Whether gradients were contributed, and are not averaged yet."""
+        return self._begun
+
+    @property
     def between_steps(self) -> bool:
         """Whether nothing of a step is on its way, and no averages wait to be used."""
         return not (self._begun or self._averaged)

@@ -98,9 +98,6 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     # torch.optim.Optimizer.__init__ is not called: parameters, state and hooks are those of the wrapped optimizer.
 
-    # A GradScaler is to unscale `.grad` itself: what it gives to optimizers that do, it would give to this one.
-    _step_supports_amp_scaling = False
-
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -399,6 +396,16 @@ class EagerOptimizer(torch.optim.Optimizer):
         if name == "optimizer":
             raise AttributeError(name)  # not yet made
         return getattr(self.optimizer, name)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What a GradScaler asks in its `step`: False, it is to unscale `.grad` itself, which no version shows."""
+        if self._gradients.on_their_way:
+            raise RuntimeError(
+                "GradScaler: backward() has contributed scaled gradients: call average_gradients() before, or make "
+                "EagerOptimizer with overlap=False"
+            )
+        return False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""

@@ -214,6 +214,21 @@ def test_a_scaler_that_unscales_averages_skips_a_step_everywhere(fused):
     assert ranks(2, program) == [([{-2.0}], 2.0)] * 2
 
 
+def test_a_scaler_that_comes_after_the_contributions_is_refused():
+    def program(comm):
+        parameters = weights(2, dtype=torch.float32)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        with eager(sgd(parameters), comm) as optimizer:
+            scaler.scale(parameters[0].sum()).backward()
+            with pytest.raises(RuntimeError, match="has contributed scaled gradients"):
+                scaler.step(optimizer)
+            optimizer.average_gradients()
+            scaler.step(optimizer)
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}]] * 2
+
+
 def test_a_scaler_that_unscales_before_averaging_keeps_overflows_from_the_others():
     def program(comm):
         parameters = weights(2, dtype=torch.float32)
