@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -42,6 +42,15 @@ class Synchronizer:
 
     outcome = Outcome()
     """Of the newest step."""
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any] | None:
+        """Return the arguments of `pycollectives.simulation.simulate` that are this method's rounds, given its options.
+
+        Those are `policy`, `late` and `max_staleness`; `seed` is always among the options. None: the simulator has no
+        such method.
+        """
+        return None
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what the update rule is applied to, given this rank's gradient; valid until the next call."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...policies import Full
 from .base import Outcome, Synchronizer, any_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ class Ddp(Synchronizer):
         self._distributed = Distributed(comm.comm, model)
         self._comm = comm.comm
         self.outcome = Outcome(active=comm.size)
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any]:
+        """Rounds of all ranks."""
+        return {"policy": Full()}
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""

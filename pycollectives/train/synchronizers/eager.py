@@ -10,7 +10,7 @@ missed="sum"     the rank is given the sum of all that it missed. With an update
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -51,13 +51,19 @@ class Eager(Synchronizer):
         self._gradients = comm.partial_allreduce(
             like=model.gradient,
             op="SUM" if average == "world" else "AVG",
-            policy=policies.parse(policy, seed=seed) if isinstance(policy, str) else policy,
+            policy=_policy(policy, seed),
             late=late,
             missed=missed,
             max_staleness=max_staleness,
             name="gradients",
         )
         self._mean = np.empty_like(model.gradient)
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any] | None:
+        """Rounds of the policy."""
+        policy = _policy(options.get("policy", DEFAULT_POLICY), options["seed"])
+        return {"policy": policy, **{key: options[key] for key in options if key in ("late", "max_staleness")}}
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the newest mean, of those gradients that are there."""
@@ -84,3 +90,7 @@ class Eager(Synchronizer):
 
     def _result(self) -> NDArray[np.float32]:
         return np.divide(self._gradients.result, self._divisor, out=self._mean)
+
+
+def _policy(said: policies.Policy | str, seed: int) -> policies.Policy:
+    return policies.parse(said, seed=seed) if isinstance(said, str) else said

@@ -6,7 +6,7 @@ by rounding only, as long as the update rule is linear in the gradient.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import policies
 from .eager import Eager
@@ -23,3 +23,8 @@ class MSynchronous(Eager):
 
     def __init__(self, comm: Communicator, model: Model, *, m: int) -> None:
         super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", average="contributors", late="drop")
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any]:
+        """Rounds of m arrivals; what comes late is dropped."""
+        return {"policy": policies.Quorum(options["m"]), "late": "drop"}

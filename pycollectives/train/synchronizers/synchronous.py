@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
+from ...policies import Full
 from .base import Outcome, Synchronizer, any_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class Synchronous(Synchronizer):
         self._comm.Allreduce(gradient, self._sum, MPI.SUM)
         self._sum /= self._comm.size
         return self._sum
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any]:
+        """Rounds of all ranks."""
+        return {"policy": Full()}
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""
