@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .policies import Full, Policy
 
-__all__ = ["Costs", "Summary", "simulate"]
+__all__ = ["Costs", "Summary", "seconds_for_all", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -104,33 +104,12 @@ def simulate(
     options
         More of the simulator's arguments, such as `late`, `max_staleness` or `delivery_seed`.
     """
-    from .native import core
-
     ranks, calls = work.shape
-    policy.check(ranks)
 
     def run(by: Policy) -> dict[str, Any]:
-        columns = core.simulate(
-            size=ranks,
-            work=np.ascontiguousarray(work),
-            calls=np.full(ranks, calls, dtype=np.int64),
-            ending="none",
-            count=1,
-            payload_bytes=nbytes,
-            algorithm=algorithm,
-            latency=costs.latency,
-            overhead=costs.overhead,
-            gap_per_byte=costs.gap_per_byte,
-            reduce_per_byte=costs.reduce_per_byte,
-            record=False,
-            **by.engine_arguments(),
-            **options,
-        )
-        ends = columns["done"][columns["call"] == calls - 1]
-        if ends.size == 0:
-            raise RuntimeError(f"the simulated program hangs: {columns['deadlock']}")
-        while_all_call = columns["done"] <= ends.min()
-        return {name: column[while_all_call] for name, column in columns.items() if isinstance(column, np.ndarray)}
+        columns = _columns(work, by, "none", nbytes=nbytes, algorithm=algorithm, costs=costs, **options)
+        while_all_call = columns["done"] <= columns["done"][columns["call"] == calls - 1].min()
+        return {name: column[while_all_call] for name, column in columns.items()}
 
     simulated = run(policy)
     latency_us = 1e6 * (simulated["done"] - simulated["called"])
@@ -161,3 +140,51 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
     np.maximum.at(last, simulated["rank"], simulated["done"])
     last[calls == 0] = simulated["done"].max()  # not done with its first: at least this long
     return float((last / np.maximum(calls, 1)).mean())
+
+
+def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: Any) -> float:
+    """Return the seconds until every rank has made its calls and flushed, where communication costs nothing.
+
+    Parameters
+    ----------
+    work, policy, options
+        As those of `simulate`.
+    """
+    columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=Costs(), **options)
+    return float(columns["done"].max())
+
+
+def _columns(
+    work: npt.NDArray[np.float64],
+    policy: Policy,
+    ending: str,
+    *,
+    nbytes: int,
+    algorithm: str,
+    costs: Costs,
+    **options: Any,
+) -> dict[str, npt.NDArray[Any]]:
+    """Return what the simulator says of each call: `rank`, `call`, `called`, `done` (both in seconds), and more."""
+    from .native import core
+
+    ranks, calls = work.shape
+    policy.check(ranks)
+    columns = core.simulate(
+        size=ranks,
+        work=np.ascontiguousarray(work),
+        calls=np.full(ranks, calls, dtype=np.int64),
+        ending=ending,
+        count=1,
+        payload_bytes=nbytes,
+        algorithm=algorithm,
+        latency=costs.latency,
+        overhead=costs.overhead,
+        gap_per_byte=costs.gap_per_byte,
+        reduce_per_byte=costs.reduce_per_byte,
+        record=False,
+        **policy.engine_arguments(),
+        **options,
+    )
+    if not (columns["call"] == calls - 1).any():
+        raise RuntimeError(f"the simulated program hangs: {columns['deadlock']}")
+    return {name: column for name, column in columns.items() if isinstance(column, np.ndarray)}

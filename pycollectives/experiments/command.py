@@ -42,11 +42,13 @@ def run(name: str, path: Path | None) -> None:
     """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
     from mpi4py import MPI
 
+    from ..train import failing
     from .experiment import find
-    from .report import HEAD, rows
+    from .report import table
     from .runner import run as run_experiment
 
     world = MPI.COMM_WORLD
+    failures = world.Dup()
 
     def say(text: str) -> None:
         if world.rank == 0:
@@ -54,16 +56,17 @@ def run(name: str, path: Path | None) -> None:
 
     try:
         experiment = find(name)
-        say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
-        results = run_experiment(experiment, world, say)
-    except (ImportError, ValueError) as error:
-        if world.rank == 0:
-            click.echo(f"Error: {error}", err=True)
-        raise SystemExit(1) from error
-    if world.rank == 0:
         path = path or Path(f"{experiment.name}.json")
-        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        _print(HEAD, rows(results))
+        if world.rank == 0:
+            path.touch()  # if it cannot be written, better now
+        say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+        for results in run_experiment(experiment, world, say):
+            if world.rank == 0:
+                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    except (Exception, KeyboardInterrupt) as error:
+        raise SystemExit(failing.explain(failures, error)) from error
+    if world.rank == 0:
+        _print(*table(results))
 
 
 @experiments.command()
@@ -78,7 +81,7 @@ def plot(name: str, output: Path | None) -> None:
     path = Path(name if name.endswith(".json") else f"{name}.json")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        _print(report.HEAD, report.rows(found))
+        _print(*report.table(found))
     except FileNotFoundError:
         raise click.ClickException(f"{path} is not there: `experiments run` writes it") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -89,7 +92,7 @@ def plot(name: str, output: Path | None) -> None:
         raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
 
 
-def _print(head: tuple[str, ...], rows: list[list[str]]) -> None:
+def _print(head: list[str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

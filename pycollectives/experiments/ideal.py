@@ -1,27 +1,24 @@
-"""How fast a job would be if communication and synchronisation cost nothing: the limit of its policy under its load."""
+"""How fast a job would be if communication and synchronisation cost nothing: the limit of its method under its load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from .. import policies
-from ..simulation import simulate
-from ..train.synchronizers.eager import DEFAULT_POLICY
+from ..simulation import seconds_for_all
+from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from ..train.registry import Choice
+    from ..train.synchronizers import Synchronizer
 
-__all__ = ["ideal_speedup"]
-
-IN_STEP = ("synchronous", "ddp")
-"""Methods whose ranks all wait for each other in every step."""
+__all__ = ["ideal_steps_per_s"]
 
 
-def ideal_speedup(method: Choice, seconds: NDArray[np.float64], seed: int) -> float | None:
-    """Return how many times faster than synchronous steps; None: of this method it is not known.
+def ideal_steps_per_s(method: Choice, seconds: NDArray[np.float64], seed: int) -> float | None:
+    """Return the steps per second of a rank until the last one has taken its own; None: of this method it is not known.
 
     Parameters
     ----------
@@ -32,18 +29,9 @@ def ideal_speedup(method: Choice, seconds: NDArray[np.float64], seed: int) -> fl
     seed
         Of the policy, if the method says none.
     """
-    if method.name in IN_STEP:
-        return 1.0
-    policy, late = _policy(method, seed)
-    if policy is None:
+    model = cast("type[Synchronizer]", METHODS.find(method))
+    arguments = model.simulated(**{"seed": seed, **method.options})
+    if arguments is None or not seconds.any():
         return None
-    return simulate(seconds, policy, nbytes=4, algorithm="recursive_doubling", late=late).throughput
-
-
-def _policy(method: Choice, seed: int) -> tuple[policies.Policy | None, str]:
-    if method.name == "m-synchronous":
-        return policies.Quorum(method.options["m"]), "drop"
-    if method.name == "eager":
-        text = method.options.get("policy", DEFAULT_POLICY)
-        return policies.parse(text, seed=method.options.get("seed", seed)), "accumulate"
-    return None, ""
+    steps: int = seconds.shape[1]
+    return steps / seconds_for_all(seconds, **arguments)

@@ -8,44 +8,58 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["HEAD", "plot", "rows"]
+__all__ = ["plot", "table"]
 
-HEAD = ("method", "steps/s", "speedup", "ideal", "paper", "validation loss", "accuracy", "active", "time to target")
+UNKNOWN = "-"
 
 SPEEDUPS = {"speedup": "ours", "ideal_speedup": "zero cost", "paper_speedup": "paper"}
 
 
-def rows(results: dict[str, Any]) -> list[list[str]]:
-    """Return a row per job, under `HEAD`: means over seeds, with the range of the accuracy."""
-    table = []
-    for name in dict.fromkeys(result["job"] for result in results["results"]):
-        runs = [result for result in results["results"] if result["job"] == name]
-        last = [run["curve"][-1] for run in runs]
-        table.append(
-            [
-                name,
-                _mean([run["steps_per_s"] for run in runs], "{:.2f}"),
-                _mean([run["speedup"] for run in runs], "{:.2f}x"),
-                _mean([run["ideal_speedup"] for run in runs], "{:.2f}x"),
-                _mean([run["paper_speedup"] for run in runs], "{:.2f}x"),
-                _mean([point["loss"] for point in last], "{:.4g}"),
-                _accuracy([point["accuracy"] for point in last]),
-                _mean([run["active"] for run in runs], "{:.1f}"),
-                _mean([run.get("time_to_target_s") for run in runs], "{:.1f} s"),
-            ]
-        )
-    return table
+def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles of columns, and a row per job: means over seeds. What is not known of any job is left out."""
+    names = list(dict.fromkeys(result["job"] for result in results["results"]))
+    columns: dict[str, list[str]] = {"method": names}
+    for name in names:
+        for title, text in _figures([result for result in results["results"] if result["job"] == name]).items():
+            columns.setdefault(title, []).append(text)
+    known = {title: texts for title, texts in columns.items() if set(texts) != {UNKNOWN}}
+    return list(known), [list(row) for row in zip(*known.values(), strict=True)]
+
+
+def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
+    """Return a row, by the title of the column; `runs` are of one job, with different seeds."""
+    last = [run["curve"][-1] for run in runs]
+
+    def of(key: str, form: str) -> str:
+        return _mean([run.get(key) for run in runs], form)
+
+    return {
+        "steps/s": of("steps_per_s", "{:.2f}"),
+        "of the ideal": _mean([_percent(run["steps_per_s"], run["ideal_steps_per_s"]) for run in runs], "{:.0f} %"),
+        "speedup": of("speedup", "{:.2f}x"),
+        "ideal": of("ideal_speedup", "{:.2f}x"),
+        "paper": of("paper_speedup", "{:.2f}x"),
+        "validation loss": _mean([point["loss"] for point in last], "{:.4g}"),
+        "accuracy": _accuracy([point["accuracy"] for point in last]),
+        "active": of("active", "{:.1f}"),
+        "epochs to target": of("epochs_to_target", "{:.1f}"),
+        "time to target": of("time_to_target_s", "{:.1f} s"),
+    }
+
+
+def _percent(value: float, ideal: float | None) -> float | None:
+    return None if ideal is None else 100 * value / ideal
 
 
 def _mean(values: list[float | None], form: str) -> str:
     known = [value for value in values if value is not None]
-    return form.format(mean(known)) if len(known) == len(values) else "-"
+    return form.format(mean(known)) if len(known) == len(values) else UNKNOWN
 
 
 def _accuracy(values: list[float | None]) -> str:
     known = [100 * value for value in values if value is not None]
     if len(known) != len(values):
-        return "-"
+        return UNKNOWN
     spread = f" ({min(known):.1f} to {max(known):.1f})" if len(known) > 1 else ""
     return f"{mean(known):.1f} %{spread}"
 

@@ -8,10 +8,10 @@ from ..communicator import Communicator
 from ..machine import Machine
 from ..provenance import commit
 from ..train import job as training
-from .ideal import ideal_speedup
+from .ideal import ideal_steps_per_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from mpi4py import MPI
 
@@ -20,26 +20,29 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
-def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the results, as they are kept in JSON; collective.
+def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """Yield the results so far after each job, as they are kept in JSON; collective.
 
-    Keys of a result: job, seed, beside, settings, paper_speedup, ideal_speedup and `training.Summary`'s; if there is a
-    target, `time_to_target_s` of rank 0's replica; `speedup` over `beside` with the same seed, in the time to it
-    or in steps per second.
+    Keys of a result: job, seed, beside, settings, paper_speedup, `training.Summary`'s, and
+
+    - `time_to_target_s` and `epochs_to_target` of rank 0's replica, if the experiment has a target;
+    - `ideal_steps_per_s` if nothing but the load took time, None: not known;
+    - `speedup` over `beside` with the same seed, in the time to the target if there is one, else in steps per second;
+      and `ideal_speedup`, both without cost.
     """
     if world.size != experiment.ranks:
         raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {world.size}")
+    about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
     results: list[dict[str, Any]] = []
     for seed in experiment.seeds:
         for job in experiment.jobs:
             result = _run_job(experiment, job, seed, world)
-            for other in results:
-                if (other["job"], other["seed"]) == (job.beside, seed):
-                    result["speedup"] = _speedup(result, other)
+            beside = next((one for one in results if (one["job"], one["seed"]) == (job.beside, seed)), result)
+            result["speedup"] = _speedup(result, beside)
+            result["ideal_speedup"] = _ratio(result["ideal_steps_per_s"], beside["ideal_steps_per_s"])
             results.append(result)
             say(_line(result))
-    about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
-    return {**about, "commit": commit(), "machine": str(Machine.here()), "results": results}
+            yield {**about, "commit": commit(), "machine": str(Machine.here()), "results": results}
 
 
 def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> dict[str, Any]:
@@ -52,34 +55,39 @@ def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> di
         "seed": seed,
         "beside": job.beside,
         "paper_speedup": job.paper,
-        "ideal_speedup": ideal_speedup(settings.method, seconds, seed),
-        "speedup": 1.0 if job.beside is None else None,
+        "ideal_steps_per_s": ideal_steps_per_s(settings.method, seconds, seed),
         "settings": settings.as_json(),
         **summary.as_json(),
     }
     if experiment.target_loss is not None:
-        result["time_to_target_s"] = _time_to(experiment.target_loss, summary)
+        result["epochs_to_target"] = _until(experiment.target_loss, summary, "epoch")
+        result["time_to_target_s"] = _until(experiment.target_loss, summary, "elapsed_s")
     return result
 
 
-def _time_to(loss: float, summary: training.Summary) -> float | None:
-    """Seconds until the validation loss is as low, between two points by a straight line; None: never."""
+def _until(loss: float, summary: training.Summary, what: str) -> float | None:
+    """Return the epochs or seconds until the validation loss is as low, by lines between points; None: never."""
     before = None
     for point in summary.curve:
         if point.loss <= loss:
+            end: float = getattr(point, what)
             if before is None:
-                return point.elapsed_s
+                return end
             share = (before.loss - loss) / (before.loss - point.loss)
-            return before.elapsed_s + share * (point.elapsed_s - before.elapsed_s)
+            begin: float = getattr(before, what)
+            return begin + share * (end - begin)
         before = point
     return None
 
 
-def _speedup(result: dict[str, Any], other: dict[str, Any]) -> float | None:
-    if "time_to_target_s" not in result:
-        return float(result["steps_per_s"] / other["steps_per_s"])
-    times = other["time_to_target_s"], result["time_to_target_s"]
-    return None if None in times else float(times[0] / times[1])
+def _speedup(result: dict[str, Any], beside: dict[str, Any]) -> float | None:
+    if "time_to_target_s" in result:
+        return _ratio(beside["time_to_target_s"], result["time_to_target_s"])
+    return _ratio(result["steps_per_s"], beside["steps_per_s"])
+
+
+def _ratio(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value / other
 
 
 def _line(result: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
 """Experiments: what the catalogue says, and what is made of results."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,14 +10,16 @@ import pytest
 
 from pycollectives.experiments import report
 from pycollectives.experiments.experiment import catalogue, find
-from pycollectives.experiments.ideal import ideal_speedup
-from pycollectives.experiments.runner import _time_to
+from pycollectives.experiments.ideal import ideal_steps_per_s
+from pycollectives.experiments.runner import _until
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.job import Plan, Point
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice
 from pycollectives.train.synchronizers import METHODS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 MINIMAL = """
 title = "T"
@@ -51,16 +55,26 @@ def test_what_the_catalogue_names_is_there(experiment):
 def test_the_hyperplane_has_the_ideal_speedups_that_the_papers_load_allows():
     jobs = {job.name: job.with_seed(1) for job in find("hyperplane").jobs}
     of = {
-        name: ideal_speedup(settings.method, Plan.of(settings, rank=0, ranks=8).seconds, 1)
+        name: ideal_steps_per_s(settings.method, Plan.of(settings, rank=0, ranks=8).seconds, 1)
         for name, settings in jobs.items()
     }
-    assert of["synchronous, 300 ms"] == 1
-    assert [of[f"solo, {delay} ms"] for delay in (200, 300, 400)] == pytest.approx([1.80, 2.13, 2.43], rel=0.02)
-    assert of["quorum:4, 200 ms"] == pytest.approx(1.75, rel=0.02)
+    base = {delay: of[f"synchronous, {delay} ms"] for delay in (200, 300, 400)}
+    assert [*base.values()] == pytest.approx([1 / 0.395, 1 / 0.495, 1 / 0.595])
+    assert [of[f"solo, {delay} ms"] / base[delay] for delay in base] == pytest.approx([1.80, 2.13, 2.43], rel=0.04)
+    assert of["quorum:4, 200 ms"] / base[200] == pytest.approx(1.75, rel=0.04)
+
+
+def test_an_ideal_waits_for_the_last_rank_as_a_training_does():
+    seconds = np.array([[0.1] * 50, [0.2] * 50])
+    assert ideal_steps_per_s(Choice("eager", {"policy": "solo"}), seconds, 1) == pytest.approx(5)
 
 
 def test_a_method_without_a_model_has_no_ideal():
-    assert ideal_speedup(Choice("ripples"), np.ones((2, 3)), 1) is None
+    assert ideal_steps_per_s(Choice("ripples"), np.ones((2, 3)), 1) is None
+
+
+def test_a_load_of_nothing_has_no_ideal():
+    assert ideal_steps_per_s(Choice("synchronous"), np.zeros((2, 3)), 1) is None
 
 
 def read(tmp_path, text):
@@ -76,6 +90,14 @@ def test_a_file_of_ones_own(tmp_path):
         ("a", None, "synchronous"),
         ("b", "a", "eager"),
     ]
+
+
+def test_the_file_that_the_documentation_shows(tmp_path):
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    experiment = read(tmp_path, shown)
+    assert [job.name for job in experiment.jobs] == ["synchronous", "solo"]
+    assert experiment.seeds == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -106,24 +128,29 @@ def points(*losses):
     ("losses", "seconds"), [((4, 2, 1), 25.0), ((1, 0.5), 10.0), ((1.5, 1.5), 10.0), ((4, 3, 2), None)]
 )
 def test_the_time_to_a_loss_is_between_two_points(losses, seconds):
-    assert _time_to(1.5, points(*losses)) == seconds
+    assert _until(1.5, points(*losses), "elapsed_s") == seconds
+    assert _until(1.5, points(*losses), "epoch") == (seconds if seconds is None else seconds / 10)
 
 
 def results():
     def one(job, seed, accuracy, speedup):
         curve = [{"epoch": epoch, "elapsed_s": epoch, "loss": 1.0, "accuracy": accuracy} for epoch in (1, 2)]
         figures = {"steps_per_s": 2.0, "active": 1.5, "speedup": speedup, "ideal_speedup": None, "paper_speedup": 1.25}
+        figures["ideal_steps_per_s"] = {"a": 2.5}.get(job)
         return {"job": job, "seed": seed, "curve": curve, **figures}
 
     runs = [one("a", 1, 0.5, 1.0), one("b", 1, 0.5, 2.0), one("a", 2, 0.5, 1.0), one("b", 2, 0.7, 3.0)]
     return {"title": "T", "figure": "F", "results": runs}
 
 
-def test_a_row_has_the_mean_over_seeds():
-    assert report.rows(results()) == [
-        ["a", "2.00", "1.00x", "-", "1.25x", "1", "50.0 % (50.0 to 50.0)", "1.5", "-"],
-        ["b", "2.00", "2.50x", "-", "1.25x", "1", "60.0 % (50.0 to 70.0)", "1.5", "-"],
-    ]
+def test_a_row_has_the_mean_over_seeds_and_what_nobody_knows_is_left_out():
+    assert report.table(results()) == (
+        ["method", "steps/s", "of the ideal", "speedup", "paper", "validation loss", "accuracy", "active"],
+        [
+            ["a", "2.00", "80 %", "1.00x", "1.25x", "1", "50.0 % (50.0 to 50.0)", "1.5"],
+            ["b", "2.00", "-", "2.50x", "1.25x", "1", "60.0 % (50.0 to 70.0)", "1.5"],
+        ],
+    )
 
 
 def test_a_figure_is_drawn_from_what_json_keeps(tmp_path):
