@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["leave", "warn_of_discarded"]
+__all__ = ["leave"]
 
 
 def leave(
@@ -45,11 +45,6 @@ def leave(
     discarded = abandon()
     if is_open:
         _warn(f"{what} was left by {kind.__name__}", discarded)
-
-
-def warn_of_discarded(what: str, discarded: int) -> None:
-    """Say how many contributions no rank will get, because `what` happened; to be called from `__exit__`."""
-    _warn(what, discarded)
 
 
 def _warn(what: str, discarded: int) -> None:

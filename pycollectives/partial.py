@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .config import checked_timeout
-from .leaving import warn_of_discarded
+from .leaving import leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .specification import PartialAllreduceSpecification
     from .typing import Array, BufferSpec
 
-__all__ = ["PartialAllreduce", "warn_of_discarded"]
+__all__ = ["PartialAllreduce"]
 
 
 class PartialAllreduce:
@@ -234,12 +234,9 @@ class PartialAllreduce:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        if self.closed:
-            return
-        if kind is None:
-            try:
-                self.flush()
-            finally:
-                self.close()
-        else:
-            warn_of_discarded(f"{self!r} was left by {kind.__name__}", self.abandon())
+        leave(repr(self), kind, close=self._flush_and_close, abandon=self.abandon, is_open=not self.closed)
+
+    def _flush_and_close(self) -> None:
+        if not self.closed:
+            self.flush()
+            self.close()

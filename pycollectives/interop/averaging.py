@@ -36,7 +36,7 @@ class GradientAverager:
     sums
         The collectives were made with missed="sum".
     arrivals
-        Rounds may wait for the arrival of a rank: all policies but `Solo`.
+        Rounds may wait for the arrival of a rank: all policies but `Solo` and `Full`.
     overlap
         Let backward contribute.
     name_of
@@ -177,10 +177,14 @@ class GradientAverager:
     # ------------------------------------------------------------------------------------------------ all ranks
 
     @torch.no_grad()
-    def flush(self, deadline: Deadline) -> bool:
-        """Deliver what still waits; whether `.grad` is an average that this rank is owed; collective."""
+    def start_flush(self) -> None:
+        """Leave all buckets, so that no rank waits for this one; `flush` is to follow."""
         for bucket in self.buckets:
             bucket.start_flush()
+
+    @torch.no_grad()
+    def flush(self, deadline: Deadline) -> bool:
+        """Deliver what still waits; whether `.grad` is an average that this rank is owed; collective."""
         for bucket in self.buckets:
             bucket.flush(deadline, sums=self._sums)
         owed = any(bucket.given for bucket in self.buckets)

@@ -6,17 +6,21 @@ import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise ImportError("EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'", name=error.name) from None
 
 from ..communicator import Communicator
 from ..config import checked_timeout
 from ..deadline import Deadline
 from ..errors import ClosedError
+from ..leaving import leave
 from ..operations import AVG
-from ..partial import warn_of_discarded
-from ..policies import Majority, Policy, Solo
+from ..policies import Majority, Policy
 from . import parameters as replicas
 from .averaging import GradientAverager
+from .company import Company, Waits
 from .parameters import Signature, name_of, parameters_of
 
 if TYPE_CHECKING:
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["EagerOptimizer"]
 
 MIB = 2**20
+
+_company = Company()
 
 
 class EagerOptimizer(torch.optim.Optimizer):
@@ -83,6 +89,8 @@ class EagerOptimizer(torch.optim.Optimizer):
     MismatchError
         Arguments, or shapes, dtypes or order of parameters differ between ranks.
 
+    A second one in a thread is refused, by `ValueError`, if ranks could wait for each other in both: see docs/torch.md.
+
     >>> import torch, pycollectives as pc
     >>> from mpi4py import MPI
     >>> from pycollectives.interop.torch import EagerOptimizer
@@ -127,12 +135,13 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._broadcast = broadcast
         self._bucket_bytes = bucket_bytes
         self._name = name
+        self._waits = Waits.of(policy, max_staleness)
         self._options: dict[str, Any] = {"missed": missed, "max_staleness": max_staleness, "history": history}
         self._gradients = GradientAverager(
             self._allreduce,
             divisor=self._comm.size if average == "world" else 1,
             sums=missed == "sum",
-            arrivals=not isinstance(policy, Solo),
+            arrivals=self._waits is Waits.ARRIVALS,
             overlap=overlap,
             name_of=self._name_of,
         )
@@ -160,6 +169,8 @@ class EagerOptimizer(torch.optim.Optimizer):
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
+        if self._comm.size > 1:
+            _company.join(self, self._waits)
         return Signature.of(
             parameters,
             average=self._average,
@@ -296,7 +307,7 @@ class EagerOptimizer(torch.optim.Optimizer):
 
         Owed are, in one average: results that it has not been given (`missed="latest"`: some of them), and those of a
         last round with all gradients that wait. If there are any, the wrapped optimizer steps once with them. `.grad`
-        is None afterwards.
+        is None afterwards. Other optimizers of this thread and `Communicator` that may wait are flushed with it.
 
         Raises
         ------
@@ -311,9 +322,19 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._flush(Deadline(self._timeout))
 
     def _flush(self, deadline: Deadline) -> None:
+        together = self._flushed_together()
+        for each in together:  # before this rank waits in one: nobody may need it in another
+            each._gradients.start_flush()
+        for each in together:
+            each._finish_flush(deadline)
+
+    def _finish_flush(self, deadline: Deadline) -> None:
         if self._gradients.flush(deadline):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+    def _flushed_together(self) -> list[EagerOptimizer]:
+        return [self, *(other for other in _company.waiting_beside(self) if other._comm is self._comm)]
 
     def synchronize_parameters(self) -> None:
         """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.
@@ -322,14 +343,22 @@ class EagerOptimizer(torch.optim.Optimizer):
 
         Raises
         ------
-        RuntimeError, StallError, ClosedError
+        RuntimeError, StallError
             As `flush`.
+        ClosedError
+            After `close`; or another rank has left.
         """
         self._check_between_steps("synchronize_parameters")
         deadline = Deadline(self._timeout)
         self._flush(deadline)
-        for bucket in self._gradients.buckets:
-            replicas.average(self._comm, bucket.parameters, deadline)
+        try:
+            for bucket in self._gradients.buckets:
+                replicas.average(self._comm, bucket.parameters, deadline)
+        except ClosedError as error:
+            raise ClosedError(
+                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
+                f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
+            ) from None
 
     def close(self) -> None:
         """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable."""
@@ -343,11 +372,18 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     def _abandon(self) -> int:
         """Close at once, and wait for nobody; the number of contributions that are discarded."""
+        if self._closed:
+            return 0
         discarded = self._gradients.abandon()
         self._closed = True
         if self._owns_comm:
             self._comm.abandon()
         return discarded
+
+    @property
+    def name(self) -> str:
+        """The name in messages and traces."""
+        return self._name
 
     @property
     def closed(self) -> bool:
@@ -362,14 +398,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        if kind is None:
-            try:
-                self.close()
-            finally:
-                if not self._closed:
-                    self._abandon()
-        elif not self._closed:
-            warn_of_discarded(f"{self._name} was left by {kind.__name__}", self._abandon())
+        leave(self._name, kind, close=self.close, abandon=self._abandon, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -379,8 +408,9 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     def _check_between_steps(self, call: str) -> None:
         self._check_open()
-        if not self._gradients.between_steps:
-            raise RuntimeError(f"{call}: gradients are on their way: call step() before")
+        for each in self._flushed_together():
+            if not each._gradients.between_steps:
+                raise RuntimeError(f"{call}: gradients of {each.name} are on their way: call step() before")
 
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import random
+import re
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -204,6 +206,28 @@ def test_synchronized_parameters_are_the_same_bits():
             return same
 
     assert ranks(3, program) == [[True, True]] * 3
+
+
+@pytest.mark.parametrize("leaves", ["after fewer steps", "by an exception"])
+def test_a_rank_that_has_left_is_no_part_of_a_synchronization(leaves):
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), sync_every=3, name="SGD") as optimizer:
+            for step in range(6):
+                if comm.rank == 1 and step == 4:
+                    if leaves == "by an exception":
+                        raise KeyError
+                    break
+                optimizer.zero_grad()
+                backward(parameters, 1.0)
+                optimizer.step()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        error, _ = ranks(2, program, return_exceptions=True)
+    assert isinstance(error, pc.ClosedError)
+    assert re.match(r"SGD: parameters cannot be .* fewer steps: with sync_every all .*rank 1 has closed", str(error))
+    assert error.__suppress_context__
 
 
 def test_flush_applies_what_is_owed_and_nothing_if_nothing_is():

@@ -23,6 +23,13 @@ def test_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
 
 
+def test_without_torch_it_says_what_to_install():
+    program = "import sys; sys.modules['torch'] = None; from pycollectives.interop.torch import EagerOptimizer"
+    said = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True).stderr
+    assert said.splitlines()[-1] == "ImportError: EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'"
+    assert said.count("Traceback") == 1
+
+
 def test_gradients_accumulate_in_no_sync():
     def program(comm):
         parameters = weights(2, 2)
@@ -79,7 +86,9 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcomes = ranks(2, program, return_exceptions=True)
-    assert [str(outcome) for outcome in outcomes] == ["flush: gradients are on their way: call step() before"] * 2
+    assert [str(outcome) for outcome in outcomes] == [
+        "flush: gradients of EagerOptimizer are on their way: call step() before"
+    ] * 2
 
 
 def test_closures():
