@@ -170,7 +170,8 @@ def _report(settings: settings_.Settings, summary: Any) -> None:
         ("steps/s", f"{summary.steps_per_s:.3f}"),
         ("waiting", f"{100 * summary.wait_fraction:.1f} % of the time"),
         ("active ranks", f"{summary.active:.2f} of {summary.ranks}"),
-        ("staleness", f"{summary.staleness:.2f} rounds"),
+        ("late", f"{100 * summary.late:.1f} % of the steps"),
+        ("missed rounds", f"{summary.missed:.2f} per step"),
         ("replicas", "equal" if summary.same_everywhere else "DIFFERENT"),
         ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
     ):

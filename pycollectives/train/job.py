@@ -79,8 +79,8 @@ class Summary:
         Steps of this run, the mean over ranks, per second.
     wait_fraction
         Of the time of a step, the mean over ranks and steps.
-    active, staleness
-        Means over ranks and steps.
+    active, late, missed
+        Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
     same_everywhere
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
@@ -95,7 +95,8 @@ class Summary:
     steps_per_s: float
     wait_fraction: float
     active: float
-    staleness: float
+    late: float
+    missed: float
     same_everywhere: bool
     curve: tuple[Point, ...]
 
@@ -134,10 +135,10 @@ class _Totals:
     """Sums over the steps of a rank."""
 
     def __init__(self) -> None:
-        self.sums = np.zeros(5)
+        self.sums = np.zeros(6)
 
     def __call__(self, step: Step) -> None:
-        self.sums += (1, step.wait_s, step.compute_s + step.wait_s, step.active, step.staleness)
+        self.sums += (1, step.wait_s, step.compute_s + step.wait_s, step.active, step.late, step.missed)
 
 
 def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
@@ -294,7 +295,7 @@ def _summary(
     same = all(comm.same_everywhere(array) for array in replica)
     sums = np.empty_like(totals.sums)
     peers.comm.Allreduce(totals.sums, sums)
-    taken, wait, spent, active, staleness = sums.tolist()
+    taken, wait, spent, active, late, missed = sums.tolist()
     steps = max(taken, 1)  # a run that went on from the end
     elapsed = peers.comm.bcast(elapsed)
     scored = curve() if comm.rank == 0 else None
@@ -308,7 +309,8 @@ def _summary(
         steps_per_s=steps / comm.size / elapsed,
         wait_fraction=wait / max(spent, 1e-9),
         active=active / steps,
-        staleness=staleness / steps,
+        late=late / steps,
+        missed=missed / steps,
         same_everywhere=same,
         curve=cast("tuple[Point, ...]", peers.comm.bcast(scored)),
     )

@@ -34,10 +34,8 @@ class Step:
         Of this rank's batch, before the update.
     compute_s, wait_s
         Seconds of work, injected load included, and of synchronising.
-    active
-        Ranks with fresh data in what this rank was given.
-    staleness
-        Rounds that this rank's newest data has waited.
+    active, late, missed
+        As in `synchronizers.Outcome`.
     """
 
     number: int
@@ -45,7 +43,8 @@ class Step:
     compute_s: float
     wait_s: float
     active: int
-    staleness: int
+    late: bool
+    missed: int
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class Replica:
         gradient = self.synchronizer.combine(model.gradient)
         self.optimizer.update(model.weights, gradient, number)
         self.synchronizer.average(model.weights, number)
-        outcome = self.synchronizer.outcome
-        return Step(number, loss, computed - begin, time.perf_counter() - computed, outcome.active, outcome.staleness)
+        return Step(number, loss, computed - begin, time.perf_counter() - computed, *self.synchronizer.outcome)
 
     def settle(self, number: int, peers: Peers) -> None:
         """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""

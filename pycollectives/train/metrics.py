@@ -82,7 +82,7 @@ class Progress:
 
     def __call__(self, step: Step) -> None:
         """Show a step."""
-        for key in ("loss", "active", "staleness"):
+        for key in ("loss", "active", "late"):
             value = float(getattr(step, key))
             before = self._means.get(key, value)
             self._means[key] = self.SMOOTHING * before + (1 - self.SMOOTHING) * value
@@ -96,7 +96,7 @@ class Progress:
         rate = (done - self._first) / (time.perf_counter() - self._begin)
         return (
             f"loss {self._means['loss']:.4g}  {rate:.3g} steps/s  "
-            f"{self._means['active']:.1f} active  staleness {self._means['staleness']:.1f}"
+            f"{self._means['active']:.1f} active  {100 * self._means['late']:.0f} % late"
         )
 
     def __enter__(self) -> Self:

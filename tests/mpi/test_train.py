@@ -152,9 +152,14 @@ def settled_in(output):
         return json.loads(str(file["where"]))["settled"]
 
 
+def lines_in(output, rank):
+    """A rank's metrics file."""
+    return metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")
+
+
 def steps_in(output, rank):
     """The steps in a rank's metrics file."""
-    return [line["number"] for line in metrics.read(output / f"metrics-rank-{rank:04d}.jsonl")]
+    return [line["number"] for line in lines_in(output, rank)]
 
 
 def after(steps, rank=P - 1):
@@ -235,6 +240,25 @@ def test_all_ranks_are_told_to_stop(comm, method, output):
     summary = train(comm, method, output, signalled=lambda: True, epochs=1)
     assert not summary.finished
     assert len(steps_in(output, WORLD.rank)) == 1
+
+
+@pytest.mark.parametrize("method", ["eager,policy=solo", "m-synchronous,m=1"])
+def test_metrics_say_who_was_late_and_what_was_missed(comm, method, output):
+    if P == 1:
+        pytest.skip("nobody can be late")
+    summary = train(comm, method, output, epochs=1, load=ONE_LATE)
+    first, *_ = lines_in(output, P - 1)
+    assert first["late"]
+    assert first["missed"] > 0
+    lines = [line for rank in range(P) for line in lines_in(output, rank)]
+    for key in ("active", "late", "missed"):
+        assert getattr(summary, key) == pytest.approx(np.mean([line[key] for line in lines]))
+
+
+@pytest.mark.parametrize("method", ["synchronous", "eager,policy=full", f"m-synchronous,m={P}"])
+def test_nobody_is_late_where_all_are_waited_for(comm, method, output):
+    summary = train(comm, method, output, epochs=1, load=ONE_LATE)
+    assert (summary.active, summary.late, summary.missed) == (P, 0, 0)
 
 
 def test_groups_are_formed_only_to_go_on(comm, monkeypatch):

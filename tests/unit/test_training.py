@@ -276,10 +276,10 @@ def test_metrics_of_a_resumed_run_go_on_from_its_step(tmp_path):
     for first, last in ((0, 5), (3, 6)):
         written = metrics.Metrics(path, first)
         for number in range(first, last):
-            written(Step(number, 0.5, 0.1, 0.2, 3, first))
+            written(Step(number, 0.5, 0.1, 0.2, 3, False, first))
         written.close()
     lines = metrics.read(path)
-    assert [(line["number"], line["staleness"]) for line in lines] == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (5, 3)]
+    assert [(line["number"], line["missed"]) for line in lines] == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (5, 3)]
     assert sorted(line["elapsed_s"] for line in lines) == [line["elapsed_s"] for line in lines]
 
 

@@ -27,10 +27,21 @@ def any_of(comm: MPI.Comm, flag: bool) -> bool:
 
 
 class Outcome(NamedTuple):
-    """Of one step: ranks with fresh data in what this rank was given, and rounds that its own data has waited."""
+    """What a rank was given in one step.
+
+    Attributes
+    ----------
+    active
+        Ranks with fresh data in it.
+    late
+        Whether its own data is not in it, because it came too late.
+    missed
+        Rounds that completed unseen while it worked.
+    """
 
     active: int = 1
-    staleness: int = 0
+    late: bool = False
+    missed: int = 0
 
 
 class Synchronizer:

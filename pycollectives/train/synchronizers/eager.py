@@ -68,7 +68,7 @@ class Eager(Synchronizer):
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the newest mean, of those gradients that are there."""
         info = self._gradients.contribute(gradient).wait()
-        self.outcome = Outcome(info.active, info.staleness)
+        self.outcome = Outcome(info.active, late=not info.included, missed=info.missed)
         return self._result()
 
     def leave(self) -> None:
