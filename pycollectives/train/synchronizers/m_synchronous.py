@@ -22,6 +22,8 @@ class MSynchronous(Eager):
     """Eager-SGD whose rounds have m arrivals, without late gradients, divided by those in the round."""
 
     def __init__(self, comm: Communicator, model: Model, *, m: int) -> None:
+        if not 1 <= m <= comm.size:
+            raise ValueError(f"m: expected 1 <= m <= {comm.size}, the number of ranks; got {m}")
         super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", average="contributors", late="drop")
 
     @classmethod

@@ -25,7 +25,7 @@ class Ripples(Synchronizer):
     """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
 
     `size`: members of a group; by default 3 as in the paper, or 2 if there are no more ranks. `ranks_per_node`: of the
-    rule of static groups.
+    rule of static groups; by default the communicator's.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Ripples(Synchronizer):
         groups: str = "smart",
         size: int | None = None,
         every: int = 1,
-        ranks_per_node: int = 4,
+        ranks_per_node: int | None = None,
         seed: int = 0,
     ) -> None:
         members = min(3, max(2, comm.size)) if size is None else size
@@ -44,7 +44,9 @@ class Ripples(Synchronizer):
             "random": lambda: generators.RandomGroups(members, seed=seed),
             "smart": lambda: generators.SmartGroups(members, seed=seed),
             "punctual": lambda: generators.PunctualGroups(members, seed=seed),
-            "static": lambda: generators.StaticGroups(ranks_per_node),
+            "static": lambda: generators.StaticGroups(
+                comm.ranks_per_node if ranks_per_node is None else ranks_per_node
+            ),
         }
         if groups not in known:
             raise ValueError(f"groups: expected one of {', '.join(known)}; got {groups!r}")
@@ -57,6 +59,7 @@ class Ripples(Synchronizer):
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Average with this rank's next group."""
+        self.outcome = Outcome()
         if (number + 1) % self._every == 0:
             # Not `number`: static groups need ranks that count alike, and after a stop these stand at different steps.
             info = self._weights.sync(weights)
