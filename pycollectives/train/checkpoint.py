@@ -4,8 +4,8 @@
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
 A rank's file has its weights, the optimizer's and the model's state, and where the rank stands: its next step, which
-may be another than its neighbour's. `latest` is replaced after all ranks have written, so a job that is killed on the
-way leaves the checkpoint before. Files are not forced to the disk: that is for power failures, and takes seconds.
+may be another than its neighbour's. `latest` is replaced when the files of all ranks are on the disk, and the
+checkpoint before is deleted when `latest` is: a job that is killed, or a node that crashes, leaves one of them whole.
 
 Whatever fails, on whichever rank, every rank raises: none is left waiting for one that has given up.
 """
@@ -13,6 +13,8 @@ Whatever fails, on whichever rank, every rank raises: none is left waiting for o
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shutil
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,9 +27,37 @@ if TYPE_CHECKING:
 
     from .loop import Replica, Training
 
-__all__ = ["exists", "load", "save"]
+__all__ = ["exists", "load", "newest", "require_shared", "save"]
 
 T = TypeVar("T")
+
+
+def require_shared(folder: Path, comm: MPI.Comm) -> None:
+    """Make a folder, and find out whether it is the same for all ranks; collective.
+
+    Raises
+    ------
+    ValueError
+        It cannot be written, or a rank does not see what rank 0 has written there. On all ranks.
+    """
+    token = _together(comm, lambda: _leave_token(folder), by=0)
+    try:
+        _together(comm, lambda: _require_token(folder, token))
+    finally:
+        if comm.rank == 0:
+            (folder / token).unlink()
+
+
+def _leave_token(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    token = f".token-{secrets.token_hex(8)}"
+    (folder / token).touch(exist_ok=False)
+    return token
+
+
+def _require_token(folder: Path, token: str) -> None:
+    if not (folder / token).exists():
+        raise ValueError(f"does not see in {folder.absolute()} what rank 0 has written: ranks must share the folder")
 
 
 def exists(folder: Path, comm: MPI.Comm) -> bool:
@@ -55,7 +85,8 @@ def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
     arrays |= {f"optimizer.{key}": value for key, value in replica.optimizer.state().items()}
     arrays |= {f"model.{key}": value for key, value in replica.model.state().items()}
     where = {"number": training.number, "settled": training.settled, "setting": dict(setting)}
-    _together(comm, lambda: _write(folder / name / f"rank-{comm.rank:04d}.npz", arrays, where))
+    _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
+    _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
     _together(comm, lambda: _replace(folder / "latest", name), by=0)
     if comm.rank == 0:
         _remove_all_but(folder, name)
@@ -70,7 +101,7 @@ def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         It was written by another number of ranks, for another setting or after more steps than are to be taken; or a
         file is damaged. On all ranks.
     """
-    whole = folder / _together(comm, lambda: _latest(folder), by=0)
+    whole = folder / _together(comm, lambda: newest(folder), by=0)
     _together(comm, lambda: _read(whole, comm, training, replica, setting))
 
 
@@ -89,7 +120,14 @@ def _together(comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None)
     return cast("T", done if by is None else told[by][0])
 
 
-def _latest(folder: Path) -> str:
+def newest(folder: Path) -> str:
+    """Return the name of the newest checkpoint in a folder.
+
+    Raises
+    ------
+    OSError
+        There is none.
+    """
     return (folder / "latest").read_text(encoding="utf-8").strip()
 
 
@@ -98,7 +136,7 @@ def _cleared(folder: Path, name: str) -> str:
 
     It has the same if a training was begun anew in its folder.
     """
-    before = _latest(folder) if (folder / "latest").exists() else ""
+    before = newest(folder) if (folder / "latest").exists() else ""
     _remove_all_but(folder, before)
     return f"{name}.again" if name == before else name
 
@@ -113,20 +151,46 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], where: Mapping[str, Any
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, where=np.array(json.dumps(where)), **arrays)
+    _force(path)
+    _force(path.parent)
+
+
+def _require_all(whole: Path, ranks: int) -> None:
+    for rank in range(ranks):
+        if not _file_of(whole, rank).exists():
+            raise ValueError(f"does not see the file of rank {rank} in {whole}: ranks must share the folder")
 
 
 def _replace(path: Path, text: str) -> None:
     """Put a file in another's place in one step."""
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
+    _force(new)
     new.replace(path)
+    _force(path.parent)
+
+
+def _force(path: Path) -> None:
+    """Have a file, or the names in a folder, written to the disk; not every file system can do the latter."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if path.is_file():
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _file_of(whole: Path, rank: int) -> Path:
+    return whole / f"rank-{rank:04d}.npz"
 
 
 def _read(whole: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
     ranks = len(list(whole.glob("rank-*.npz")))
     if ranks != comm.size:
         raise ValueError(f"{whole} was written by {ranks} ranks, these are {comm.size}")
-    with np.load(whole / f"rank-{comm.rank:04d}.npz", allow_pickle=False) as file:
+    with np.load(_file_of(whole, comm.rank), allow_pickle=False) as file:
         where = json.loads(str(file["where"]))
         for key, value in json.loads(json.dumps(dict(setting))).items():
             if where["setting"].get(key) != value:

@@ -23,6 +23,7 @@ from .optimizers import OPTIMIZERS
 from .peers import Peers
 from .registry import Registry
 from .schedules import SCHEDULES
+from .sharing import require_same
 from .synchronizers import METHODS
 
 if TYPE_CHECKING:
@@ -228,11 +229,14 @@ def run(
 
     Raises
     ------
+    MismatchError
+        Settings, `resume` or the versions of this package differ between ranks; names ranks and values.
     ValueError
-        A setting cannot be met, or a checkpoint does not fit.
+        A setting cannot be met, a checkpoint does not fit, or the ranks do not share the output folder.
     RankFailedError
         Another rank has left by an exception; see docs/training.md, "A rank that fails".
     """
+    require_same(settings, comm, resume=resume)
     with Peers(comm, is_signalled) as peers:
         return _run(settings, comm, peers, resume=resume, show=show)
 

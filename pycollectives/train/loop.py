@@ -33,7 +33,8 @@ class Step:
     loss
         Of this rank's batch, before the update.
     compute_s, wait_s
-        Seconds of work, injected load included, and of synchronising.
+        Seconds in the method, `Synchronizer.combine` and `average`, are wait_s; all others of the step are compute_s:
+        the passes, the injected load, the update.
     active, late, missed
         As in `synchronizers.Outcome`.
     """
@@ -67,9 +68,13 @@ class Replica:
         model.backward()
         computed = time.perf_counter()
         gradient = self.synchronizer.combine(model.gradient)
+        combined = time.perf_counter()
         self.optimizer.update(model.weights, gradient, number)
+        updated = time.perf_counter()
         self.synchronizer.average(model.weights, number)
-        return Step(number, loss, computed - begin, time.perf_counter() - computed, *self.synchronizer.outcome)
+        end = time.perf_counter()
+        wait = (combined - computed) + (end - updated)
+        return Step(number, loss, end - begin - wait, wait, *self.synchronizer.outcome)
 
     def settle(self, number: int, peers: Peers) -> None:
         """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -29,6 +30,12 @@ class Optimizer(Protocol):
         """Take back what `state` returned."""
 
 
+def _checked(rate: float) -> float:
+    if not 0 < rate < math.inf:
+        raise ValueError(f"optimizer: rate: expected a number > 0, got {rate}")
+    return rate
+
+
 class SGD:
     """w -= r (v <- momentum v + gradient + weight_decay w), r = rate * schedule(number).
 
@@ -45,7 +52,7 @@ class SGD:
         weight_decay: float = 0.0,
     ) -> None:
         self._schedule = schedule
-        self._rate, self._momentum, self._decay = rate, momentum, weight_decay
+        self._rate, self._momentum, self._decay = _checked(rate), momentum, weight_decay
         self._velocity = np.zeros_like(weights if momentum else weights[:0])
         self._change = np.empty_like(weights)
 
@@ -84,7 +91,7 @@ class Adam:
         epsilon: float = 1e-8,
     ) -> None:
         self._schedule = schedule
-        self._rate, self._beta1, self._beta2, self._epsilon = rate, beta1, beta2, epsilon
+        self._rate, self._beta1, self._beta2, self._epsilon = _checked(rate), beta1, beta2, epsilon
         self._mean, self._square = np.zeros_like(weights), np.zeros_like(weights)
         self._updates = np.zeros(1, weights.dtype)
 

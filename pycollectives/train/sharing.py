@@ -1,0 +1,62 @@
+"""What ranks must have in common before they train: settings, and the output folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from . import checkpoint
+from .registry import Choice
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+    from .settings import Settings
+
+__all__ = ["require_same"]
+
+
+def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> None:
+    """Compare what all ranks are asked to do, and find out whether they see the same output folder; collective.
+
+    Nothing else may be sent before: a batch, or a number of steps, that differs is a message of another size, or one
+    that nobody waits for.
+
+    Raises
+    ------
+    MismatchError
+        Settings, `resume` or the versions of this package differ; names ranks and values. On all ranks.
+    ValueError
+        The output folder cannot be written, or ranks do not share it. On all ranks.
+    StallError
+        Some ranks did not come within the communicator's timeout.
+    """
+    comm._agree("train", lambda: _Said({"version of pycollectives": __version__}))  # first: others have other settings
+    comm._agree("train", lambda: _Said(_asked(settings, resume)))
+    if settings.output is not None:
+        checkpoint.require_shared(settings.output, comm.comm)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What one rank says, to be compared."""
+
+    texts: dict[str, str]
+
+    def signature(self) -> dict[str, str]:
+        """Return what must be the same on all ranks."""
+        return self.texts
+
+
+def _asked(settings: Settings, resume: bool) -> dict[str, str]:
+    """Return what a rank is asked to do, in texts. The folder's path may differ: `require_shared` is for that."""
+    texts = {key: _text(value) for key, value in vars(settings).items()}
+    texts["output"] = "not given" if settings.output is None else "given"
+    return {**texts, "resume": str(resume)}
+
+
+def _text(value: object) -> str:
+    """Return the same for what means the same: options in another order, 10 and 10.0."""
+    if isinstance(value, Choice):
+        value = Choice(value.name, dict(sorted(value.options.items())))
+    return str(value).removesuffix(".0")

@@ -1,0 +1,48 @@
+"""The times that a step tells, and when a checkpoint is on the disk: seen on one rank."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from pycollectives.train import checkpoint, loop
+from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.models.mlp import MLP
+from pycollectives.train.optimizers import SGD
+from pycollectives.train.synchronizers import Synchronizer
+
+
+class Part:
+    """Anything that a step calls, each call of which takes so many seconds of a clock."""
+
+    def __init__(self, clock, **seconds):
+        self.weights = self.gradient = None
+        self.outcome = Synchronizer.outcome
+        for name, duration in seconds.items():
+            setattr(self, name, lambda *arguments, duration=duration: clock.append(clock[-1] + duration))
+
+
+def test_a_rank_waits_in_the_method_and_computes_in_all_else(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[-1])
+    model, optimizer = Part(clock, forward=1, backward=2), Part(clock, update=16)
+    synchronizer, load = Part(clock, combine=4, average=8), Part(clock, work=32)
+    step = loop.Replica(model, optimizer, synchronizer).step(0, (), load.work)
+    assert (step.compute_s, step.wait_s) == (1 + 2 + 16 + 32, 4 + 8)
+
+
+def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_the_newest(tmp_path, monkeypatch):
+    done = []
+    replaced = Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: done.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
+    monkeypatch.setattr(Path, "replace", lambda self, new: (done.append(f"replace {new.name}"), replaced(self, new)))
+    data = (np.ones((4, 2), np.float32), np.zeros(4, np.intp))
+    model = MLP(Dataset(train=data, validation=data), hidden=2)
+    replica = loop.Replica(model, SGD(model.weights, lambda number: 1.0), Synchronizer())
+    checkpoint.save(tmp_path, MPI.COMM_SELF, loop.Training(8, number=3), replica, {})
+    name = "step-00000003.0"
+    assert done == ["rank-0000.npz", name, "latest.new", "replace latest", tmp_path.name]
+    assert checkpoint.newest(tmp_path) == name
