@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -13,6 +14,10 @@ import click
 
 from ..errors import MismatchError, RankFailedError, StallError, TransportError
 from . import settings as settings_
+from .datasets import DATASETS
+from .models import MODELS
+from .optimizers import OPTIMIZERS
+from .schedules import SCHEDULES
 from .signals import Signals
 
 if TYPE_CHECKING:
@@ -20,20 +25,26 @@ if TYPE_CHECKING:
 
 __all__ = ["train"]
 
+
+def _names(registry: Any) -> str:
+    return ", ".join(registry.names)
+
+
 CHOICES = {
-    "model": "hyperplane, mlp; with PyTorch: cnn, resnet32, vgg16, lstm.",
-    "data": "hyperplane, digits, cifar10, sequences.",
-    "optimizer": "sgd or adam, e.g. sgd,rate=0.1,momentum=0.9.",
-    "schedule": "Of the learning rate: constant, milestones,at=80:120, warmup,epochs=5 or cosine,epochs=90.",
+    "model": f"One of {_names(MODELS)}.",
+    "data": f"One of {_names(DATASETS)}.",
+    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9.",
+    "schedule": f"Of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
     "load": "Injected: see pycollectives.loads, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, computing is "
-    "emulated by sleeping until a step has taken as long as the load says.",
+    "emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
 }
 
+DEFAULTS = settings_.Settings()
 
 EXTRAS = {"torch": "torch", "sklearn": "train"}
 """Which extra of this package a module comes with."""
 
-READABLE = (ImportError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
+READABLE = (ImportError, MemoryError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
 """What goes wrong without a defect of this package: a line says it, a traceback would hide it."""
 
 PATIENCE_S = 3.0
@@ -41,7 +52,7 @@ PATIENCE_S = 3.0
 
 
 class _Command(click.Command):
-    """What is wrong with the options is said by one rank."""
+    """What is wrong with the options is said by one rank; the methods are named when help is asked for."""
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
@@ -49,14 +60,22 @@ class _Command(click.Command):
         except click.UsageError as error:
             from mpi4py import MPI
 
-            if MPI.COMM_WORLD.rank != 0:
-                raise SystemExit(error.exit_code) from error
-            raise
+            _say_failed(MPI.COMM_WORLD.Dup(), error)
+            raise SystemExit(error.exit_code) from error
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from .synchronizers import METHODS  # brings MPI up
+
+        super().format_help_text(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"METHOD is one of {_names(METHODS)}; by default {DEFAULTS.method}.")
 
 
 def _choices(command: Any) -> Any:
     for name, text in reversed(CHOICES.items()):
-        command = click.option(f"--{name}", metavar="NAME[,KEY=VALUE...]", help=text)(command)
+        default = str(getattr(DEFAULTS, name))
+        command = click.option(f"--{name}", metavar="NAME[,KEY=VALUE...]", show_default=default, help=text)(command)
     return command
 
 
@@ -65,29 +84,41 @@ def _choices(command: Any) -> Any:
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with the names of these options as keys; options given here go first.",
+    help="TOML file with METHOD and the options up to --output as keys; options given here go first.",
 )
 @_choices
-@click.option("--batch", type=int, help="Examples of all ranks together in a step: a multiple of their number.")
-@click.option("--epochs", type=float, help="Passes over the data.")
+@click.option(
+    "--batch",
+    type=int,
+    show_default=f"{settings_.DEFAULT_BATCH}, or the next multiple",
+    help="Examples of all ranks together in a step: a multiple of their number.",
+)
+@click.option("--epochs", type=float, show_default=str(DEFAULTS.epochs), help="Passes over the data.")
 @click.option(
     "--settle-epochs",
     type=float,
+    show_default="only at the end",
     help="Epochs between two times that all replicas are made equal and a checkpoint is written.",
 )
-@click.option("--seed", type=int)
+@click.option(
+    "--seed",
+    type=int,
+    show_default=str(DEFAULTS.seed),
+    help="Of the data, the order of examples, the first weights, the load, and the method if it has one.",
+)
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for metrics (JSON lines per rank), summary.json and the checkpoint.",
+    metavar="FOLDER",
+    show_default="nothing is written",
+    help="For metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
 def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **said: Any) -> None:
-    """Train with METHOD: synchronous, eager, m-synchronous, ripples or ddp, e.g. eager,policy=quorum:4,missed=sum.
+    """Train with METHOD, a name and its options.
 
-    mpirun -n 8 python -m pycollectives train eager,policy=majority --output run
+    mpirun -n 8 python -m pycollectives train eager,policy=majority,missed=sum --output run
 
     SIGUSR1 or SIGTERM on any rank ends it on all, with a checkpoint and exit code 75, on which a job script requeues.
     """
@@ -100,12 +131,13 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
             library = MPI.get_vendor()[0]
             raise ValueError(f"expected {ranks} ranks, got {failures.size}: did the launcher of {library} start it?")
         given = {key: value for key, value in said.items() if value is not None}
-        settings = settings_.Settings.of(settings_.read_toml(config) if config else {}, given)
+        settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
             raise ValueError("--resume needs --output: that is where the checkpoint is")
         code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
     except (Exception, KeyboardInterrupt) as error:
-        code = _failed(failures, error)
+        _say_failed(failures, error)
+        code = 1
     signals.ignore()
     raise SystemExit(code)
 
@@ -118,25 +150,38 @@ def _run(
 
     with Communicator(world, ranks_per_node=ranks_per_node) as comm:
         summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
+    if not summary.finished:
+        if world.rank == 0:
+            click.echo(_how_to_go_on(settings), err=True)
+            try:
+                _report(settings, summary)
+            except OSError as error:  # the checkpoint is good all the same
+                click.echo(f"Error: {error}", err=True)
+        return settings_.REQUEUE if settings.output is not None else 1
     if world.rank == 0:
         _report(settings, summary)
-    if summary.finished:
-        return 0
-    if settings.output is None and world.rank == 0:
-        click.echo("Stopped; without --output no checkpoint was written.", err=True)
-    return settings_.REQUEUE if settings.output is not None else 1
+        if not summary.same_everywhere:
+            click.echo("Error: the replicas are different; at the end they should be equal", err=True)
+    return 0 if summary.same_everywhere else 1
 
 
-def _failed(failures: MPI.Intracomm, error: BaseException) -> int:
+def _how_to_go_on(settings: settings_.Settings) -> str:
+    from . import checkpoint
+
+    if settings.output is None:
+        return "Stopped; without --output no checkpoint was written."
+    folder = settings.output / "checkpoint"
+    folder /= checkpoint.newest(folder)
+    step = int(folder.name.removeprefix("step-").partition(".")[0])
+    return f"Stopped at step {step}, checkpoint in {folder}; --resume goes on."
+
+
+def _say_failed(failures: MPI.Intracomm, error: BaseException) -> None:
     """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
 
     What all ranks have found out is said once.
     """
-    if isinstance(error, READABLE):
-        extra = EXTRAS.get(getattr(error, "name", None) or "")
-        text = f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
-    else:
-        text = "".join(traceback.format_exception(error))
+    text = _text_of(error)
     all_failed = failures.Ibarrier()
     deadline = time.monotonic() + PATIENCE_S
     while not all_failed.Test():
@@ -148,7 +193,19 @@ def _failed(failures: MPI.Intracomm, error: BaseException) -> int:
     texts = failures.gather(text)
     for one in dict.fromkeys(texts or ()):
         click.echo(one, err=True)
-    return 1
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, click.UsageError):
+        usage = io.StringIO()
+        error.show(usage)
+        return usage.getvalue().rstrip()
+    if isinstance(error, KeyboardInterrupt):
+        return "Error: interrupted; it is SIGUSR1 or SIGTERM that ends a training with a checkpoint"
+    if not isinstance(error, READABLE):
+        return "".join(traceback.format_exception(error))
+    extra = EXTRAS.get(getattr(error, "name", None) or "")
+    return f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
 
 
 def _report(settings: settings_.Settings, summary: Any) -> None:

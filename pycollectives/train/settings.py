@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -54,6 +55,22 @@ class Settings:
     output: Path | None = None
 
     @classmethod
+    def read(cls, path: Path | None, given: Mapping[str, Any]) -> Settings:
+        """Return what is given, above what a TOML file says.
+
+        Raises
+        ------
+        ValueError
+            As `of`; what is wrong in the file is said with its name.
+        """
+        said = read_toml(path) if path else {}
+        try:
+            cls.of(said)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        return cls.of(said, given)
+
+    @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
         """Return what the sources say, the last one above the others.
 
@@ -74,9 +91,9 @@ class Settings:
         """Refuse what no run can do."""
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
-        if not self.epochs > 0:
+        if not 0 < self.epochs < math.inf:
             raise ValueError(f"epochs: expected a number > 0, got {self.epochs}")
-        if self.settle_epochs is not None and not self.settle_epochs > 0:
+        if self.settle_epochs is not None and not 0 < self.settle_epochs < math.inf:
             raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
         if self.seed < 0:
             raise ValueError(f"seed: expected a number >= 0, got {self.seed}")
@@ -100,6 +117,8 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
             raise ValueError(f"expected a whole number, got {value!r}")
         if "float" in kind and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"expected a number, got {value!r}")
+        if "Path" in kind and not value:
+            raise ValueError("expected a folder, got ''")
         return Path(value) if "Path" in kind else value
     except (TypeError, ValueError) as error:
         raise ValueError(f"{key}: {error}") from None

@@ -43,6 +43,16 @@ def train(*arguments, ranks=RANKS, path=ROOT, **env):
     return outcome
 
 
+def train_differently(these, those, path=ROOT, **env):
+    """Run one job, whose last rank is given other arguments; with the launcher's syntax for many programs."""
+    found = environment(PYTHONPATH=os.pathsep.join(dict.fromkeys([str(path), str(ROOT)])), **env)
+    last = [":", *command(*those, ranks=2)[len(launcher()) :]]
+    last[last.index("2")] = "1"
+    outcome = run([*command(*these, ranks=RANKS - 1), *last], limit=60, env=found)
+    assert not outcome.hung, outcome
+    return outcome
+
+
 def rank_process(folder, rank):
     """Return the process of a rank of the job that writes to `folder`."""
     for place in Path("/proc").glob("[0-9]*"):
@@ -105,6 +115,11 @@ def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, n
     code, err = stop_at_random(tmp_path, seed % RANKS, number, seed, *said, *SLOWLY)
     assert code == REQUEUE, err
     assert "Traceback" not in err
+    (step, where) = re.search(
+        r"^Stopped at step (\d+), checkpoint in (.*); --resume goes on\.$", err, re.MULTILINE
+    ).groups()
+    assert Path(where).name.startswith(f"step-{int(step):08d}.")
+    assert len(list(Path(where).glob("rank-*.npz"))) == RANKS
     stopped = summary_of(tmp_path / "stopped")
     assert not stopped["finished"]
     assert stopped["same_everywhere"]
@@ -157,6 +172,25 @@ def test_without_output_there_is_nothing_to_requeue_for(tmp_path):
     assert "without --output no checkpoint was written" in err
 
 
+def test_a_stop_whose_summary_cannot_be_written(tmp_path):
+    """It has a checkpoint: it is to be run again."""
+    (tmp_path / "summary.json").mkdir()
+    said = ["synchronous", *SMALL, *SLOWLY, "--output", tmp_path]
+    code, err = stop_at_random(tmp_path, 1, signal.SIGUSR1, 5, *said)
+    assert code == REQUEUE, err
+    assert [line for line in err.splitlines() if "summary.json" in line and line.startswith("Error: ")], err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("method", ["synchronous", SUMMING])
+def test_an_interrupt_of_a_rank_is_said_in_a_line(tmp_path, method):
+    said = [method, *SMALL, *SLOWLY, "--output", tmp_path]
+    code, err = stop_at_random(tmp_path, 1, signal.SIGINT, 6, *said)
+    assert code == 1, err
+    assert "Error: interrupted" in err
+    assert "Traceback" not in err
+
+
 def test_the_launcher_passes_sigusr1_on(tmp_path):
     if "--oversubscribe" not in launcher():
         pytest.skip("of Open MPI's mpirun")
@@ -203,6 +237,12 @@ WRONG = [
     (["synchronous", "--ranks", "2"], "expected 2 ranks, got"),
     (["synchronous", "--config", "nowhere.toml"], "'nowhere.toml' does not exist"),
     (["synchronous", "--odd"], "--odd"),
+    (["synchronous", "--output", ""], "output: expected a folder, got ''"),
+    (["synchronous", "--epochs", "inf"], "epochs: expected a number > 0, got inf"),
+    (["synchronous", "--settle-epochs", "inf"], "settle_epochs: expected a number > 0, got inf"),
+    (["synchronous", "--epochs", "1e13"], "Unable to allocate"),
+    (["synchronous", "--optimizer", "sgd,rate=-1"], "optimizer: rate: expected a number > 0, got -1"),
+    (["synchronous", "--optimizer", "adam,rate=0"], "optimizer: rate: expected a number > 0, got 0"),
 ]
 
 
@@ -237,6 +277,148 @@ def test_a_batch_that_ranks_cannot_share():
 def test_a_file_that_is_no_toml(tmp_path):
     (tmp_path / "job.toml").write_text("epochs = = 3")
     told(train("--config", tmp_path / "job.toml"), "job.toml: ")
+
+
+def test_a_key_that_no_file_has(tmp_path):
+    (tmp_path / "job.toml").write_text("ranks = 3")
+    told(train("--config", tmp_path / "job.toml", ranks=1), "job.toml: unknown setting 'ranks'")
+
+
+def test_help_names_methods_and_defaults(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from pycollectives.train.synchronizers import METHODS\nMETHODS.add('of-a-test', 'nowhere:Nothing')\n"
+    )
+    said = " ".join(train("--help", ranks=1, path=tmp_path).out.split())
+    for text in ("ddp, of-a-test; by default synchronous", "[default: (64, or", "[default: (digits)]"):
+        assert text in said
+
+
+# --- Ranks that are told to do different things
+
+
+OTHERWISE = [
+    (["synchronous", "--batch", "96"], "batch: 24 on ranks 0-1, 96 on rank 2"),
+    (
+        ["synchronous", "--epochs", "2", "--seed", "7"],
+        "epochs: 10 on ranks 0-1, 2 on rank 2; seed: 1 on ranks 0-1, 7 on",
+    ),
+    (["eager"], "method: synchronous on ranks 0-1, eager on rank 2"),
+    (
+        ["synchronous", "--optimizer", "sgd,rate=0.02"],
+        "optimizer: sgd,momentum=0.9,rate=0.01 on ranks 0-1, sgd,rate=0.02 on",
+    ),
+    (["synchronous", "--ranks-per-node", "2"], "ranks_per_node: "),
+]
+
+
+@pytest.mark.parametrize(("those", "text"), OTHERWISE, ids=lambda one: " ".join(one) if isinstance(one, list) else "")
+def test_ranks_with_different_settings(those, text):
+    (method, *rest) = those
+    told(train_differently(["synchronous", *SMALL], [method, *SMALL, *rest]), text)
+
+
+@pytest.mark.parametrize(
+    ("those", "text"),
+    [
+        ([], "output: given on ranks 0-1, not given on rank 2"),
+        (["--output", "{folder}", "--resume"], "resume: False on ranks 0-1, True on rank 2"),
+        (
+            ["--output", "{folder}/other"],
+            "does not see in {folder} what rank 0 has written: ranks must share the folder",
+        ),
+    ],
+    ids=["no output", "resume", "other folder"],
+)
+def test_ranks_with_different_output(tmp_path, those, text):
+    rest = [one.format(folder=tmp_path) for one in those]
+    outcome = train_differently(["synchronous", *SMALL, "--output", tmp_path], ["synchronous", *SMALL, *rest])
+    told(outcome, text.format(folder=rest[1] if "other" in "".join(rest) else tmp_path))
+    assert not [*tmp_path.glob("**/*.*")], "something was trained, or a token is left"
+
+
+def test_settings_that_mean_the_same(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    said = ["synchronous", *SMALL, "--epochs", "1", "--output"]
+    otherwise = ["--optimizer", "sgd,momentum=0.9,rate=0.01"]
+    outcome = train_differently([*said, tmp_path / "folder"], [*said, tmp_path / "link", *otherwise])
+    assert outcome.status == 0, outcome
+
+
+def test_an_option_that_one_rank_does_not_know():
+    outcome = train_differently(["synchronous", *SMALL], ["synchronous", *SMALL, "--odd"])
+    assert outcome.status != 0, outcome
+    assert "No such option" in outcome.err, outcome
+    assert outcome.seconds < 30, outcome
+
+
+OF_ONE_RANK = """
+import os
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+"""
+
+
+def test_ranks_with_different_versions(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"{OF_ONE_RANK}    import pycollectives\n    pycollectives.__version__ = '0.old'\n"
+    )
+    told(train("synchronous", *SMALL, path=tmp_path), ", 0.old on rank 1")
+
+
+DIFFERENT = """
+import pycollectives as pc
+from mpi4py import MPI
+from pycollectives.train import job
+from pycollectives.train.settings import Settings
+
+said = {"model": "hyperplane", "data": "hyperplane,dimensions=16,points=192,validation=32", "batch": 24}
+with pc.Communicator(MPI.COMM_WORLD) as comm:
+    try:
+        job.run(Settings.of({**said, "epochs": 2 if comm.rank else 3.0}), comm)
+    except pc.MismatchError as error:
+        print(f"rank {comm.rank}: {error}", flush=True)
+"""
+
+
+def test_ranks_of_a_program_with_different_settings(tmp_path):
+    (tmp_path / "program.py").write_text(DIFFERENT)
+    program = [*launcher(), "-n", str(RANKS), sys.executable, str(tmp_path / "program.py")]
+    outcome = run(program, limit=60, env=environment(PYTHONPATH=str(ROOT)))
+    assert outcome.status == 0, outcome
+    for rank in range(RANKS):
+        (said,) = outcome.said(rank)
+        assert said.endswith("train: arguments differ: epochs: 3 on rank 0, 2 on ranks 1-2"), outcome
+
+
+# --- What ranks find out at the end
+
+
+def test_replicas_that_are_different_at_the_end(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"{OF_ONE_RANK}"
+        "    from pycollectives.train.loop import Replica\n"
+        "    kept = Replica.settle\n"
+        "    def settle(self, *arguments):\n"
+        "        kept(self, *arguments)\n"
+        "        self.model.weights += 1\n"
+        "    Replica.settle = settle\n"
+    )
+    outcome = train("synchronous", *SMALL, path=tmp_path)
+    told(outcome, "Error: the replicas are different")
+    assert "DIFFERENT" in outcome.out, outcome
+
+
+def test_a_checkpoint_that_rank_0_does_not_see_whole(tmp_path):
+    """It does not become the newest, and the one before stays."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"{OF_ONE_RANK}    from pycollectives.train import checkpoint\n    checkpoint._write = lambda *given: None\n"
+    )
+    said = ["synchronous", *SMALL, "--output", tmp_path / "run"]
+    assert train(*said).status == 0
+    before = (tmp_path / "run" / "checkpoint" / "latest").read_text()
+    told(train(*said, "--resume", "--epochs", EPOCHS + 1, path=tmp_path), "does not see the file of rank 1 in ")
+    assert (tmp_path / "run" / "checkpoint" / "latest").read_text() == before
+    assert len(weights_in(tmp_path / "run")) == RANKS
 
 
 def test_a_checkpoint_of_fewer_ranks(tmp_path):
