@@ -43,6 +43,7 @@ def run(name: str, path: Path | None) -> None:
     from mpi4py import MPI
 
     from ..train import failing
+    from ..train.files import dumps, replace
     from .experiment import find
     from .report import table
     from .runner import run as run_experiment
@@ -62,9 +63,10 @@ def run(name: str, path: Path | None) -> None:
         say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
         for results in run_experiment(experiment, world, say):
             if world.rank == 0:
-                path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                replace(path, dumps(results, indent=1) + "\n")
     except (Exception, KeyboardInterrupt) as error:
-        raise SystemExit(failing.explain(failures, error)) from error
+        failing.explain(failures, error)
+        raise SystemExit(1) from error
     if world.rank == 0:
         _print(*table(results))
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import json
-import sys
-import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import MismatchError, RankFailedError, StallError, TransportError
+from . import failing
 from . import settings as settings_
 from .datasets import DATASETS
 from .models import MODELS
@@ -41,15 +36,6 @@ CHOICES = {
 
 DEFAULTS = settings_.Settings()
 
-EXTRAS = {"torch": "torch", "sklearn": "train"}
-"""Which extra of this package a module comes with."""
-
-READABLE = (ImportError, MemoryError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
-"""What goes wrong without a defect of this package: a line says it, a traceback would hide it."""
-
-PATIENCE_S = 3.0
-"""For the other ranks to fail as well, before a rank that has failed ends the job."""
-
 
 class _Command(click.Command):
     """What is wrong with the options is said by one rank; the methods are named when help is asked for."""
@@ -60,7 +46,7 @@ class _Command(click.Command):
         except click.UsageError as error:
             from mpi4py import MPI
 
-            _say_failed(MPI.COMM_WORLD.Dup(), error)
+            failing.explain(MPI.COMM_WORLD.Dup(), error)
             raise SystemExit(error.exit_code) from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -136,7 +122,7 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
             raise ValueError("--resume needs --output: that is where the checkpoint is")
         code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
     except (Exception, KeyboardInterrupt) as error:
-        _say_failed(failures, error)
+        failing.explain(failures, error)
         code = 1
     signals.ignore()
     raise SystemExit(code)
@@ -147,6 +133,7 @@ def _run(
 ) -> int:
     from .. import Communicator
     from . import job
+    from .summary import report
 
     with Communicator(world, ranks_per_node=ranks_per_node) as comm:
         summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
@@ -154,12 +141,12 @@ def _run(
         if world.rank == 0:
             click.echo(_how_to_go_on(settings), err=True)
             try:
-                _report(settings, summary)
+                report(settings, summary)
             except OSError as error:  # the checkpoint is good all the same
                 click.echo(f"Error: {error}", err=True)
         return settings_.REQUEUE if settings.output is not None else 1
     if world.rank == 0:
-        _report(settings, summary)
+        report(settings, summary)
         if not summary.same_everywhere:
             click.echo("Error: the replicas are different; at the end they should be equal", err=True)
     return 0 if summary.same_everywhere else 1
@@ -174,63 +161,3 @@ def _how_to_go_on(settings: settings_.Settings) -> str:
     folder /= checkpoint.newest(folder)
     step = int(folder.name.removeprefix("step-").partition(".")[0])
     return f"Stopped at step {step}, checkpoint in {folder}; --resume goes on."
-
-
-def _say_failed(failures: MPI.Intracomm, error: BaseException) -> None:
-    """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
-
-    What all ranks have found out is said once.
-    """
-    text = _text_of(error)
-    all_failed = failures.Ibarrier()
-    deadline = time.monotonic() + PATIENCE_S
-    while not all_failed.Test():
-        if time.monotonic() > deadline:
-            click.echo(f"Rank {failures.rank}: {text}", err=True)
-            sys.stderr.flush()
-            failures.Abort(1)
-        time.sleep(0.01)
-    texts = failures.gather(text)
-    for one in dict.fromkeys(texts or ()):
-        click.echo(one, err=True)
-
-
-def _text_of(error: BaseException) -> str:
-    if isinstance(error, click.UsageError):
-        usage = io.StringIO()
-        error.show(usage)
-        return usage.getvalue().rstrip()
-    if isinstance(error, KeyboardInterrupt):
-        return "Error: interrupted; it is SIGUSR1 or SIGTERM that ends a training with a checkpoint"
-    if not isinstance(error, READABLE):
-        return "".join(traceback.format_exception(error))
-    extra = EXTRAS.get(getattr(error, "name", None) or "")
-    return f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
-
-
-def _report(settings: settings_.Settings, summary: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    if settings.output is not None:
-        text = json.dumps({"settings": settings.as_json(), **summary.as_json()}, indent=1)
-        (settings.output / "summary.json").write_text(text + "\n", encoding="utf-8")
-    last = summary.curve[-1]
-    table = Table(show_header=False, box=None)
-    for name, value in (
-        ("method", str(settings.method)),
-        ("state", "finished" if summary.finished else "stopped, to be resumed"),
-        ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
-        ("epochs", f"{last.epoch:g}"),
-        ("validation loss", f"{last.loss:.6g}"),
-        ("validation accuracy", "-" if last.accuracy is None else f"{100 * last.accuracy:.2f} %"),
-        ("steps/s", f"{summary.steps_per_s:.3f}"),
-        ("waiting", f"{100 * summary.wait_fraction:.1f} % of the time"),
-        ("active ranks", f"{summary.active:.2f} of {summary.ranks}"),
-        ("late", f"{100 * summary.late:.1f} % of the steps"),
-        ("missed rounds", f"{summary.missed:.2f} per step"),
-        ("replicas", "equal" if summary.same_everywhere else "DIFFERENT"),
-        ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
-    ):
-        table.add_row(name, value)
-    Console().print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 import traceback
@@ -19,32 +20,40 @@ __all__ = ["explain"]
 EXTRAS = {"torch": "torch", "sklearn": "train"}
 """Which extra of this package a module comes with."""
 
-READABLE = (ImportError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
+READABLE = (ImportError, MemoryError, OSError, ValueError, MismatchError, RankFailedError, StallError, TransportError)
 """What goes wrong without a defect of this package: a line says it, a traceback would hide it."""
 
 PATIENCE_S = 3.0
 """For the other ranks to fail as well, before a rank that has failed ends the job."""
 
 
-def explain(ranks: MPI.Intracomm, error: BaseException) -> int:
-    """Say why this rank cannot go on, and return the exit code. If others can, they may wait for it: it ends the job.
+def explain(failures: MPI.Intracomm, error: BaseException) -> None:
+    """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
 
-    What all ranks have found out is said once. `ranks` is a communicator of all, with no other use.
+    What all ranks have found out is said once. `failures` is a communicator of all ranks with no other use.
     """
-    if isinstance(error, READABLE):
-        extra = EXTRAS.get(getattr(error, "name", None) or "")
-        text = f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
-    else:
-        text = "".join(traceback.format_exception(error))
-    all_failed = ranks.Ibarrier()
+    text = _text_of(error)
+    all_failed = failures.Ibarrier()
     deadline = time.monotonic() + PATIENCE_S
     while not all_failed.Test():
         if time.monotonic() > deadline:
-            click.echo(f"Rank {ranks.rank}: {text}", err=True)
+            click.echo(f"Rank {failures.rank}: {text}", err=True)
             sys.stderr.flush()
-            ranks.Abort(1)
+            failures.Abort(1)
         time.sleep(0.01)
-    texts = ranks.gather(text)
+    texts = failures.gather(text)
     for one in dict.fromkeys(texts or ()):
         click.echo(one, err=True)
-    return 1
+
+
+def _text_of(error: BaseException) -> str:
+    if isinstance(error, click.UsageError):
+        usage = io.StringIO()
+        error.show(usage)
+        return usage.getvalue().rstrip()
+    if isinstance(error, KeyboardInterrupt):
+        return "Error: interrupted; it is SIGUSR1 or SIGTERM that ends a training with a checkpoint"
+    if not isinstance(error, READABLE):
+        return "".join(traceback.format_exception(error))
+    extra = EXTRAS.get(getattr(error, "name", None) or "")
+    return f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")

@@ -3,171 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from .. import loads
 from . import checkpoint
 from .batches import Batches
+from .curve import Curve, Point
 from .datasets import DATASETS
+from .loads import load_of
 from .loop import Replica, Training
-from .metrics import Metrics, Progress
+from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .peers import Peers
-from .registry import Registry
 from .schedules import SCHEDULES
 from .sharing import require_same
+from .summary import Summary, Totals
 from .synchronizers import METHODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from ..communicator import Communicator
     from .datasets.base import Dataset
     from .loop import Step
-    from .models.base import Model
-    from .registry import Choice
     from .settings import Settings
 
-__all__ = ["Plan", "Point", "Summary", "load_of", "run"]
+__all__ = ["Plan", "Point", "Summary", "run"]
 
 NOT_OF_THE_TRAINING = ("epochs", "load", "output")
 """Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A replica, of rank 0, at the end of an epoch.
-
-    Attributes
-    ----------
-    epoch
-        From 1 on; the last one of a training may be a fraction.
-    elapsed_s
-        Seconds of this run's training until then.
-    loss, accuracy
-        On the validation set; accuracy None: the model is no classifier.
-    """
-
-    epoch: float
-    elapsed_s: float
-    loss: float
-    accuracy: float | None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What came of a job; the same on every rank.
-
-    Attributes
-    ----------
-    finished
-        Whether all steps were taken: if not, it was stopped.
-    ranks, batch, steps
-        Ranks, examples of all together in a step, and steps that each was to take.
-    elapsed_s
-        Seconds of this run's training, from the first step to the last settling.
-    steps_per_s
-        Steps of this run, the mean over ranks, per second.
-    wait_fraction
-        Of the time of a step, the mean over ranks and steps.
-    active, late, missed
-        Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
-    same_everywhere
-        Whether the replicas, running statistics included, are equal at the end, bit for bit.
-    curve
-        The ends of epochs; the last point is of the replica at the end.
-    """
-
-    finished: bool
-    ranks: int
-    batch: int
-    steps: int
-    elapsed_s: float
-    steps_per_s: float
-    wait_fraction: float
-    active: float
-    late: float
-    missed: float
-    same_everywhere: bool
-    curve: tuple[Point, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON writes it."""
-        return dataclasses.asdict(self)
-
-
-class _Snapshots:
-    """Copies of a replica at the ends of epochs: they are scored after training, which they would hold up."""
-
-    def __init__(self, model: Model, steps_per_epoch: int) -> None:
-        self._model, self._steps_per_epoch = model, steps_per_epoch
-        self.begin = time.perf_counter()
-        self._taken: list[tuple[float, float, NDArray[np.float32], dict[str, NDArray[Any]]]] = []
-
-    def __call__(self, step: Step) -> None:
-        if (step.number + 1) % self._steps_per_epoch == 0:
-            self.take(step.number + 1)
-
-    def take(self, number: int) -> None:
-        elapsed = time.perf_counter() - self.begin
-        self._taken.append((number / self._steps_per_epoch, elapsed, self._model.weights.copy(), self._model.state()))
-
-    def curve(self, dataset: Dataset) -> tuple[Point, ...]:
-        """Score them all; leaves the model as it was at the last one."""
-        points = []
-        for epoch, elapsed, weights, state in self._taken:
-            self._model.weights[...] = weights
-            self._model.load_state(state)
-            points.append(Point(epoch, elapsed, *self._model.evaluate(*dataset.validation)))
-        return tuple(points)
-
-
-class _Totals:
-    """Sums over the steps of a rank."""
-
-    def __init__(self) -> None:
-        self.sums = np.zeros(6)
-
-    def __call__(self, step: Step) -> None:
-        self.sums += (1, step.wait_s, step.compute_s + step.wait_s, step.active, step.late, step.missed)
-
-
-def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
-    """Return the seconds that each rank works in each step, shape (ranks, steps): see `pycollectives.loads`.
-
-    Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
-    """
-    if choice.name not in (*loads.LOADS, *OWN_LOADS.names):
-        raise ValueError(f"load: expected one of {', '.join((*loads.LOADS, *OWN_LOADS.names))}; got {choice.name!r}")
-    if choice.name in OWN_LOADS.names:
-        return np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
-    for key, value in choice.options.items():
-        if not isinstance(value, int | float):
-            raise ValueError(f"load {choice.name!r}: {key}: expected a number, got {value!r}")
-    options = {"work": 0.0, "skew": 0.0, **choice.options}
-    return loads.make(choice.name, ranks=ranks, calls=steps, seed=seed, **options)
-
-
-def _trace(batches: Batches, ranks: int, steps: int, *, file: str) -> NDArray[np.float64]:
-    return loads.from_csv(Path(file), ranks=ranks, calls=steps)
-
-
-def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> NDArray[np.float64]:
-    return batches.work(steps) * work
-
-
-OWN_LOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
-"""Beside those of `pycollectives.loads`."""
 
 
 @dataclass(frozen=True)
@@ -243,78 +114,112 @@ def run(
 
 def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
-    dataset, batches = plan.dataset, plan.batches
-    steps_of = batches.steps_per_epoch
+    steps_of = plan.batches.steps_per_epoch
     settle_every = None if settings.settle_epochs is None else max(1, round(settings.settle_epochs * steps_of))
     training = Training(plan.steps, settle_every)
-    work = _worker(plan.seconds[comm.rank], emulated=bool(settings.load.options.get("work")))
     schedule = SCHEDULES.make(settings.schedule)
-    model = MODELS.make(settings.model, dataset, seed=settings.seed)
+    model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
-    shared = {"seed": settings.seed}
+    clock = Clock()
+    totals = Totals(peers.comm, clock)
     peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
 
-    folder = settings.output
-    setting = {key: value for key, value in settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
-    setting["batch"] = batches.batch
-    totals, snapshots = _Totals(), _Snapshots(model, steps_of)
     with contextlib.ExitStack() as stack:
-        synchronizer = stack.enter_context(contextlib.closing(METHODS.make(settings.method, comm, model, **shared)))
-        replica = Replica(model, optimizer, synchronizer)
-        on_settled: list[Callable[[], None]] = []
-        observers: list[Callable[[Step], None]] = [totals]
-        if folder is not None:
-            arguments = (folder / "checkpoint", comm.comm, training, replica, setting)
-            if resume and checkpoint.exists(folder / "checkpoint", comm.comm):
-                checkpoint.load(*arguments)
-            metrics = Metrics(folder / f"metrics-rank-{comm.rank:04d}.jsonl", training.number)
-            observers.append(stack.enter_context(contextlib.closing(metrics)))
-            on_settled = [metrics.flush, partial(checkpoint.save, *arguments)]
+        curve = None
         if comm.rank == 0:
-            observers.append(snapshots)
-            if show:
-                observers.append(stack.enter_context(Progress(str(settings.method), training.number, training.steps)))
-        peers.meet()
-        begin = snapshots.begin = time.perf_counter()
-        finished = training.run(peers, replica, batches, work, observers, on_settled)
-        elapsed = time.perf_counter() - begin
-    snapshots.take(training.number)
-    curve = partial(snapshots.curve, dataset)
-    return _summary(comm, peers, training, batches.batch, finished, elapsed, totals, model, curve)
-
-
-def _summary(
-    comm: Communicator,
-    peers: Peers,
-    training: Training,
-    batch: int,
-    finished: bool,
-    elapsed: float,
-    totals: _Totals,
-    model: Model,
-    curve: Callable[[], tuple[Point, ...]],
-) -> Summary:
-    state = model.state()
-    replica = (model.weights, *(state[name] for name in sorted(state)))
-    same = all(comm.same_everywhere(array) for array in replica)
-    sums = np.empty_like(totals.sums)
-    peers.comm.Allreduce(totals.sums, sums)
-    taken, wait, spent, active, late, missed = sums.tolist()
-    steps = max(taken, 1)  # a run that went on from the end
-    elapsed = peers.comm.bcast(elapsed)
-    scored = curve() if comm.rank == 0 else None
-    peers.meet()
+            folder = None if settings.output is None else settings.output / "curve"
+            curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
+        with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
+            replica = Replica(model, optimizer, synchronizer)
+            run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
+            finished = run.train(resume, show)
+        same = run.is_same_everywhere()
+        finished, points, taken = run.score(finished)
+    sums = totals.sums
     return Summary(
         finished=finished,
         ranks=comm.size,
-        batch=batch,
-        steps=training.steps,
-        elapsed_s=elapsed,
-        steps_per_s=steps / comm.size / elapsed,
-        wait_fraction=wait / max(spent, 1e-9),
-        active=active / steps,
-        late=late / steps,
-        missed=missed / steps,
+        batch=plan.batches.batch,
+        steps=plan.steps,
+        epochs=taken / steps_of,
+        elapsed_s=totals.elapsed_s,
+        steps_per_s=_ratio(sums["steps"], comm.size * totals.elapsed_s),
+        wait_fraction=None if synchronizer.waits_while_computing else _ratio(sums["wait_s"], sums["spent_s"]),
+        active=_ratio(sums["active"], sums["steps"]),
+        late=_ratio(sums["late"], sums["steps"]),
+        missed=_ratio(sums["missed"], sums["steps"]),
+        not_finite=int(sums["not_finite"]),
         same_everywhere=same,
-        curve=cast("tuple[Point, ...]", peers.comm.bcast(scored)),
+        curve=points,
     )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a training; its parts, on one rank. The curve is rank 0's."""
+
+    settings: Settings
+    comm: Communicator
+    peers: Peers
+    plan: Plan
+    training: Training
+    replica: Replica
+    clock: Clock
+    totals: Totals
+    curve: Curve | None
+
+    def train(self, resume: bool, show: bool) -> bool:
+        """Whether all steps are taken; collective."""
+        settings, training, totals = self.settings, self.training, self.totals
+        work = _worker(self.plan.seconds[self.comm.rank], emulated=bool(settings.load.options.get("work")))
+        observers: list[Callable[[Step], None]] = [totals]
+        on_settled: list[Callable[[], None]] = [totals.settle]
+        with contextlib.ExitStack() as stack:
+            if settings.output is not None:
+                folder, path = settings.output, settings.output / "totals.json"
+                arguments = (folder / "checkpoint", self.comm.comm, training, self.replica, self._setting())
+                if resume and checkpoint.exists(folder / "checkpoint", self.comm.comm):
+                    checkpoint.load(*arguments)
+                    totals.load(path)
+                metrics = Metrics(folder / f"metrics-rank-{self.comm.rank:04d}.jsonl", training.number, self.clock)
+                observers.append(stack.enter_context(contextlib.closing(metrics)))
+                on_settled += [metrics.flush, partial(checkpoint.save, *arguments), partial(totals.save, path)]
+            if self.curve is not None:
+                self.curve.go_on(training)
+                observers.append(self.curve)
+                if show:
+                    progress = Progress(str(settings.method), training.number, training.steps)
+                    observers.append(stack.enter_context(progress))
+            self.peers.meet()
+            self.clock.start(totals.elapsed_s)
+            return training.run(self.peers, self.replica, self.plan.batches, work, observers, on_settled)
+
+    def is_same_everywhere(self) -> bool:
+        """Whether the replicas are equal, bit for bit; collective."""
+        model = self.replica.model
+        state = model.state()
+        arrays = (model.weights, *(state[name] for name in sorted(state)))
+        return all(self.comm.same_everywhere(array) for array in arrays)
+
+    def score(self, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
+        """Score rank 0's replicas if all steps are taken: whether that is done, the points, its steps; collective.
+
+        One that was stopped scores nothing: it may have a minute until it is killed.
+        """
+        scored = None
+        if self.curve is not None:
+            if finished:
+                self.curve.end(self.training.number, self.totals.elapsed_s)
+                finished = self.curve.score(self.plan.dataset.validation, self.peers.is_stopped)
+            scored = finished, self.curve.points, self.training.number
+        self.peers.meet()
+        return cast("tuple[bool, tuple[Point, ...], int]", self.peers.comm.bcast(scored))
+
+    def _setting(self) -> dict[str, Any]:
+        """What a run that goes on must share."""
+        setting = {key: value for key, value in self.settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
+        return {**setting, "batch": self.plan.batches.batch}
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
+from .files import dumps
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
@@ -16,28 +20,41 @@ if TYPE_CHECKING:
 
     from .loop import Step
 
-__all__ = ["Metrics", "Progress", "read"]
+__all__ = ["Clock", "Metrics", "Progress", "read"]
+
+
+class Clock:
+    """Seconds of training, earlier runs included."""
+
+    def __init__(self) -> None:
+        self.start(0.0)
+
+    def start(self, before: float) -> None:
+        """Begin to count now, after the seconds of earlier runs."""
+        self._begin = time.perf_counter() - before
+
+    def __call__(self) -> float:
+        """Return how many have passed."""
+        return time.perf_counter() - self._begin
 
 
 class Metrics:
-    """A file with an object per step: the keys of `Step`, and `elapsed_s` since training began, earlier runs included.
+    """A file with an object per step: the keys of `Step`, and `elapsed_s`. A loss that is not finite is null.
 
-    A run that goes on from a checkpoint keeps the steps before it, and no others.
+    A run that goes on from a checkpoint keeps the steps before its first one, and no others.
     """
 
-    def __init__(self, path: Path, first: int) -> None:
-        kept = [line for line in read(path) if line["number"] < first] if path.exists() else []
+    def __init__(self, path: Path, first: int, clock: Callable[[], float]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = path.open("w", encoding="utf-8")
-        for line in kept:
-            print(json.dumps(line), file=self._file)
-        self._begin = time.perf_counter() - (kept[-1]["elapsed_s"] if kept else 0.0)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._file.truncate(_size_before(path, first))
+        self._clock = clock
 
     def __call__(self, step: Step) -> None:
         """Write a step."""
-        line = {key: round(value, 6) if isinstance(value, float) else value for key, value in asdict(step).items()}
-        line["elapsed_s"] = round(time.perf_counter() - self._begin, 6)
-        print(json.dumps(line), file=self._file)
+        line = {**asdict(step), "elapsed_s": self._clock()}
+        rounded = {key: round(value, 6) if isinstance(value, float) else value for key, value in line.items()}
+        print(dumps(rounded), file=self._file)
 
     def flush(self) -> None:
         """Write what is buffered: a run that goes on from a checkpoint needs the steps before it."""
@@ -57,6 +74,17 @@ def read(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             break
     return lines
+
+
+def _size_before(path: Path, first: int) -> int:
+    """Bytes of the lines of the steps before one, as far as they are whole."""
+    size = 0
+    with path.open("rb") as file, contextlib.suppress(ValueError):  # of a damaged line
+        for line in file:
+            if not line.endswith(b"\n") or json.loads(line)["number"] >= first:
+                break
+            size += len(line)
+    return size
 
 
 class Progress:

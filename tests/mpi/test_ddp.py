@@ -96,6 +96,7 @@ def test_ddp_is_synchronous_sgd(tmp_path):
             summary = job.run(Settings.of({**SETTINGS, "method": method, "output": output / method}), comm)
         assert summary.finished
         assert summary.same_everywhere
+        assert (summary.wait_fraction is None) == (method == "ddp")
         folder = output / method / "checkpoint"
         with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:
             weights.append(file["weights"])

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from pycollectives.train.command import train
+from pycollectives.train.curve import Point
 from pycollectives.train.datasets import DATASETS
-from pycollectives.train.job import OWN_LOADS, Point, Summary
+from pycollectives.train.loads import OWN_LOADS
 from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice
 from pycollectives.train.schedules import SCHEDULES
 from pycollectives.train.settings import DEFAULT_BATCH, Settings, read_toml
+from pycollectives.train.summary import Summary
 from pycollectives.train.synchronizers import METHODS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text()

@@ -1,5 +1,6 @@
 """The parts of a training that one rank has alone: choices, settings, batches, update rules, schedules, metrics."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -7,15 +8,19 @@ import pytest
 
 from pycollectives.train import metrics
 from pycollectives.train.batches import Batches, of_similar_length
+from pycollectives.train.curve import Curve, Point
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.job import Plan, load_of
-from pycollectives.train.loop import Step
+from pycollectives.train.job import Plan
+from pycollectives.train.loads import load_of
+from pycollectives.train.loop import Step, Training
 from pycollectives.train.models import MODELS
+from pycollectives.train.models.base import Model, Score
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice, Registry
 from pycollectives.train.schedules import SCHEDULES
 from pycollectives.train.settings import Settings, read_toml
+from pycollectives.train.summary import Summary, report
 from pycollectives.train.synchronizers import METHODS
 
 # --- Choices and settings
@@ -268,19 +273,191 @@ def test_schedules_refused(text):
         SCHEDULES.make(Choice.parse(text))
 
 
+# --- Results
+
+
+class OneWeight(Model):
+    """Its loss is its weight; beside it, it keeps the same in its state."""
+
+    def __init__(self):
+        self.weights, self.gradient = np.zeros(1, np.float32), np.zeros(1, np.float32)
+        self.set(0)
+
+    def set(self, value):
+        self.weights[:] = value
+        self.kept = np.array(float(value))
+
+    def forward(self, *batch):
+        raise NotImplementedError
+
+    def backward(self):
+        raise NotImplementedError
+
+    def state(self):
+        return {"kept": self.kept.copy()}
+
+    def load_state(self, state):
+        self.kept = state["kept"]
+
+    def evaluate(self, *examples):
+        return Score(float(self.weights[0]), float(self.kept))
+
+
+def trained(folder, first, last, *, steps=6, ends=True, stopped=lambda: False, begin=0.0):
+    """The curve of a run that takes these steps, each a second, of an epoch each two; the weight is the step."""
+    model, training = OneWeight(), Training(steps, number=first)
+    with contextlib.closing(Curve(folder, model, 2, lambda: begin + training.number)) as curve:
+        curve.go_on(training)
+        while training.number < last:
+            training.number += 1
+            model.set(training.number)
+            curve(Step(training.number - 1, 0.0, 0.0, 0.0, 1, False, 0))
+        if ends:
+            curve.end(steps, 99.0)
+            curve.score((), stopped)
+        return curve.points
+
+
+EPOCHS = [Point(1, 2, 2, 2), Point(2, 4, 4, 4), Point(3, 6, 6, 6)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_curve_has_the_ends_of_epochs_and_the_end(tmp_path, kept):
+    folder = tmp_path / "curve" if kept else None
+    assert trained(folder, 0, 6) == (*EPOCHS, Point(3, 99, 6, 6))
+    assert [path.name for path in tmp_path.glob("curve/*")] == ["points.json"] * kept
+
+
+def test_a_curve_goes_on(tmp_path):
+    """From a checkpoint after 3 steps, by a run that was killed after 5; of that one the second epoch is forgotten."""
+    assert trained(tmp_path, 0, 5, ends=False) == ()
+    assert sorted(path.name for path in tmp_path.glob("*.npz")) == ["00000002.npz", "00000004.npz"]
+    later = [Point(2, 14, 4, 4), Point(3, 16, 6, 6), Point(3, 99, 6, 6)]
+    assert trained(tmp_path, 3, 6, begin=10) == (EPOCHS[0], *later)
+    assert trained(tmp_path, 6, 6, begin=50) == (EPOCHS[0], *later), "what is finished stays as it is"
+    assert trained(tmp_path, 6, 7, steps=7) == (EPOCHS[0], *later[:2], Point(3.5, 99, 7, 7)), "another end"
+    assert trained(tmp_path, 0, 5, ends=False) == (), "begun anew, and killed"
+    assert trained(tmp_path, 0, 2, steps=2) == (EPOCHS[0], Point(1, 99, 2, 2)), "begun anew"
+
+
+def test_scoring_is_stopped_and_goes_on(tmp_path):
+    answers = iter([False, False, True])
+    assert trained(tmp_path, 0, 6, stopped=lambda: next(answers)) == tuple(EPOCHS[:2])
+    assert trained(tmp_path, 6, 6) == (*EPOCHS, Point(3, 99, 6, 6))
+
+
+def test_a_replica_that_was_being_written_is_none(tmp_path):
+    trained(tmp_path, 0, 4, ends=False)
+    (tmp_path / "unfinished.npz").write_bytes(b"PK")
+    assert trained(tmp_path, 4, 6)[:2] == tuple(EPOCHS[:2])
+
+
+def test_points_that_are_not_finite_are_null_and_come_back(tmp_path):
+    path = tmp_path / "points.json"
+    path.write_text('{"00000002": {"epoch": 1, "elapsed_s": 2, "loss": null, "accuracy": null}}')
+    (point, *_) = trained(tmp_path, 2, 6)
+    assert (np.isnan(point.loss), point.accuracy) == (True, None)
+    assert json.loads(path.read_text(), parse_constant=pytest.fail)["00000002"]["loss"] is None
+
+
+def summary(**changed):
+    figures = {
+        "finished": True,
+        "ranks": 2,
+        "batch": 8,
+        "steps": 4,
+        "epochs": 2.0,
+        "elapsed_s": 1.0,
+        "steps_per_s": 4.0,
+    }
+    figures |= {
+        "wait_fraction": 0.25,
+        "active": 2.0,
+        "late": 0.5,
+        "missed": 0.0,
+        "not_finite": 0,
+        "same_everywhere": True,
+    }
+    return Summary(**{**figures, "curve": (Point(2, 1, 0.5, 0.75),), **changed})
+
+
+def reported(capsys, tmp_path, **changed):
+    """The keys of summary.json, and what is printed: rows by their names, and errors."""
+    report(Settings(output=tmp_path), summary(**changed))
+    out, err = capsys.readouterr()
+    rows = dict(line.strip().split("  ", 1) for line in out.splitlines())
+    written = json.loads((tmp_path / "summary.json").read_text(), parse_constant=pytest.fail)
+    return written, {name: value.strip() for name, value in rows.items()}, err
+
+
+def test_a_summary(capsys, tmp_path):
+    written, rows, err = reported(capsys, tmp_path)
+    assert written["curve"] == [{"epoch": 2, "elapsed_s": 1, "loss": 0.5, "accuracy": 0.75}]
+    assert written["settings"]["method"] == {"name": "synchronous", "options": {}}
+    assert (rows["waiting"], rows["validation loss"]) == ("25.0 % of the time", "0.5")
+    assert (rows["validation accuracy"], err) == ("75.00 %", "")
+
+
+def test_the_summary_of_a_run_that_was_stopped(capsys, tmp_path):
+    _, rows, _ = reported(capsys, tmp_path, finished=False, epochs=0.5, curve=())
+    assert (rows["state"], rows["epochs"]) == ("stopped, to be resumed", "0.5")
+    assert rows["validation loss"] == "not scored yet"
+
+
+def test_what_is_not_measured_is_not_shown(capsys, tmp_path):
+    written, rows, _ = reported(capsys, tmp_path, wait_fraction=None, steps_per_s=float("nan"))
+    assert (written["wait_fraction"], written["steps_per_s"], rows["waiting"]) == (None, None, "-")
+
+
+def test_a_run_whose_loss_was_not_finite_says_so(capsys, tmp_path):
+    written, _, err = reported(capsys, tmp_path, not_finite=3, curve=(Point(2, 1, float("nan"), 0.1),))
+    assert (written["curve"][0]["loss"], written["not_finite"]) == (None, 3)
+    assert err.count("\n") == 1
+    assert "the loss was no finite number in 3 steps" in err
+
+
 # --- Metrics
 
 
 def test_metrics_of_a_resumed_run_go_on_from_its_step(tmp_path):
     path = tmp_path / "deep" / "metrics.jsonl"
     for first, last in ((0, 5), (3, 6)):
-        written = metrics.Metrics(path, first)
+        written = metrics.Metrics(path, first, lambda first=first: first + 0.5)
         for number in range(first, last):
             written(Step(number, 0.5, 0.1, 0.2, 3, False, first))
         written.close()
     lines = metrics.read(path)
     assert [(line["number"], line["missed"]) for line in lines] == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (5, 3)]
-    assert sorted(line["elapsed_s"] for line in lines) == [line["elapsed_s"] for line in lines]
+    assert [line["elapsed_s"] for line in lines] == [0.5] * 3 + [3.5] * 3
+
+
+def test_kept_lines_never_leave_the_file(tmp_path):
+    """A run that is killed before it writes anything has lost none of them."""
+    path = tmp_path / "metrics.jsonl"
+    lines = [f'{{"number": {number}, "loss": null}}\n' for number in range(5)]
+    for cut in ('{"numb', '{"number": 5}'):
+        path.write_text("".join(lines) + cut)
+        metrics.Metrics(path, 9, metrics.Clock())
+        assert path.read_text() == "".join(lines), "the cut one is not gone on with"
+    metrics.Metrics(path, 3, metrics.Clock())
+    assert path.read_text() == "".join(lines[:3])
+    path.write_text("".join([*lines[:2], "\0\0\n", *lines[2:]]))
+    metrics.Metrics(path, 4, metrics.Clock())
+    assert path.read_text() == "".join(lines[:2]), "a damaged one ends the file"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf")])
+def test_a_loss_that_is_not_finite_is_null(tmp_path, loss):
+    path = tmp_path / "metrics.jsonl"
+    written = metrics.Metrics(path, 0, metrics.Clock())
+    written(Step(0, loss, 0.1, 0.2, 3, False, 1))
+    written.close()
+
+    def refuse(name):
+        raise ValueError(name)
+
+    line = json.loads(path.read_text(), parse_constant=refuse)
+    assert (line["number"], line["loss"], line["compute_s"]) == (0, None, 0.1)
 
 
 def test_a_line_that_was_cut_is_left_out(tmp_path):

@@ -54,6 +54,9 @@ class Synchronizer:
     outcome = Outcome()
     """Of the newest step."""
 
+    waits_while_computing = False
+    """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
+
     @classmethod
     def simulated(cls, **options: Any) -> dict[str, Any] | None:
         """Return the arguments of `pycollectives.simulation.simulate` that are this method's rounds, given its options.

@@ -17,6 +17,8 @@ __all__ = ["Ddp"]
 class Ddp(Synchronizer):
     """For models of PyTorch."""
 
+    waits_while_computing = True
+
     def __init__(self, comm: Communicator, model: Model) -> None:
         from ..torch_models.parallel import Distributed
 

@@ -1,0 +1,152 @@
+"""How well rank 0's replica did at the ends of epochs, over all runs of a training.
+
+    FOLDER/00000120.npz      the replica after so many steps, to be scored; end.npz: when all have settled
+    FOLDER/points.json       the scores of those that were
+
+Replicas wait in files, for all of them may not fit into memory; scoring at once would hold up the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .files import dumps, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .datasets.base import Examples
+    from .loop import Step, Training
+    from .metrics import Clock
+    from .models.base import Model
+
+__all__ = ["Curve", "Point"]
+
+END = "end"
+"""The last name of all: digits go before letters."""
+
+UNFINISHED = "unfinished"
+"""A file that is being written: goes after the last name, so no run keeps it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A replica, of rank 0, at the end of an epoch.
+
+    Attributes
+    ----------
+    epoch
+        From 1 on; the last one of a training may be a fraction.
+    elapsed_s
+        Seconds of training until then, earlier runs included.
+    loss, accuracy
+        On the validation set; accuracy None: the model is no classifier.
+    """
+
+    epoch: float
+    elapsed_s: float
+    loss: float
+    accuracy: float | None
+
+
+class Curve:
+    """The replicas of one training and their scores.
+
+    Parameters
+    ----------
+    folder
+        None: a temporary one, until `close`.
+    model
+        Of rank 0.
+    steps_per_epoch
+        An epoch is over after so many.
+    clock
+        Says when.
+    """
+
+    def __init__(self, folder: Path | None, model: Model, steps_per_epoch: int, clock: Clock) -> None:
+        self._temporary = None
+        if folder is None:
+            self._temporary = tempfile.TemporaryDirectory()
+            folder = Path(self._temporary.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._model, self._steps_per_epoch, self._clock = model, steps_per_epoch, clock
+        self._scores = _read(self._folder / "points.json")
+
+    def go_on(self, training: Training) -> None:
+        """Keep what was before the next step, and nothing else: a run may have been killed after its checkpoint."""
+        newest = END if training.number == training.steps else _name(training.number)
+        self._scores = {name: point for name, point in self._scores.items() if name <= newest}
+        self._write()
+        for path in self._folder.glob("*.npz"):
+            if path.stem > newest:
+                path.unlink()
+
+    def __call__(self, step: Step) -> None:
+        """Keep the replica if an epoch is over."""
+        number = step.number + 1
+        if number % self._steps_per_epoch == 0:
+            self._keep(_name(number), number, self._clock())
+
+    def end(self, steps: int, elapsed_s: float) -> None:
+        """Keep the settled replica, unless an earlier run has."""
+        if END not in {*self._scores, *self._waiting()}:
+            self._keep(END, steps, elapsed_s)
+
+    def score(self, examples: tuple[Examples, ...], is_stopped: Callable[[], bool]) -> bool:
+        """Score, one after the other, those that wait; whether none is left. The model is another one afterwards."""
+        for name in self._waiting():
+            if is_stopped():
+                return False
+            path = self._folder / f"{name}.npz"
+            with np.load(path, allow_pickle=False) as file:
+                self._model.weights[...] = file["weights"]
+                self._model.load_state({key[6:]: file[key] for key in file if key.startswith("model.")})
+                epoch, elapsed_s = file["when"].tolist()
+            self._scores[name] = Point(epoch, elapsed_s, *self._model.evaluate(*examples))
+            self._write()
+            path.unlink()
+        return True
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Those that are scored, in the order of training."""
+        return tuple(self._scores[name] for name in sorted(self._scores))
+
+    def close(self) -> None:
+        """Delete the folder if it is a temporary one."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _keep(self, name: str, number: int, elapsed_s: float) -> None:
+        state = {f"model.{key}": value for key, value in self._model.state().items()}
+        new = self._folder / f"{UNFINISHED}.npz"
+        when = np.array([number / self._steps_per_epoch, elapsed_s])
+        np.savez(new, allow_pickle=False, when=when, weights=self._model.weights, **state)
+        new.replace(self._folder / f"{name}.npz")
+
+    def _waiting(self) -> list[str]:
+        return sorted(path.stem for path in self._folder.glob("*.npz"))
+
+    def _write(self) -> None:
+        scores = {name: asdict(point) for name, point in self._scores.items()}
+        replace(self._folder / "points.json", dumps(scores, indent=1) + "\n")
+
+
+def _name(number: int) -> str:
+    return f"{number:08d}"
+
+
+def _read(path: Path) -> dict[str, Point]:
+    said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for one in said.values():
+        one["loss"] = math.nan if one["loss"] is None else one["loss"]
+    return {name: Point(**one) for name, one in said.items()}

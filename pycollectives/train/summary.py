@@ -1,0 +1,158 @@
+"""What came of a training, over all its runs: sums over its steps, and the summary that is made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .files import dumps, replace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mpi4py import MPI
+
+    from .curve import Point
+    from .loop import Step
+    from .metrics import Clock
+    from .settings import Settings
+
+__all__ = ["Summary", "Totals", "report"]
+
+
+class Totals:
+    """Sums over the steps of all ranks.
+
+    Attributes
+    ----------
+    steps, wait_s, spent_s, active, late, missed, not_finite
+        Of all ranks, until replicas were last made equal.
+    elapsed_s
+        Seconds of training until then.
+    """
+
+    NAMES = ("steps", "wait_s", "spent_s", "active", "late", "missed", "not_finite")
+
+    def __init__(self, comm: MPI.Comm, clock: Clock) -> None:
+        self._comm, self._clock = comm, clock
+        self._of_this_rank = np.zeros(len(self.NAMES))
+        self._before = np.zeros(len(self.NAMES))
+        self.sums = dict.fromkeys(self.NAMES, 0.0)
+        self.elapsed_s = 0.0
+
+    def __call__(self, step: Step) -> None:
+        """Add a step."""
+        spent, finite = step.compute_s + step.wait_s, math.isfinite(step.loss)
+        self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
+
+    def settle(self) -> None:
+        """Add up those of all ranks; collective. A run that has no step to take changes nothing."""
+        sums = np.empty_like(self._of_this_rank)
+        self._comm.Allreduce(self._of_this_rank, sums)
+        self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
+        if sums.any():
+            self.elapsed_s = self._comm.bcast(self._clock())
+
+    def save(self, path: Path) -> None:
+        """Write them, by rank 0."""
+        if self._comm.rank == 0:
+            replace(path, dumps({"elapsed_s": self.elapsed_s, **self.sums}, indent=1) + "\n")
+
+    def load(self, path: Path) -> None:
+        """Go on from those of an earlier run, if there are any."""
+        if path.exists():
+            said = json.loads(path.read_text(encoding="utf-8"))
+            self.elapsed_s = said["elapsed_s"]
+            self._before[:] = [said[name] for name in self.NAMES]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a job, earlier runs included; the same on every rank. Figures are NaN if no step is known of.
+
+    Attributes
+    ----------
+    finished
+        Whether all steps were taken, and the replicas at the ends of epochs scored: if not, it was stopped.
+    ranks, batch, steps
+        Ranks, examples of all together in a step, and steps that each was to take.
+    epochs
+        That rank 0 has taken.
+    elapsed_s
+        Seconds of training, from the first step of each run to its last settling.
+    steps_per_s
+        Steps, the mean over ranks, per second.
+    wait_fraction
+        Of the time of a step, the mean over ranks and steps; None: the method waits while it computes.
+    active, late, missed
+        Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
+    not_finite
+        Steps, of all ranks together, whose loss was no finite number.
+    same_everywhere
+        Whether the replicas, running statistics included, are equal at the end, bit for bit.
+    curve
+        The ends of epochs, and the replica at the end: those that are scored, which is done once all steps are taken.
+    """
+
+    finished: bool
+    ranks: int
+    batch: int
+    steps: int
+    epochs: float
+    elapsed_s: float
+    steps_per_s: float
+    wait_fraction: float | None
+    active: float
+    late: float
+    missed: float
+    not_finite: int
+    same_everywhere: bool
+    curve: tuple[Point, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON writes it, but for numbers that are not finite."""
+        return dataclasses.asdict(self)
+
+
+def report(settings: Settings, summary: Summary) -> None:
+    """Write summary.json, if there is an output folder, and print the summary."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if settings.output is not None:
+        text = dumps({"settings": settings.as_json(), **summary.as_json()}, indent=1)
+        replace(settings.output / "summary.json", text + "\n")
+    table = Table(show_header=False, box=None)
+    for name, value in _rows(settings, summary):
+        table.add_row(name, value)
+    Console().print(table)
+    if summary.not_finite:
+        text = f"Warning: the loss was no finite number in {summary.not_finite} steps, those of all ranks counted."
+        Console(stderr=True, soft_wrap=True).print(text, highlight=False)
+
+
+def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
+    loss, accuracy = "not scored yet", None
+    if summary.finished:
+        loss, accuracy = f"{summary.curve[-1].loss:.6g}", summary.curve[-1].accuracy
+    waiting = summary.wait_fraction
+    return [
+        ("method", str(settings.method)),
+        ("state", "finished" if summary.finished else "stopped, to be resumed"),
+        ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
+        ("epochs", f"{summary.epochs:g}"),
+        ("validation loss", loss),
+        ("validation accuracy", "-" if accuracy is None else f"{100 * accuracy:.2f} %"),
+        ("steps/s", f"{summary.steps_per_s:.3f}"),
+        ("waiting", "-" if waiting is None else f"{100 * waiting:.1f} % of the time"),
+        ("active ranks", f"{summary.active:.2f} of {summary.ranks}"),
+        ("late", f"{100 * summary.late:.1f} % of the steps"),
+        ("missed rounds", f"{summary.missed:.2f} per step"),
+        ("replicas", "equal" if summary.same_everywhere else "DIFFERENT"),
+        ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
+    ]
