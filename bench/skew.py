@@ -47,7 +47,7 @@ COLUMNS = [
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CSV of delays in seconds for --skew trace: a line per iteration, a column per rank; repeated to fill.",
+    help="CSV of delays in seconds for --skew trace: a line per iteration, a column per rank or one; lines repeat.",
 )
 @click.option(
     "--inject",

@@ -103,7 +103,7 @@ def _settings() -> Settings:
     "--trace",
     "trace_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For --load trace: CSV, one line per call, one column per rank, in seconds.",
+    help="For --load trace: CSV, a line per call, a column per rank or one for all, in seconds; lines repeat.",
 )
 @click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
 @click.option(

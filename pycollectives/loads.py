@@ -1,7 +1,12 @@
 """Loads: how long each rank works before each of its calls. For simulation and benchmarks.
 
 A load is an array of shape (ranks, calls), in seconds. `work` is what every rank does in any case, `skew` the scale of
-what comes on top; some have options of their own.
+what comes on top; some have options of their own. To add one, write a function
+
+    def NAME(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, OPTION=...) -> NDArray
+
+that returns float64 of shape (ranks, calls) and draws what is random from `draws`, and put it into `LOADS`. An option's
+default has the type of its values.
 
 | load | seconds of rank r before call j | after |
 |---|---|---|
@@ -63,7 +68,7 @@ def _late(work: float, skew: float, shape: tuple[int, int], draws: np.random.Gen
 
 
 def _slow(
-    work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, factor: float = 1, rank: int = -1
+    work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, factor: float = 1.0, rank: int = -1
 ) -> Work:
     if not (factor > 0 and -1 <= rank < shape[0]):
         raise ValueError(f"load 'one-slow': expected factor > 0 and rank below {shape[0]}; got {factor} and {rank}")
@@ -125,27 +130,38 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
         raise ValueError(f"load: expected at least 1 rank and 1 call, got {ranks} and {calls}")
     if not (work >= 0 and skew >= 0):
         raise ValueError(f"load: expected work >= 0 and skew >= 0 seconds, got {work} and {skew}")
-    accepted = [parameter for parameter in signature(LOADS[name]).parameters.values() if parameter.kind is KEYWORD_ONLY]
-    if unknown := options.keys() - {parameter.name for parameter in accepted}:
-        names = ", ".join(parameter.name for parameter in accepted) or "none"
-        raise ValueError(f"load {name!r}: unknown option {min(unknown)!r}; it has {names}")
+    accepted = {key: one.default for key, one in signature(LOADS[name]).parameters.items() if one.kind is KEYWORD_ONLY}
+    for key, value in options.items():
+        if key not in accepted:
+            names = ", ".join(("work", "skew", *accepted))
+            raise ValueError(f"load {name!r}: unknown option {key!r}; its options are {names}")
+        if isinstance(accepted[key], int) and not isinstance(value, int):
+            raise ValueError(f"load {name!r}: {key}: expected a whole number, got {value!r}")
     return LOADS[name](work, skew, (ranks, calls), np.random.default_rng(seed), **options)
 
 
 def from_csv(path: Path, *, ranks: int, calls: int) -> Work:
-    """Return a load from a file with one line per call and one column per rank, in seconds; it repeats to fill.
+    """Return a load from a file with a line per call and a column per rank, in seconds.
+
+    One column is for all ranks. Lines repeat if there are fewer than calls; if there are more, the first are taken.
 
     Raises
     ------
     ValueError
-        If the file is not that: a bad number, lines of different lengths, nothing, or a negative time.
+        If the file is not that: another number of columns, a bad number, lines of different lengths, nothing, or a
+        negative time.
     """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not any(line.partition("#")[0].strip() for line in lines):
+        raise ValueError(f"{path}: expected a line per call, it is empty")
     try:
-        table = np.loadtxt(path, delimiter=",", ndmin=2, dtype=np.float64)
+        table = np.loadtxt(lines, delimiter=",", ndmin=2, dtype=np.float64)
     except ValueError as error:
         raise ValueError(f"{path}: expected numbers separated by commas: {error}") from error
-    if table.size == 0 or not (np.isfinite(table).all() and (table >= 0).all()):
-        raise ValueError(f"{path}: expected finite times >= 0 seconds, at least one")
-    trace = table.T
-    filled: Work = trace[np.arange(ranks) % trace.shape[0]][:, np.arange(calls) % trace.shape[1]]
-    return filled
+    if not (np.isfinite(table).all() and (table >= 0).all()):
+        raise ValueError(f"{path}: expected finite times >= 0 seconds")
+    columns = table.shape[1]
+    if columns not in (1, ranks):
+        raise ValueError(f"{path}: expected a column per rank, {ranks}, or one for all; got {columns}")
+    repeated = table[np.arange(calls) % len(table)]
+    return np.broadcast_to(repeated, (calls, ranks)).T.copy()

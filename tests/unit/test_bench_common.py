@@ -92,7 +92,7 @@ def test_ideal_of_the_paper_at_32_ranks():
 @pytest.mark.parametrize("pattern", delays.PATTERNS)
 def test_delays_have_a_row_per_call_and_are_the_same_for_the_same_seed(pattern, tmp_path):
     trace = tmp_path / "trace.csv"
-    trace.write_text("0.001,0.002\n0.003,0\n")
+    trace.write_text("0.001,0.002,0,0\n0.003,0,0,0\n")
     matrix = delays.delay_matrix(pattern, ranks=4, calls=6, skew_us=500, seed=3, trace=trace)
     assert matrix.shape == (6, 4)
     assert (matrix >= 0).all()
@@ -109,7 +109,7 @@ def test_delays_follow_their_patterns(tmp_path):
     np.testing.assert_allclose(matrix("rotating") > 0, np.arange(4)[:, None] % 3 == np.arange(3))
     assert (np.count_nonzero(matrix("one-late"), axis=1) == 1).all()
     trace = tmp_path / "trace.csv"
-    trace.write_text("0.001,0.002\n0.003,0\n")
+    trace.write_text("0.001,0.002,0\n0.003,0,0\n")
     np.testing.assert_allclose(matrix("trace", trace=trace)[:, 0], [0.001, 0.003, 0.001, 0.003])
     with pytest.raises(ValueError, match="file"):
         matrix("trace")

@@ -59,19 +59,42 @@ def test_refused(wrong):
         make(**{"name": "equal", **wrong})
 
 
-def test_traces_repeat_to_fill(tmp_path):
-    path = tmp_path / "trace.csv"
-    path.write_text("0.1,0.2\n0.3,0.4\n0.5,0.6\n")
-    load = loads.from_csv(path, ranks=3, calls=4)
-    assert load.tolist() == [[0.1, 0.3, 0.5, 0.1], [0.2, 0.4, 0.6, 0.2], [0.1, 0.3, 0.5, 0.1]]
-
-
-@pytest.mark.parametrize("text", ["0.1,x\n", "0.1,0.2\n0.3\n", "-1\n", "nan\n"])
-def test_traces_refused(tmp_path, text):
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        ("0.1,0.2\n0.3,0.4\n0.5,0.6\n", [[0.1, 0.3, 0.5, 0.1], [0.2, 0.4, 0.6, 0.2]]),
+        ("0.1\n0.3\n", [[0.1, 0.3, 0.1, 0.3]] * 2),
+        ("# seconds\n" + "0.1,0.2\n" * 9, [[0.1] * 4, [0.2] * 4]),
+    ],
+)
+def test_traces_have_a_column_per_rank_or_one_and_lines_that_repeat(tmp_path, text, load):
     path = tmp_path / "trace.csv"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"trace\.csv"):
-        loads.from_csv(path, ranks=1, calls=1)
+    made = loads.from_csv(path, ranks=2, calls=4)
+    assert made.tolist() == load
+    assert made.flags.c_contiguous
+    assert made.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.1,x,0.1\n", "expected numbers separated by commas"),
+        ("0.1,0.2,0.3\n0.3\n", "expected numbers separated by commas"),
+        ("-1\n", "expected finite times >= 0"),
+        ("nan\n", "expected finite times >= 0"),
+        ("", "expected a line per call, it is empty"),
+        ("# seconds\n\n", "expected a line per call, it is empty"),
+        ("0.1,0.2\n", "expected a column per rank, 3, or one for all; got 2"),
+        ("0.1,0.2,0.3,0.4\n", "expected a column per rank, 3, or one for all; got 4"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_traces_refused(tmp_path, text, said):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"trace\.csv: {said}"):
+        loads.from_csv(path, ranks=3, calls=1)
 
 
 def test_several_late_ranks():
@@ -94,9 +117,17 @@ def test_a_cloud_has_the_batches_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("equal", {"late": 1}), ("one-late", {"late": 9}), ("one-slow", {"rank": 4}), ("one-slow", {"factor": 0})],
+    ("name", "options", "said"),
+    [
+        ("equal", {"late": 1}, "unknown option 'late'; its options are work, skew$"),
+        ("one-slow", {"late": 1}, "unknown option 'late'; its options are work, skew, factor, rank$"),
+        ("one-late", {"late": 9}, "expected late from 0 to 4"),
+        ("one-late", {"late": 1.5}, "late: expected a whole number, got 1.5"),
+        ("one-slow", {"rank": 4}, "expected factor > 0 and rank below 4"),
+        ("one-slow", {"rank": 0.5}, "rank: expected a whole number, got 0.5"),
+        ("one-slow", {"factor": 0}, "expected factor > 0 and rank below 4"),
+    ],
 )
-def test_options_refused(name, options):
-    with pytest.raises(ValueError, match=f"load '{name}': "):
+def test_options_refused(name, options, said):
+    with pytest.raises(ValueError, match=f"load '{name}': {said}"):
         loads.make(name, ranks=4, calls=1, work=1, skew=1, seed=0, **options)
