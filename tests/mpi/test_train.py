@@ -294,6 +294,17 @@ def test_running_statistics_are_averaged_when_replicas_settle(comm, method, outp
         assert file["model.count"] == 10 + P - 1
 
 
+def test_running_statistics_are_in_a_checkpoint(output):
+    saved, loaded = (
+        Replica(Keeping(numbers()), SGD(np.zeros(0, np.float32), lambda number: 1.0), Synchronizer()) for _ in "ab"
+    )
+    saved.model.kept["mean"][:] = 5
+    checkpoint.save(output, WORLD, Training(9), saved, AS_JSON)
+    checkpoint.load(output, WORLD, Training(9), loaded, AS_JSON)
+    np.testing.assert_array_equal(loaded.model.kept["mean"], [5, 5])
+    assert loaded.model.kept["count"] == 10 + WORLD.rank
+
+
 def test_replicas_with_other_running_statistics_are_not_equal(comm, monkeypatch):
     if P == 1:
         pytest.skip("there is one replica")
