@@ -68,6 +68,8 @@ class Replica:
         model.backward()
         computed = time.perf_counter()
         gradient = self.synchronizer.combine(model.gradient)
+        if gradient is None:
+            raise TypeError(f"{type(self.synchronizer).__name__}.combine: expected an array, got None: no return?")
         combined = time.perf_counter()
         self.optimizer.update(model.weights, gradient, number)
         updated = time.perf_counter()

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from pycollectives.train import checkpoint, loop
@@ -22,7 +23,7 @@ class Part:
         self.weights = self.gradient = None
         self.outcome = Synchronizer.outcome
         for name, duration in seconds.items():
-            setattr(self, name, lambda *arguments, duration=duration: clock.append(clock[-1] + duration))
+            setattr(self, name, lambda *arguments, duration=duration: clock.append(clock[-1] + duration) or 0)
 
 
 def test_a_rank_waits_in_the_method_and_computes_in_all_else(monkeypatch):
@@ -32,6 +33,13 @@ def test_a_rank_waits_in_the_method_and_computes_in_all_else(monkeypatch):
     synchronizer, load = Part(clock, combine=4, average=8), Part(clock, work=32)
     step = loop.Replica(model, optimizer, synchronizer).step(0, (), load.work)
     assert (step.compute_s, step.wait_s) == (1 + 2 + 16 + 32, 4 + 8)
+
+
+def test_a_method_that_forgets_to_return_the_gradient_is_named():
+    parts = Part([0.0], forward=0, backward=0, update=0), Part([0.0], combine=0, average=0, work=0)
+    parts[1].combine = lambda gradient: None
+    with pytest.raises(TypeError, match=r"Part\.combine: expected an array, got None"):
+        loop.Replica(parts[0], parts[0], parts[1]).step(0, (), parts[1].work)
 
 
 def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_the_newest(tmp_path, monkeypatch):
