@@ -226,7 +226,7 @@ WRONG = [
     (["synchronous,odd=1"], "method 'synchronous': unknown option 'odd'; it has no options"),
     (["synchronous,odd"], "method: expected NAME or NAME,KEY=VALUE,...; got 'synchronous,odd'"),
     (["m-synchronous"], "method 'm-synchronous': needs the option 'm'"),
-    (["m-synchronous,m=9"], "expected 1 <= k <="),
+    (["m-synchronous,m=9"], "expected 1 <= m <="),
     (["eager,policy=odd"], "policy 'odd': expected solo, majority"),
     (["synchronous", "--data", "odd"], "data: expected one of hyperplane, digits"),
     (["synchronous", "--model", "mlp"], "expected data with classes"),
@@ -499,12 +499,12 @@ with pc.Communicator(MPI.COMM_WORLD) as comm:
 """
 
 
-def run_library(folder, where, method, what, *options):
+def run_library(folder, where, method, what, **variables):
     """Run a program that calls `job.run`, in which rank 1 raises."""
     (folder / "sitecustomize.py").write_text(RAISES.format(**where))
     (folder / "library.py").write_text(LIBRARY)
-    env = environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]))
-    program = [sys.executable, *options, str(folder / "library.py"), method, what]
+    env = environment(PYTHONPATH=os.pathsep.join([str(folder), str(ROOT)]), **variables)
+    program = [sys.executable, str(folder / "library.py"), method, what]
     outcome = run([*launcher(), "-n", str(RANKS), *program], limit=60, env=env)
     assert not outcome.hung, outcome
     return outcome
@@ -530,10 +530,11 @@ def test_the_others_learn_of_a_rank_that_fails(tmp_path, method, where):
         assert outcome.said(rank) == ["RankFailedError: rank 1 has left the training by an exception"], outcome
 
 
-def test_mpi4py_ends_a_job_whose_ranks_wait_within_a_step(tmp_path):
-    outcome = run_library(tmp_path, IN_A_STEP, "synchronous", "raise", "-m", "mpi4py")
+def test_a_job_whose_ranks_wait_within_a_step_ends_after_the_exit_timeout(tmp_path):
+    outcome = run_library(tmp_path, IN_A_STEP, "synchronous", "raise", PYC_EXIT_TIMEOUT="2")
     assert outcome.status == 1, outcome
     assert "RuntimeError: of rank 1" in outcome.err, outcome
+    assert "not closed on ranks 0, 2" in outcome.err, outcome
 
 
 # --- docs/training.md
