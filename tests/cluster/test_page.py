@@ -45,8 +45,9 @@ def blocks() -> list[Block]:
 
 
 def plain(text: str) -> list[str]:
-    """Lines without what differs from run to run: numbers, versions, times, paths, and how they are spaced."""
-    text = re.sub(r"\d[\w.:+-]*", "N", re.sub(r"(?<!\S)/\S+", "PATH", text))
+    """Lines without what differs from run to run: numbers, versions, times, paths, nodes, and how they are spaced."""
+    for what, pattern in ("NODES", r"\bnid[\d\[]\S*"), ("PATH", r"(?<!\S)/\S+"), ("N", r"\d[\w.:+-]*"):
+        text = re.sub(pattern, what, text)
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
