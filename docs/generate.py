@@ -6,6 +6,7 @@
                                         run the benchmarks as well, or some, with the mpirun on PATH (20 minutes)
     python docs/generate.py --experiments [NAME...]
                                         run the experiments as well, or some (an hour)
+    python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -31,9 +32,13 @@ mpi4py.rc.initialize = False  # nothing here communicates
 from pycollectives import groups, loads, mixing, policies  # noqa: E402
 from pycollectives.experiments import report  # noqa: E402
 from pycollectives.experiments.experiment import catalogue, find  # noqa: E402
+from pycollectives.experiments.ideal import ideal_steps_per_s  # noqa: E402
+from pycollectives.experiments.runner import compare  # noqa: E402
 from pycollectives.native import core  # noqa: E402
 from pycollectives.simulation import simulate  # noqa: E402
 from pycollectives.simulation_groups import simulate_groups  # noqa: E402
+from pycollectives.train.files import dumps, replace  # noqa: E402
+from pycollectives.train.job import Plan  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,7 +207,18 @@ def policies_measured() -> str:
 
 
 def experiment_results() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted((RESULTS / "experiments").glob("*.json"))]
+    """What was measured of the jobs that the catalogue has now."""
+    kept = []
+    for experiment in catalogue():
+        path = RESULTS / "experiments" / f"{experiment.name}.json"
+        found = json.loads(path.read_text()) if path.exists() else {"results": []}
+        of = {job.name: job for job in experiment.jobs}
+        found["results"] = [
+            result for result in found["results"] if result["job"] in of and of[result["job"]].gave(result)
+        ]
+        if found["results"]:
+            kept.append(found)
+    return kept
 
 
 def experiments_section() -> str:
@@ -315,6 +331,17 @@ def run_experiments(names: list[str]) -> None:
     draw_experiments()
 
 
+def renew_ideals() -> None:
+    for found in experiment_results():
+        jobs = {job.name: job for job in find(found["name"]).jobs}
+        for result in found["results"]:
+            settings = jobs[result["job"]].with_seed(result["seed"])
+            result["ideal_steps_per_s"] = ideal_steps_per_s(settings, Plan.of(settings, rank=0, ranks=found["ranks"]))
+        compare(found["results"])
+        replace(RESULTS / "experiments" / f"{found['name']}.json", dumps(found, indent=1) + "\n")
+    draw_experiments()
+
+
 def draw_experiments() -> None:
     for found in experiment_results():
         report.plot(found, FIGURES / f"experiment-{found['name']}.png")
@@ -346,6 +373,7 @@ def main() -> None:
     mode.add_argument("--check", action="store_true")
     mode.add_argument("--measure", nargs="*", metavar="NAME")
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
+    mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
     if arguments.measure is not None:
@@ -355,6 +383,8 @@ def main() -> None:
         run_example()
     if arguments.experiments is not None:
         run_experiments(arguments.experiments or [one.name for one in catalogue()])
+    if arguments.ideals:
+        renew_ideals()
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}

@@ -46,6 +46,7 @@ def run(name: str, path: Path | None) -> None:
     from ..train.files import dumps, replace
     from .experiment import find
     from .report import table
+    from .runner import require
     from .runner import run as run_experiment
 
     world = MPI.COMM_WORLD
@@ -57,6 +58,7 @@ def run(name: str, path: Path | None) -> None:
 
     try:
         experiment = find(name)
+        require(experiment, world.size)
         path = path or Path(f"{experiment.name}.json")
         if world.rank == 0:
             path.touch()  # if it cannot be written, better now
@@ -92,6 +94,8 @@ def plot(name: str, output: Path | None) -> None:
         report.plot(found, output or path.with_suffix(".png"))
     except ImportError:
         raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:

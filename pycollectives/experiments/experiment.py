@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..train.settings import Settings, read_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["Experiment", "Job", "catalogue", "find"]
 
@@ -37,6 +40,12 @@ class Job:
     def with_seed(self, seed: int) -> Settings:
         """Return its settings with another seed."""
         return Settings.of({**vars(self.settings), "seed": seed})
+
+    def gave(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result, as JSON keeps it, is of this job as it is now."""
+        settings = Settings().as_json() | result["settings"]  # which may be older than a setting
+        now = (self.name, self.beside, self.paper, self.with_seed(result["seed"]).as_json())
+        return now == (result["job"], result["beside"], result["paper_speedup"], settings)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Experiment:
             jobs = tuple(_job(shared, dict(entry)) for entry in entries)
             options = {"ranks_per_node": None, "target_loss": None, "seeds": (1,), **said}
             experiment = cls(path.stem, jobs=jobs, **{**options, "seeds": tuple(options["seeds"])})
+            experiment.check()
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path.name}: {error}") from None
         before: set[str] = set()
@@ -92,6 +102,16 @@ class Experiment:
                 raise ValueError(f"{path.name}: job {job.name!r} is there twice, or compared with a later one")
             before.add(job.name)
         return experiment
+
+    def check(self) -> None:
+        """Raise ValueError for what no run can do."""
+        for name, value in (("ranks", self.ranks), ("ranks_per_node", self.ranks_per_node or 1)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected a whole number >= 1, got {value!r}")
+        if not isinstance(self.target_loss, int | float | None):
+            raise ValueError(f"target_loss: expected a number, got {self.target_loss!r}")
+        if not self.seeds or not self.jobs:
+            raise ValueError("seeds, jobs: expected at least one of each")
 
 
 def _job(shared: dict[str, Any], entry: dict[str, Any]) -> Job:

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from ..simulation import seconds_for_all
 from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ..train.registry import Choice
+    from ..train.job import Plan
+    from ..train.settings import Settings
     from ..train.synchronizers import Synchronizer
 
 __all__ = ["ideal_steps_per_s"]
 
 
-def ideal_steps_per_s(method: Choice, seconds: NDArray[np.float64], seed: int) -> float | None:
+def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
     """Return the steps per second of a rank until the last one has taken its own; None: of this method it is not known.
 
-    Parameters
-    ----------
-    method
-        What is trained with.
-    seconds
-        Work, shape (ranks, steps).
-    seed
-        Of the policy, if the method says none.
+    Wherever replicas are made equal, ranks wait for each other, whatever the method.
     """
+    method = settings.method
     model = cast("type[Synchronizer]", METHODS.find(method))
-    arguments = model.simulated(**{"seed": seed, **method.options})
-    if arguments is None or not seconds.any():
+    arguments = model.simulated(**{"seed": settings.seed, **method.options})
+    if arguments is None or not plan.seconds.any():
         return None
-    steps: int = seconds.shape[1]
-    return steps / seconds_for_all(seconds, **arguments)
+    ends = range(plan.settle_every, plan.steps, plan.settle_every) if plan.settle_every else []
+    parts = np.split(plan.seconds, ends, axis=1)
+    return plan.steps / sum(seconds_for_all(part, **arguments) for part in parts)

@@ -8,6 +8,12 @@ from ..communicator import Communicator
 from ..machine import Machine
 from ..provenance import commit
 from ..train import job as training
+from ..train.datasets import DATASETS
+from ..train.loads import require_known
+from ..train.models import MODELS
+from ..train.optimizers import OPTIMIZERS
+from ..train.schedules import SCHEDULES
+from ..train.synchronizers import METHODS
 from .ideal import ideal_steps_per_s
 
 if TYPE_CHECKING:
@@ -17,7 +23,32 @@ if TYPE_CHECKING:
 
     from .experiment import Experiment, Job
 
-__all__ = ["run"]
+__all__ = ["compare", "require", "run"]
+
+
+CHOSEN = {"method": METHODS, "model": MODELS, "data": DATASETS, "optimizer": OPTIMIZERS, "schedule": SCHEDULES}
+"""By the name of the setting."""
+
+
+def require(experiment: Experiment, ranks: int) -> None:
+    """Find out now what would stop a later job.
+
+    Raises
+    ------
+    ValueError
+        It is for another number of ranks, or a job names what is not there.
+    ImportError
+        A job needs what is not installed.
+    """
+    if ranks != experiment.ranks:
+        raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {ranks}")
+    for job in experiment.jobs:
+        try:
+            for key, registry in CHOSEN.items():
+                registry.find(getattr(job.settings, key))
+            require_known(job.settings.load)
+        except ValueError as error:
+            raise ValueError(f"experiment {experiment.name}: job {job.name!r}: {error}") from None
 
 
 def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
@@ -27,20 +58,15 @@ def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> 
 
     - `time_to_target_s` and `epochs_to_target` of rank 0's replica, if the experiment has a target;
     - `ideal_steps_per_s` if nothing but the load took time, None: not known;
-    - `speedup` over `beside` with the same seed, in the time to the target if there is one, else in steps per second;
-      and `ideal_speedup`, both without cost.
+    - what `compare` adds.
     """
-    if world.size != experiment.ranks:
-        raise ValueError(f"experiment {experiment.name}: expected {experiment.ranks} ranks, got {world.size}")
     about = {key: getattr(experiment, key) for key in ("name", "title", "figure", "scale", "ranks", "target_loss")}
     results: list[dict[str, Any]] = []
     for seed in experiment.seeds:
         for job in experiment.jobs:
             result = _run_job(experiment, job, seed, world)
-            beside = next((one for one in results if (one["job"], one["seed"]) == (job.beside, seed)), result)
-            result["speedup"] = _speedup(result, beside)
-            result["ideal_speedup"] = _ratio(result["ideal_steps_per_s"], beside["ideal_steps_per_s"])
             results.append(result)
+            compare(results)
             say(_line(result))
             yield {**about, "commit": commit(), "machine": str(Machine.here()), "results": results}
 
@@ -49,13 +75,13 @@ def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> di
     settings = job.with_seed(seed)
     with Communicator(world, ranks_per_node=experiment.ranks_per_node) as comm:
         summary = training.run(settings, comm)
-    seconds = training.Plan.of(settings, rank=world.rank, ranks=world.size).seconds
+    plan = training.Plan.of(settings, rank=world.rank, ranks=world.size)
     result = {
         "job": job.name,
         "seed": seed,
         "beside": job.beside,
         "paper_speedup": job.paper,
-        "ideal_steps_per_s": ideal_steps_per_s(settings.method, seconds, seed),
+        "ideal_steps_per_s": ideal_steps_per_s(settings, plan),
         "settings": settings.as_json(),
         **summary.as_json(),
     }
@@ -80,10 +106,21 @@ def _until(loss: float, summary: training.Summary, what: str) -> float | None:
     return None
 
 
-def _speedup(result: dict[str, Any], beside: dict[str, Any]) -> float | None:
-    if "time_to_target_s" in result:
-        return _ratio(beside["time_to_target_s"], result["time_to_target_s"])
-    return _ratio(result["steps_per_s"], beside["steps_per_s"])
+def compare(results: list[dict[str, Any]]) -> None:
+    """Give each result its speed beside that of `beside` with the same seed, or its own, in place.
+
+    `speedup` is in the time to the target if there is one, of whose ideal nothing is known; else `speedup` and
+    `ideal_speedup` are in steps per second.
+    """
+    of = {(result["job"], result["seed"]): result for result in results}
+    for result in results:
+        beside = of[result["beside"] or result["job"], result["seed"]]
+        if "time_to_target_s" in result:
+            result["speedup"] = _ratio(beside["time_to_target_s"], result["time_to_target_s"])
+            result["ideal_speedup"] = None
+        else:
+            result["speedup"] = _ratio(result["steps_per_s"], beside["steps_per_s"])
+            result["ideal_speedup"] = _ratio(result["ideal_steps_per_s"], beside["ideal_steps_per_s"])
 
 
 def _ratio(value: float | None, other: float | None) -> float | None:

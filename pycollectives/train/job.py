@@ -43,11 +43,15 @@ NOT_OF_THE_TRAINING = ("epochs", "load", "output")
 
 @dataclass(frozen=True)
 class Plan:
-    """What the settings say of every rank: the data, who takes which examples, and how long each works in each step."""
+    """What the settings say of every rank: the data, who takes which examples, and how long each works in each step.
+
+    `settle_every`: steps between two times that replicas are made equal; None: only at the end.
+    """
 
     dataset: Dataset
     batches: Batches
     steps: int
+    settle_every: int | None
     seconds: NDArray[np.float64]
 
     @classmethod
@@ -56,8 +60,10 @@ class Plan:
         dataset = DATASETS.make(settings.data, seed=settings.seed)
         batches = Batches(dataset, settings.batch_of(ranks), rank=rank, ranks=ranks, seed=settings.seed)
         steps = max(1, round(settings.epochs * batches.steps_per_epoch))
+        every = settings.settle_epochs
+        settle_every = None if every is None else max(1, round(every * batches.steps_per_epoch))
         seconds = load_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
-        return cls(dataset, batches, steps, seconds)
+        return cls(dataset, batches, steps, settle_every, seconds)
 
 
 def _worker(seconds: NDArray[np.float64], emulated: bool) -> Callable[[int, float], None]:
@@ -115,8 +121,7 @@ def run(
 def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
     steps_of = plan.batches.steps_per_epoch
-    settle_every = None if settings.settle_epochs is None else max(1, round(settings.settle_epochs * steps_of))
-    training = Training(plan.steps, settle_every)
+    training = Training(plan.steps, plan.settle_every)
     schedule = SCHEDULES.make(settings.schedule)
     model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
