@@ -130,6 +130,8 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
         raise ValueError(f"load: expected at least 1 rank and 1 call, got {ranks} and {calls}")
     if not (work >= 0 and skew >= 0):
         raise ValueError(f"load: expected work >= 0 and skew >= 0 seconds, got {work} and {skew}")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"load {name!r}: seed: expected a whole number >= 0, got {seed!r}")
     accepted = {key: one.default for key, one in signature(LOADS[name]).parameters.items() if one.kind is KEYWORD_ONLY}
     for key, value in options.items():
         if key not in accepted:

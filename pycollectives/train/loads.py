@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .batches import Batches
     from .registry import Choice
 
-__all__ = ["OWN_LOADS", "load_of"]
+__all__ = ["OWN_LOADS", "load_of", "require_known"]
 
 
 def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
@@ -24,15 +24,30 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
 
     Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
     """
-    if choice.name not in (*loads.LOADS, *OWN_LOADS.names):
-        raise ValueError(f"load: expected one of {', '.join((*loads.LOADS, *OWN_LOADS.names))}; got {choice.name!r}")
+    require_known(choice)
     if choice.name in OWN_LOADS.names:
-        return np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
+        seconds = np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
+    else:
+        seconds = loads.make(choice.name, ranks=ranks, calls=steps, **_options(choice, seed))
+    if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
+        raise ValueError(f"load {choice}: expected finite times >= 0 seconds")
+    return seconds
+
+
+def require_known(choice: Choice) -> None:
+    """Raise ValueError if there is no load of that name."""
+    known = (*loads.LOADS, *OWN_LOADS.names)
+    if choice.name not in known:
+        raise ValueError(f"load: expected one of {', '.join(known)}; got {choice.name!r}")
+
+
+def _options(choice: Choice, seed: int) -> dict[str, Any]:
     for key, value in choice.options.items():
-        if not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"load {choice.name!r}: {key}: expected a number, got {value!r}")
-    options = {"work": 0.0, "skew": 0.0, **choice.options}
-    return loads.make(choice.name, ranks=ranks, calls=steps, seed=seed, **options)
+    if own := {"ranks", "calls"} & choice.options.keys():
+        raise ValueError(f"load {choice.name!r}: unknown option {min(own)!r}: it is the training's")
+    return {"work": 0.0, "skew": 0.0, "seed": seed, **choice.options}
 
 
 def _trace(batches: Batches, ranks: int, steps: int, *, file: str) -> NDArray[np.float64]:

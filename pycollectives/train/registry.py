@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,6 +16,10 @@ from typing import Any, NamedTuple
 __all__ = ["Choice", "Registry"]
 
 UNITS = {"_ms": 1e-3, "_us": 1e-6}
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 class Simple(NamedTuple):
@@ -27,7 +32,8 @@ class Simple(NamedTuple):
 SIMPLE = {
     "bool": Simple("true or false", lambda value: isinstance(value, bool)),
     "int": Simple("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "float": Simple("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "float": Simple("a number", lambda value: not isinstance(value, bool) and _is_finite(value)),
+    "str": Simple("a word (a file that has a number for its name: ./NAME)", lambda value: isinstance(value, str)),
 }
 """By the annotation of an option; others are checked by what takes them."""
 

@@ -20,7 +20,7 @@ def constant() -> Schedule:
     return lambda epoch: 1.0
 
 
-def milestones(*, at: str, factor: float = 0.1) -> Schedule:
+def milestones(*, at: str | float, factor: float = 0.1) -> Schedule:
     """Multiply by `factor` at each of the epochs, such as "80:120" (He et al. 2016, section 4.2)."""
     try:
         epochs = [float(epoch) for epoch in str(at).split(":")]

@@ -18,6 +18,8 @@ __all__ = ["DEFAULT_BATCH", "REQUEUE", "Settings", "read_toml"]
 DEFAULT_BATCH = 64
 """Examples of all ranks together in a step, or the next multiple of the number of ranks."""
 
+MOST_EPOCHS = 1e9
+
 REQUEUE = 75
 """The exit code of a job that has written a checkpoint and is to be run again: EX_TEMPFAIL of sysexits.h."""
 
@@ -91,8 +93,8 @@ class Settings:
         """Refuse what no run can do."""
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
-        if not 0 < self.epochs < math.inf:
-            raise ValueError(f"epochs: expected a number > 0, got {self.epochs}")
+        if not 0 < self.epochs <= MOST_EPOCHS:
+            raise ValueError(f"epochs: expected a number > 0, got {self.epochs}; at most {MOST_EPOCHS:.0e}")
         if self.settle_epochs is not None and not 0 < self.settle_epochs < math.inf:
             raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
         if self.seed < 0:

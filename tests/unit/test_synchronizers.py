@@ -55,6 +55,11 @@ def test_eager_hands_its_options_to_the_partial_allreduce():
     assert (options["late"], options["missed"], options["max_staleness"]) == ("replace", "sum", 3)
 
 
+def test_a_policy_that_is_a_number_is_none():
+    with pytest.raises(ValueError, match=r"policy .4.: expected solo"):
+        options_of("eager,policy=4")
+
+
 @pytest.mark.parametrize(("said", "per_node"), [("", 2), (",ranks_per_node=3", 3)])
 def test_static_groups_are_those_of_the_nodes(said, per_node):
     """The communicator's, or others by choice."""

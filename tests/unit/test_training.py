@@ -62,6 +62,8 @@ def test_defaults_go_to_those_that_take_them():
         (SCHEDULES, "cosine", "schedule 'cosine': needs the option 'epochs'"),
         (OPTIMIZERS, "sgd,rate=high", "optimizer 'sgd': rate: expected a number, got 'high'"),
         (OPTIMIZERS, "sgd,rate=true", "optimizer 'sgd': rate: expected a number, got True"),
+        (OPTIMIZERS, "sgd,momentum=nan", "optimizer 'sgd': momentum: expected a number, got nan"),
+        (DATASETS, "cifar10,folder=2024", r"data .*'cifar10': folder: expected a word .*, got 2024"),
         (MODELS, "mlp,hidden=2.5", r"model 'mlp': hidden: expected a whole number, got 2\.5"),
     ],
 )
@@ -75,6 +77,13 @@ def test_options_are_checked_before_anything_is_made(registry, said, text):
     [
         ("odd", "load: expected one of equal, .*, trace, length; got 'odd'"),
         ("one-late,late=all", "load 'one-late': late: expected a number, got 'all'"),
+        ("lognormal,work_ms=1,seed=1.5", r"load 'lognormal': seed: expected a whole number >= 0, got 1\.5"),
+        ("lognormal,work_ms=1,seed=-1", "load 'lognormal': seed: expected a whole number >= 0, got -1"),
+        ("equal,ranks=2", "load 'equal': unknown option 'ranks'"),
+        ("one-late,late=true", "load 'one-late': late: expected a number, got True"),
+        ("equal,work=inf", r"load equal,work=inf: expected finite times >= 0 seconds"),
+        ("equal,work=nan", "load: expected work >= 0"),
+        ("trace,file=2024", r"load 'trace': file: expected a word .*, got 2024"),
         ("trace", "load 'trace': needs the option 'file'"),
         ("length", "load 'length': the examples of this data set have no lengths"),
     ],
@@ -82,6 +91,21 @@ def test_options_are_checked_before_anything_is_made(registry, said, text):
 def test_loads_refused(said, text):
     with pytest.raises(ValueError, match=text):
         load_of(Choice.parse(said), Batches(dataset(8), 8, rank=0, ranks=1, seed=0), ranks=1, steps=1, seed=0)
+
+
+def test_a_load_of_negative_times_is_refused():
+    batches = Batches(dataset(8, lengths=np.arange(1, 9)), 8, rank=0, ranks=1, seed=0)
+    with pytest.raises(ValueError, match=r"load length,work=-0\.005: expected finite times >= 0"):
+        load_of(Choice.parse("length,work_ms=-5"), batches, ranks=1, steps=1, seed=0)
+
+
+def test_a_load_has_the_seed_of_the_training_or_its_own():
+    def drawn(said, seed):
+        batches = Batches(dataset(8), 8, rank=0, ranks=2, seed=0)
+        return load_of(Choice.parse(said), batches, ranks=2, steps=3, seed=seed).tolist()
+
+    assert drawn("lognormal,work_ms=1,skew_ms=1,seed=3", 7) == drawn("lognormal,work_ms=1,skew_ms=1", 3)
+    assert drawn("lognormal,work_ms=1,skew_ms=1", 7) != drawn("lognormal,work_ms=1,skew_ms=1", 3)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +148,7 @@ def test_the_command_line_goes_above_the_file(tmp_path):
         ({"batch": 0}, "batch: expected at least 1"),
         ({"epochs": 0}, "epochs: expected a number > 0"),
         ({"epochs": float("nan")}, "epochs: expected a number > 0"),
+        ({"epochs": 1e308}, r"epochs: expected a number > 0, got 1e\+308; at most 1e\+09"),
         ({"epochs": "many"}, "epochs: expected a number"),
         ({"settle_epochs": -1}, "settle_epochs"),
         ({"seed": -1}, "seed"),

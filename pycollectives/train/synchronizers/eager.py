@@ -93,4 +93,4 @@ class Eager(Synchronizer):
 
 
 def _policy(said: policies.Policy | str, seed: int) -> policies.Policy:
-    return policies.parse(said, seed=seed) if isinstance(said, str) else said
+    return said if isinstance(said, policies.Policy) else policies.parse(str(said), seed=seed)
