@@ -44,6 +44,7 @@ class Profile:
     account: str | None = None
     time: str = "01:00:00"
     signal_before: int = 60
+    starts_within: int = 60
     max_requeues: int = 50
     directives: list[str] = dataclasses.field(default_factory=list)
     modules: list[str] = dataclasses.field(default_factory=list)
@@ -157,6 +158,7 @@ CHECKS: dict[str, Callable[[object], str | None]] = {
     "account": _word,
     "time": _time,
     "signal_before": _natural,
+    "starts_within": _natural,
     "max_requeues": _natural,
     "directives": _directives,
     "modules": _words,

@@ -337,6 +337,16 @@ def test_the_status_of_a_program_that_is_told_to_stop(tmp_path, launcher, whom):
     assert (tmp_path / "requeued").read_text() == "17\n" * 10
 
 
+@pytest.mark.parametrize(("starts_within", "status"), [(60, 75), (0, 138)])
+def test_a_program_that_is_told_before_it_can_listen(tmp_path, starts_within, status):
+    """It is ended by the signal, and has lost nothing if it had just been started."""
+    deaf = 'import time; print("ready", flush=True); time.sleep(60)'
+    profile = profiles.Profile(lines=[f"PATH={tmp_path}:$PATH"], starts_within=starts_within)
+    told = run_script(tmp_path, profile, [sys.executable, "-c", deaf], lambda pid: os.kill(pid, signal.SIGUSR1))
+    assert told == status
+    assert (tmp_path / "requeued").exists() == (status == 75)
+
+
 # --- Documentation ----------------------------------------------------------------------------------------------------
 
 
