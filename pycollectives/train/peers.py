@@ -11,7 +11,7 @@ from mpi4py import MPI
 from ..errors import RankFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Peers"]
 
-STOP = -1
-"""A message; every other one is of a rank that has failed: how many meetings it had come to."""
+STOP, FAILED = 0, 1
+"""What a message says of its sender: it is told to stop, or has left by an exception."""
 
 NAP_S = 0.001
 """Between two looks, of a rank that waits: MPI would keep its core busy."""
@@ -31,7 +31,8 @@ class Peers:
     """All ranks of a training; made and left collectively. No rank waits for another but in `meet`.
 
     A rank that is to stop, or that leaves the `with` block by an exception, tells the others, which learn of it when
-    they ask or while they wait in `meet`.
+    they ask or while they wait in `meet`. No rank leaves the block normally without all others, so what a rank has told
+    is an error of all, wherever they are.
 
     Parameters
     ----------
@@ -46,8 +47,7 @@ class Peers:
         self._advance = comm.advance
         self._is_signalled = is_signalled
         self._stopped = False
-        self._failed: dict[int, int] = {}  # the meetings that a rank had come to, by rank
-        self._meetings = 0  # that this rank has come to
+        self._failed: set[int] = set()
         self._told = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
         self._heard = 0
         self._sends: list[MPI.Request] = []
@@ -61,7 +61,6 @@ class Peers:
             A rank has told that it failed.
         """
         self._listen()
-        self._check(self._failed)
         return self._stopped
 
     def meet(self) -> None:
@@ -70,15 +69,14 @@ class Peers:
         Raises
         ------
         RankFailedError
-            A rank has failed that had not come. Of one that fails afterwards, `is_stopped` tells.
+            A rank has told that it failed, before it came or after.
         """
-        self._meetings += 1
         arrived = self.comm.Ibarrier()
         while not arrived.Test():
             self._listen()
-            self._check([rank for rank, meetings in self._failed.items() if meetings < self._meetings])
             self._advance()
             time.sleep(NAP_S)
+        self._listen()
 
     def _listen(self) -> None:
         while self.comm.Iprobe(MPI.ANY_SOURCE):
@@ -86,10 +84,8 @@ class Peers:
         if not self._stopped and self._is_signalled():
             self._stopped = True
             self._tell(STOP)
-
-    def _check(self, failed: Collection[int]) -> None:
-        if failed:
-            raise RankFailedError(f"rank {min(failed)} has left the training by an exception")
+        if self._failed:
+            raise RankFailedError(f"rank {min(self._failed)} has left the training by an exception")
 
     def _tell(self, what: int) -> None:
         message = np.array([what], dtype=np.int64)
@@ -105,7 +101,7 @@ class Peers:
         if message[0] == STOP:
             self._stopped = True
         else:
-            self._failed[status.source] = int(message[0])
+            self._failed.add(status.source)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -117,7 +113,7 @@ class Peers:
         """Receive what was sent and not needed; after an exception tell the others, unless it is one of theirs."""
         if kind is not None:
             if not self._failed:
-                self._tell(self._meetings)
+                self._tell(FAILED)
             return
         expected = np.zeros(1, dtype=np.int64)
         self.comm.Reduce_scatter_block(self._told, expected)
