@@ -127,13 +127,12 @@ def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, 
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
     clock = Clock()
     totals = Totals(peers.comm, clock)
-    peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
-
     with contextlib.ExitStack() as stack:
         curve = None
         if comm.rank == 0:
             folder = None if settings.output is None else settings.output / "curve"
             curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
+        peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
         with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
             replica = Replica(model, optimizer, synchronizer)
             run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
