@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .loop import Replica, Training
 
-__all__ = ["exists", "load", "newest", "require_shared", "save"]
+__all__ = ["exists", "forget", "load", "newest", "require_shared", "save"]
 
 T = TypeVar("T")
 
@@ -63,6 +63,11 @@ def _require_token(folder: Path, token: str) -> None:
 def exists(folder: Path, comm: MPI.Comm) -> bool:
     """Whether there is one, as rank 0 sees it; collective."""
     return _together(comm, lambda: (folder / "latest").exists(), by=0)
+
+
+def forget(folder: Path, comm: MPI.Comm) -> None:
+    """Name no checkpoint as the newest: a training begins anew; collective. Files stay until `save`."""
+    _together(comm, lambda: _remove(folder / "latest"), by=0)
 
 
 def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
@@ -134,7 +139,7 @@ def newest(folder: Path) -> str:
 def _cleared(folder: Path, name: str) -> str:
     """Remove what a run that was killed has left, and return a name that the checkpoint before does not have.
 
-    It has the same if a training was begun anew in its folder.
+    It has the same if a training that has finished is resumed: it takes no step.
     """
     before = newest(folder) if (folder / "latest").exists() else ""
     _remove_all_but(folder, before)
@@ -168,6 +173,12 @@ def _replace(path: Path, text: str) -> None:
     _force(new)
     new.replace(path)
     _force(path.parent)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        path.unlink()
+        _force(path.parent)
 
 
 def _force(path: Path) -> None:

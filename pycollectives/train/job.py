@@ -185,6 +185,8 @@ class _Run:
                 if resume and checkpoint.exists(folder / "checkpoint", self.comm.comm):
                     checkpoint.load(*arguments)
                     totals.load(path)
+                else:
+                    checkpoint.forget(folder / "checkpoint", self.comm.comm)  # before metrics are emptied
                 metrics = Metrics(folder / f"metrics-rank-{self.comm.rank:04d}.jsonl", training.number, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
                 on_settled += [metrics.flush, partial(checkpoint.save, *arguments), partial(totals.save, path)]

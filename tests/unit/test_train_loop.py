@@ -54,3 +54,13 @@ def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_the_newest(tmp_path,
     name = "step-00000003.0"
     assert done == ["rank-0000.npz", name, "latest.new", "replace latest", tmp_path.name]
     assert checkpoint.newest(tmp_path) == name
+
+
+def test_a_checkpoint_is_forgotten_on_the_disk(tmp_path, monkeypatch):
+    (tmp_path / "latest").write_text("step-00000003.0")
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda file: forced.append([*tmp_path.iterdir()]))
+    checkpoint.forget(tmp_path, MPI.COMM_SELF)
+    assert forced == [[]], "the folder without the name"
+    checkpoint.forget(tmp_path, MPI.COMM_SELF)
+    checkpoint.forget(tmp_path / "none", MPI.COMM_SELF)
