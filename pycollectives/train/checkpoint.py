@@ -3,9 +3,10 @@
     CHECKPOINT/latest                  "step-00000120.3"
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
-A rank's file has its weights, the optimizer's and the model's state, and where the rank stands: its next step, which
-may be another than its neighbour's. `latest` is replaced when the files of all ranks are on the disk, and the
-checkpoint before is deleted when `latest` is: a job that is killed, or a node that crashes, leaves one of them whole.
+A rank's file has its weights, the state of the model, the optimizer and what else is given, and where the rank stands:
+its next step, which may be another than its neighbour's. `latest` is replaced when the files of all ranks are on the
+disk, and the checkpoint before is deleted when `latest` is: a job that is killed, or a node that crashes, leaves one of
+them whole.
 
 Whatever fails, on whichever rank, every rank raises: none is left waiting for one that has given up.
 """
@@ -13,18 +14,23 @@ Whatever fails, on whichever rank, every rank raises: none is left waiting for o
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
 
+from .archive import pack, read, unpack
+from .files import force
+from .files import replace as _replace
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from .archive import HasState
     from .loop import Replica, Training
 
 __all__ = ["exists", "forget", "load", "newest", "require_shared", "save"]
@@ -70,7 +76,14 @@ def forget(folder: Path, comm: MPI.Comm) -> None:
     _together(comm, lambda: _remove(folder / "latest"), by=0)
 
 
-def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
+def save(
+    folder: Path,
+    comm: MPI.Comm,
+    training: Training,
+    replica: Replica,
+    setting: Mapping[str, Any],
+    others: Mapping[str, HasState] = MappingProxyType({}),
+) -> None:
     """Write one, and delete the one before; collective, after the replicas have settled.
 
     Parameters
@@ -83,12 +96,12 @@ def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         What is written.
     setting
         What a run that goes on from here must share.
+    others
+        Of which the state is written too, by their names.
     """
     newest = comm.allreduce(training.number, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
-    arrays = {"weights": replica.model.weights}
-    arrays |= {f"optimizer.{key}": value for key, value in replica.optimizer.state().items()}
-    arrays |= {f"model.{key}": value for key, value in replica.model.state().items()}
+    arrays = pack(replica.model, optimizer=replica.optimizer, **others)
     where = {"number": training.number, "settled": training.settled, "setting": dict(setting)}
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
@@ -97,8 +110,15 @@ def save(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         _remove_all_but(folder, name)
 
 
-def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
-    """Take up what `save` wrote; collective.
+def load(
+    folder: Path,
+    comm: MPI.Comm,
+    training: Training,
+    replica: Replica,
+    setting: Mapping[str, Any],
+    others: Mapping[str, HasState] = MappingProxyType({}),
+) -> None:
+    """Take up what `save` wrote of the same parts; collective.
 
     Raises
     ------
@@ -107,7 +127,7 @@ def load(folder: Path, comm: MPI.Comm, training: Training, replica: Replica, set
         file is damaged. On all ranks.
     """
     whole = folder / _together(comm, lambda: newest(folder), by=0)
-    _together(comm, lambda: _read(whole, comm, training, replica, setting))
+    _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
 
 
 def _together(comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None) -> T:
@@ -117,7 +137,7 @@ def _together(comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None)
         try:
             done = action()
         except Exception as error:  # whatever it is, such as BadZipFile: the others wait for an answer
-            failed, cause = f"rank {comm.rank}: {error or type(error).__name__}", error
+            failed, cause = f"rank {comm.rank}: {str(error) or type(error).__name__}", error
     told = comm.allgather((done if by is not None else None, failed))
     failures = [text for _, text in told if text is not None]
     if failures:
@@ -156,8 +176,8 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray], where: Mapping[str, Any
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, where=np.array(json.dumps(where)), **arrays)
-    _force(path)
-    _force(path.parent)
+    force(path)
+    force(path.parent)
 
 
 def _require_all(whole: Path, ranks: int) -> None:
@@ -166,53 +186,33 @@ def _require_all(whole: Path, ranks: int) -> None:
             raise ValueError(f"does not see the file of rank {rank} in {whole}: ranks must share the folder")
 
 
-def _replace(path: Path, text: str) -> None:
-    """Put a file in another's place in one step."""
-    new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
-    _force(new)
-    new.replace(path)
-    _force(path.parent)
-
-
 def _remove(path: Path) -> None:
     if path.exists():
         path.unlink()
-        _force(path.parent)
-
-
-def _force(path: Path) -> None:
-    """Have a file, or the names in a folder, written to the disk; not every file system can do the latter."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        if path.is_file():
-            raise
-    finally:
-        os.close(descriptor)
+        force(path.parent)
 
 
 def _file_of(whole: Path, rank: int) -> Path:
     return whole / f"rank-{rank:04d}.npz"
 
 
-def _read(whole: Path, comm: MPI.Comm, training: Training, replica: Replica, setting: Mapping[str, Any]) -> None:
+def _take_up(
+    whole: Path,
+    comm: MPI.Comm,
+    training: Training,
+    replica: Replica,
+    setting: Mapping[str, Any],
+    others: Mapping[str, HasState],
+) -> None:
     ranks = len(list(whole.glob("rank-*.npz")))
     if ranks != comm.size:
         raise ValueError(f"{whole} was written by {ranks} ranks, these are {comm.size}")
-    with np.load(_file_of(whole, comm.rank), allow_pickle=False) as file:
-        where = json.loads(str(file["where"]))
-        for key, value in json.loads(json.dumps(dict(setting))).items():
-            if where["setting"].get(key) != value:
-                raise ValueError(f"{whole} is of a run with {key} = {where['setting'].get(key)}, here it is {value}")
-        if where["number"] > training.steps:
-            raise ValueError(f"{whole} is of a run that has taken {where['number']} steps, here are {training.steps}")
-        replica.model.weights[...] = file["weights"]
-        replica.optimizer.load_state(_part(file, "optimizer"))
-        replica.model.load_state(_part(file, "model"))
+    file = read(_file_of(whole, comm.rank))
+    where = json.loads(str(file["where"]))
+    for key, value in json.loads(json.dumps(dict(setting))).items():
+        if where["setting"].get(key) != value:
+            raise ValueError(f"{whole} is of a run with {key} = {where['setting'].get(key)}, here it is {value}")
+    if where["number"] > training.steps:
+        raise ValueError(f"{whole} is of a run that has taken {where['number']} steps, here are {training.steps}")
+    unpack(file, replica.model, optimizer=replica.optimizer, **others)
     training.number, training.settled = where["number"], where["settled"]
-
-
-def _part(file: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {key.partition(".")[2]: file[key] for key in file if key.startswith(f"{prefix}.")}

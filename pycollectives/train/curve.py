@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .files import dumps, replace
+from .archive import pack, read, unpack
+from .files import dumps, force, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,8 @@ class Curve:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._model, self._steps_per_epoch, self._clock = model, steps_per_epoch, clock
-        self._scores = _read(self._folder / "points.json")
+        self._scores = _points_in(self._folder / "points.json")
+        self._unforced: list[Path] = []
 
     def go_on(self, training: Training) -> None:
         """Keep what was before the next step, and nothing else: a run may have been killed after its checkpoint."""
@@ -96,10 +98,18 @@ class Curve:
         if number % self._steps_per_epoch == 0:
             self._keep(_name(number), number, self._clock())
 
+    def flush(self) -> None:
+        """Force to the disk what is kept: a run that goes on from a checkpoint needs the replicas before it."""
+        for path in self._unforced:
+            force(path)
+        force(self._folder)
+        self._unforced.clear()
+
     def end(self, steps: int, elapsed_s: float) -> None:
         """Keep the settled replica, unless an earlier run has."""
         if END not in {*self._scores, *self._waiting()}:
             self._keep(END, steps, elapsed_s)
+            self.flush()
 
     def score(self, examples: tuple[Examples, ...], is_stopped: Callable[[], bool]) -> bool:
         """Score, one after the other, those that wait; whether none is left. The model is another one afterwards."""
@@ -107,10 +117,9 @@ class Curve:
             if is_stopped():
                 return False
             path = self._folder / f"{name}.npz"
-            with np.load(path, allow_pickle=False) as file:
-                self._model.weights[...] = file["weights"]
-                self._model.load_state({key[6:]: file[key] for key in file if key.startswith("model.")})
-                epoch, elapsed_s = file["when"].tolist()
+            file = read(path)
+            unpack(file, self._model)
+            epoch, elapsed_s = file["when"].tolist()
             self._scores[name] = Point(epoch, elapsed_s, *self._model.evaluate(*examples))
             self._write()
             path.unlink()
@@ -127,11 +136,12 @@ class Curve:
             self._temporary.cleanup()
 
     def _keep(self, name: str, number: int, elapsed_s: float) -> None:
-        state = {f"model.{key}": value for key, value in self._model.state().items()}
-        new = self._folder / f"{UNFINISHED}.npz"
+        new, path = self._folder / f"{UNFINISHED}.npz", self._folder / f"{name}.npz"
         when = np.array([number / self._steps_per_epoch, elapsed_s])
-        np.savez(new, allow_pickle=False, when=when, weights=self._model.weights, **state)
-        new.replace(self._folder / f"{name}.npz")
+        np.savez(new, allow_pickle=False, when=when, **pack(self._model))
+        new.replace(path)
+        if self._temporary is None:
+            self._unforced.append(path)
 
     def _waiting(self) -> list[str]:
         return sorted(path.stem for path in self._folder.glob("*.npz"))
@@ -145,8 +155,11 @@ def _name(number: int) -> str:
     return f"{number:08d}"
 
 
-def _read(path: Path) -> dict[str, Point]:
-    said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def _points_in(path: Path) -> dict[str, Point]:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     for one in said.values():
         one["loss"] = math.nan if one["loss"] is None else one["loss"]
     return {name: Point(**one) for name, one in said.items()}

@@ -1,15 +1,16 @@
-"""How results are written: valid JSON, and files that are whole whenever a job is killed."""
+"""How results are written: valid JSON, and files that are whole whenever a job is killed, or a node crashes."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["dumps", "replace"]
+__all__ = ["dumps", "force", "replace"]
 
 
 def dumps(what: Any, indent: int | None = None) -> str:
@@ -18,11 +19,25 @@ def dumps(what: Any, indent: int | None = None) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put a file in another's place in one step."""
+    """Put a file in another's place in one step, when it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     new.write_text(text, encoding="utf-8")
+    force(new)
     new.replace(path)
+    force(path.parent)
+
+
+def force(path: Path) -> None:
+    """Have a file, or the names in a folder, written to the disk; not every file system can do the latter."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if path.is_file():
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def _finite(what: Any) -> Any:

@@ -180,16 +180,16 @@ class _Run:
         on_settled: list[Callable[[], None]] = [totals.settle]
         with contextlib.ExitStack() as stack:
             if settings.output is not None:
-                folder, path = settings.output, settings.output / "totals.json"
-                arguments = (folder / "checkpoint", self.comm.comm, training, self.replica, self._setting())
-                if resume and checkpoint.exists(folder / "checkpoint", self.comm.comm):
+                folder, comm = settings.output / "checkpoint", self.comm.comm
+                arguments = (folder, comm, training, self.replica, self._setting(), {"totals": totals})
+                if resume and checkpoint.exists(folder, comm):
                     checkpoint.load(*arguments)
-                    totals.load(path)
                 else:
-                    checkpoint.forget(folder / "checkpoint", self.comm.comm)  # before metrics are emptied
-                metrics = Metrics(folder / f"metrics-rank-{self.comm.rank:04d}.jsonl", training.number, self.clock)
+                    checkpoint.forget(folder, comm)  # before metrics are emptied
+                path = settings.output / f"metrics-rank-{comm.rank:04d}.jsonl"
+                metrics = Metrics(path, training.number, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
-                on_settled += [metrics.flush, partial(checkpoint.save, *arguments), partial(totals.save, path)]
+                on_settled += [partial(self._flush, metrics), partial(checkpoint.save, *arguments)]
             if self.curve is not None:
                 self.curve.go_on(training)
                 observers.append(self.curve)
@@ -199,6 +199,12 @@ class _Run:
             self.peers.meet()
             self.clock.start(totals.elapsed_s)
             return training.run(self.peers, self.replica, self.plan.batches, work, observers, on_settled)
+
+    def _flush(self, metrics: Metrics) -> None:
+        """Write what a run needs that goes on from the checkpoint that comes next."""
+        metrics.flush()
+        if self.curve is not None:
+            self.curve.flush()
 
     def is_same_everywhere(self) -> bool:
         """Whether the replicas are equal, bit for bit; collective."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,10 @@ import numpy as np
 from .files import dumps, replace
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from mpi4py import MPI
+    from numpy.typing import NDArray
 
     from .curve import Point
     from .loop import Step
@@ -58,17 +58,14 @@ class Totals:
         if sums.any():
             self.elapsed_s = self._comm.bcast(self._clock())
 
-    def save(self, path: Path) -> None:
-        """Write them, by rank 0."""
-        if self._comm.rank == 0:
-            replace(path, dumps({"elapsed_s": self.elapsed_s, **self.sums}, indent=1) + "\n")
+    def state(self) -> dict[str, NDArray[np.float64]]:
+        """What a checkpoint must hold of them: the same on every rank."""
+        return {name: np.array(value) for name, value in {"elapsed_s": self.elapsed_s, **self.sums}.items()}
 
-    def load(self, path: Path) -> None:
-        """Go on from those of an earlier run, if there are any."""
-        if path.exists():
-            said = json.loads(path.read_text(encoding="utf-8"))
-            self.elapsed_s = said["elapsed_s"]
-            self._before[:] = [said[name] for name in self.NAMES]
+    def load_state(self, state: Mapping[str, NDArray[np.float64]]) -> None:
+        """Go on from those of an earlier run."""
+        self.elapsed_s = float(state["elapsed_s"])
+        self._before[:] = [state[name] for name in self.NAMES]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""NumPy's files of a replica: `weights`, and `PART.KEY` for each array of the model's state, and of other parts'."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from .models.base import Model
+
+__all__ = ["HasState", "pack", "read", "unpack"]
+
+
+class HasState(Protocol):
+    """What is written beside the weights, such as an optimizer."""
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return its arrays by name."""
+
+    def load_state(self, state: Mapping[str, NDArray[Any]], /) -> None:
+        """Take back what `state` returned."""
+
+
+def pack(model: Model, **others: HasState) -> dict[str, NDArray[Any]]:
+    """Return what a file has of a model, and of other parts by their names: the arrays themselves."""
+    parts: dict[str, HasState] = {"model": model, **others}
+    states = {f"{name}.{key}": array for name, part in parts.items() for key, array in part.state().items()}
+    return {"weights": model.weights, **states}
+
+
+def unpack(file: Mapping[str, NDArray[Any]], model: Model, **others: HasState) -> None:
+    """Give back to them what `pack` returned."""
+    model.weights[...] = file["weights"]
+    parts: dict[str, HasState] = {"model": model, **others}
+    for name, part in parts.items():
+        start = f"{name}."
+        part.load_state({key.removeprefix(start): file[key] for key in file if key.startswith(start)})
+
+
+def read(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or is not there; says which.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except Exception as error:  # of many kinds: BadZipFile, EOFError, zlib's
+        raise ValueError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
