@@ -58,5 +58,10 @@ def _asked(settings: Settings, resume: bool) -> dict[str, str]:
 def _text(value: object) -> str:
     """Return the same for what means the same: options in another order, 10 and 10.0."""
     if isinstance(value, Choice):
-        value = Choice(value.name, dict(sorted(value.options.items())))
-    return str(value).removesuffix(".0")
+        return str(Choice(value.name, {key: _number(value.options[key]) for key in sorted(value.options)}))
+    return str(_number(value))
+
+
+def _number(value: object) -> object:
+    """Return a whole number as an integer, and what is something else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
