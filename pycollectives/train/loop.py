@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
+from ..fingerprint import Fingerprint
 from .synchronizers.base import average
 
 if TYPE_CHECKING:
@@ -89,13 +90,23 @@ class Replica:
         self._equalize_state(peers.comm)
 
     def _equalize_state(self, comm: MPI.Comm) -> None:
-        """Average what a model keeps beside its weights, such as running statistics; of counts take the largest."""
+        """Average what a model keeps beside its weights, such as running statistics; of counts take the largest.
+
+        What is equal on all ranks stays as it is: a mask, a table of positions.
+        """
         state = self.model.state()
+        told = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})
         for name in sorted(state):
-            if np.issubdtype(state[name].dtype, np.floating):
+            if all(one[name] == told[0][name] for one in told):
+                continue
+            kind, size = state[name].dtype.kind, state[name].itemsize
+            if kind == "f" and size >= 4:  # MPI has no half precision
                 average(comm, state[name])
-            else:
+            elif kind in "iu":
                 comm.Allreduce(MPI.IN_PLACE, state[name], MPI.MAX)
+            else:
+                what = f"{type(self.model).__name__}: {name!r}, of {state[name].dtype}"
+                raise TypeError(f"{what}, differs between ranks, and is neither averaged nor counted")
         self.model.load_state(state)
 
 

@@ -50,7 +50,11 @@ class Model(ABC):
         """Score a set of examples, without changing anything (running statistics neither)."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint must hold beside the weights, such as running statistics: copies."""
+        """What a checkpoint must hold beside the weights, such as running statistics: copies.
+
+        When replicas settle, arrays that differ between ranks are averaged (of float32 or wider), or the largest is
+        taken (of integers). Those of other types must not differ.
+        """
         return {}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:

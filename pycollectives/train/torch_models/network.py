@@ -50,6 +50,7 @@ class TorchModel(Model):
         parameters = [*self.network.parameters()]
         if any(parameter.dtype != torch.float32 for parameter in parameters):
             raise ValueError(f"expected float32 parameters, got {sorted({str(p.dtype) for p in parameters})}")
+        self.state()  # refuses buffers that NumPy cannot hold
         self.weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
         self.gradient = np.zeros_like(self.weights)
         sizes = [parameter.numel() for parameter in parameters]
@@ -90,7 +91,7 @@ class TorchModel(Model):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The network's buffers, such as the running statistics of batch normalisation."""
-        return {name: buffer.numpy().copy() for name, buffer in self._bare.named_buffers()}
+        return {name: _copied(name, buffer) for name, buffer in self._bare.named_buffers()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned."""
@@ -99,3 +100,10 @@ class TorchModel(Model):
             raise ValueError(f"expected the buffers {sorted(buffers)}, got {sorted(state)}")
         for name, buffer in buffers.items():
             buffer.copy_(torch.as_tensor(state[name]))
+
+
+def _copied(name: str, buffer: torch.Tensor) -> NDArray[Any]:
+    try:
+        return buffer.numpy().copy()
+    except TypeError as error:
+        raise TypeError(f"buffer {name!r}, of {buffer.dtype}: {error}") from None

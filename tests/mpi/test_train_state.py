@@ -1,0 +1,50 @@
+"""What becomes, when replicas settle, of what a model keeps beside its weights."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pycollectives as pc
+from pycollectives.train.loop import Replica
+from pycollectives.train.peers import Peers
+from pycollectives.train.synchronizers import Synchronizer
+
+WORLD = MPI.COMM_WORLD
+P = WORLD.size
+
+
+def settle(state):
+    model = SimpleNamespace(weights=np.zeros(1, np.float32), state=lambda: state, load_state=lambda taken: None)
+    with pc.Communicator(WORLD) as comm, Peers(comm) as peers:
+        Replica(model, None, Synchronizer()).settle(0, peers)
+
+
+@pytest.mark.parametrize("kind", [bool, np.float16, np.float32, np.float64, np.complex64, np.uint8])
+def test_what_is_equal_stays_as_it_is(kind):
+    """A mean over the ranks would change the last bits of a third."""
+    table = (np.arange(999).reshape(27, 37) % 200 / 3).astype(kind)
+    state = {"table": table.copy()}
+    settle(state)
+    np.testing.assert_array_equal(state["table"], table)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8])
+def test_statistics_are_averaged_and_counts_are_the_largest(kind):
+    state = {"rank": np.full((2, 3), WORLD.rank, kind), "one": np.array(7 + (WORLD.rank == P - 1), kind)}
+    settle(state)
+    floats = np.issubdtype(kind, np.floating)
+    np.testing.assert_array_equal(state["rank"], np.full((2, 3), (P - 1) / 2 if floats else P - 1))
+    np.testing.assert_allclose(state["one"], 7 + 1 / P if floats else 8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [bool, np.float16, np.complex64])
+def test_what_differs_and_cannot_be_averaged_is_named(kind):
+    if P == 1:
+        pytest.skip("there is one replica")
+    mask = np.array([1, WORLD.rank == 0], kind)
+    with pytest.raises(TypeError, match=f"'mask', of {np.dtype(kind)}, differs between ranks"):
+        settle({"another": np.zeros(2), "mask": mask})
