@@ -1,4 +1,4 @@
-"""Lets tests in any folder import the helpers that stand in this one: `oracle`, `arrivals`, `eager`."""
+"""Lets tests in any folder import the helpers that stand in this one, such as `oracle`."""
 
 import sys
 from pathlib import Path

@@ -19,7 +19,7 @@ options=("$@")
 
 # What stands on the library is tested in some of the shapes: it sends no messages of its own.
 with_training=" flat-1 flat-2 flat-5 mixed-3 board-2 "
-training=(tests/mpi/test_ddp.py tests/mpi/test_torch.py tests/mpi/test_train.py)
+training=(tests/mpi/test_ddp.py tests/mpi/test_torch.py tests/mpi/test_train_*.py)
 
 # run TITLE COMMAND...
 run() {

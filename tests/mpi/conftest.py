@@ -9,9 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # How many ranks were asked for, by tests/run.sh or by a launcher; None: not started by a launcher.
 RANKS = next(
@@ -23,6 +28,8 @@ if RANKS is None:
 else:
     from mpi4py import MPI
     from pytest_mpi import MPIPlugin
+
+    import pycollectives as pc
 
     # Every rank must draw the same examples.
     settings.register_profile("mpi", derandomize=True, database=None, deadline=None)
@@ -59,3 +66,15 @@ else:
         print(f"\n### rank {world.rank} of {world.size}: {where} {text}", file=sys.stderr, flush=True)
         time.sleep(1.0)  # for the reports of other ranks that fail in the same test
         world.Abort(1)
+
+    @pytest.fixture
+    def comm() -> Iterator[pc.Communicator]:
+        """A communicator for one test. Files whose tests share one have their own fixture of this name."""
+        with pc.Communicator(MPI.COMM_WORLD) as made:
+            yield made
+
+    @pytest.fixture
+    def output(tmp_path: Path) -> Iterator[Path]:
+        """One folder for all ranks."""
+        yield Path(MPI.COMM_WORLD.bcast(str(tmp_path)))
+        MPI.COMM_WORLD.Barrier()

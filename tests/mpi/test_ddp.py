@@ -88,8 +88,7 @@ def test_replicas_with_batch_normalisation_are_equal(method):
         assert job.run(Settings.of(said), comm).same_everywhere
 
 
-def test_ddp_is_synchronous_sgd(tmp_path):
-    output = Path(WORLD.bcast(str(tmp_path)))
+def test_ddp_is_synchronous_sgd(output):
     weights, curves = [], []
     for method in ("synchronous", "ddp"):
         with pc.Communicator(WORLD) as comm:

@@ -1,0 +1,122 @@
+"""Training that is told to stop: who learns of it, and what is lost by it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import numpy as np
+import pytest
+from train_jobs import (
+    BATCH,
+    EVERY_METHOD,
+    ONE_FAST,
+    ONE_SLOW,
+    SUMMING,
+    VARIANTS,
+    WORLD,
+    P,
+    after,
+    blobs,
+    count_examples,
+    lines_in,
+    numbers,
+    saved_in,
+    steps_in,
+    train,
+    weights_in,
+)
+
+from pycollectives.train.batches import Batches
+from pycollectives.train.loop import Replica, Training
+from pycollectives.train.models.mlp import MLP
+from pycollectives.train.optimizers import SGD
+from pycollectives.train.peers import Peers
+from pycollectives.train.registry import Choice
+from pycollectives.train.synchronizers import METHODS
+
+
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_one_rank_is_told_to_stop(comm, method, output):
+    """All learn of it, whoever waits for whom; a resumed run takes the steps that are left, and no others."""
+    settings = {"epochs": 3, "load": ONE_SLOW}
+    stopped = train(comm, method, output, signalled=after(5), **settings)
+    assert not stopped.finished
+    assert stopped.same_everywhere
+    taken = [len(steps_in(output, rank)) for rank in range(P)]
+    assert taken[P - 1] == 5
+    if method == "synchronous":
+        assert set(taken) == {5}, "nobody can be ahead"
+    before = lines_in(output, WORLD.rank)
+    resumed = train(comm, method, output, resume=True, **settings)
+    assert resumed.finished
+    assert resumed.same_everywhere
+    assert steps_in(output, WORLD.rank) == list(range(resumed.steps))
+    assert lines_in(output, WORLD.rank)[: len(before)] == before
+
+
+@pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
+def test_others_are_told_to_stop(comm, method, output):
+    """They do not go on to the end: that would take ten seconds."""
+    stopped = train(comm, method, output, signalled=after(5), epochs=400, load=ONE_FAST)
+    assert not stopped.finished
+    assert max(WORLD.allgather(len(steps_in(output, WORLD.rank)))) < stopped.steps
+
+
+@pytest.mark.parametrize("method", [method for method in (*EVERY_METHOD, *VARIANTS) if method != "synchronous"])
+def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
+    """Each from its own."""
+    model = MLP(blobs(), hidden=2)
+    batches = Batches(blobs(), P * BATCH, rank=WORLD.rank, ranks=P, seed=1)
+    training = Training(steps=10, number=3 * (WORLD.rank % 3))
+    taken = []
+    with closing(METHODS.make(Choice.parse(method), comm, model, seed=1)) as synchronizer:
+        replica = Replica(model, SGD(model.weights, lambda number: 1.0), synchronizer)
+        with Peers(comm) as peers:
+            assert training.run(peers, replica, batches, lambda number, begin: None, observers=[taken.append])
+    assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
+    assert comm.same_everywhere(model.weights)
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_all_ranks_are_told_to_stop(comm, method, output):
+    summary = train(comm, method, output, signalled=lambda: True, epochs=1)
+    assert not summary.finished
+    assert len(steps_in(output, WORLD.rank)) == 1
+
+
+def settled_in(output):
+    """How often replicas have been made equal, of those times that were due, by the newest checkpoint."""
+    return json.loads(str(saved_in(output)["where"]))["settled"]
+
+
+@pytest.mark.parametrize("method", ["eager,policy=solo", "ripples"])
+def test_a_stop_and_the_end_put_no_settling_off(comm, method, output):
+    """Those that are due every so many epochs come, whatever else makes replicas equal."""
+    settings = {"epochs": 1.5, "settle_epochs": 1, "load": ONE_SLOW}
+    for steps in (2, 1):
+        assert not train(comm, method, output, signalled=after(steps), resume=True, **settings).finished
+        assert settled_in(output) == 0
+    settled = []
+    for epochs in (1.5, 2.5, 4):
+        train(comm, method, output, resume=True, **{**settings, "epochs": epochs})
+        settled.append(settled_in(output))
+    assert settled == [1, 2, 4]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("method", SUMMING)
+def test_no_gradient_is_lost_by_a_stop(comm, method, seed, output):
+    """Ranks stop in different steps, if the machine lets them; what waits is in the checkpoint, once."""
+    asked = int(np.random.default_rng(seed).integers(2, 10))
+    settings = {"epochs": 4, "load": ONE_SLOW}
+    assert not count_examples(comm, method, output, signalled=after(asked), **settings).finished
+    shares = [Batches(numbers(), P * BATCH, rank=rank, ranks=P, seed=1) for rank in range(P)]
+    taken = [len(steps_in(output, rank)) for rank in range(P)]
+    expected = np.zeros(len(weights_in(output)))
+    for rank, share in enumerate(shares):
+        for number in range(taken[rank]):
+            expected[share(number)[0]] += 1
+    np.testing.assert_array_equal(weights_in(output), expected)
+    (*_, last) = count_examples(comm, method, output, resume=True, **settings).curve
+    assert (last.accuracy, last.loss) == (4, 4)
