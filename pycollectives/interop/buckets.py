@@ -73,6 +73,15 @@ class Bucket:
     `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
     added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the results
     that this rank was given since `begin`, divided.
+
+    Attributes
+    ----------
+    info
+        Of the newest round that a call was given.
+    late
+        Whether the newest gradients are not in the round that their step was given, because they came too late.
+    missed
+        Rounds that had completed unseen before that one.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make, divisor: int = 1) -> None:
@@ -88,7 +97,8 @@ class Bucket:
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
-        self.info: RoundInfo | None = None  # of the newest round that a call was given
+        self.info: RoundInfo | None = None
+        self.late, self.missed = False, 0
         self.begin()
 
     def begin(self) -> None:
@@ -97,6 +107,7 @@ class Bucket:
         self._ready: set[int] = set()
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
         self._handed: list[tuple[torch.Tensor | None, int]] | None = None  # gradients, and their versions
+        self._call: Round | None = None  # by which they were handed over
         self._given = 0  # results in the buffer
         self._behind = False  # this rank's newest data was not in the round that its call was given
 
@@ -122,7 +133,9 @@ class Bucket:
                 if parameter.dtype is view.dtype:
                     parameter.grad = view
         self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
-        self._calls.append(self.allreduce.contribute(self._array))
+        self._call = self.allreduce.contribute(self._array)
+        self._calls.append(self._call)
+        self.late, self.missed = True, 0  # unless this step takes its result
 
     def changed_since_contributed(self) -> torch.Tensor | None:
         """Return a parameter whose gradient is not the one that was handed over."""
@@ -165,6 +178,8 @@ class Bucket:
         late = call.late
         self.info = call.wait(0.0)
         self._behind = late or not self.info.included
+        if call is self._call:
+            self.late, self.missed = not self.info.included, self.info.missed
         if self.info.round > self._newest:  # else an earlier call was given it already
             self._newest = self.info.round
             self._add_result()

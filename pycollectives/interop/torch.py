@@ -291,14 +291,19 @@ class EagerOptimizer(torch.optim.Optimizer):
         return self._gradients.rounds
 
     @property
-    def mean_staleness(self) -> float:
-        """The mean over `rounds` of how many rounds this rank's gradients had waited."""
-        return _mean([info.staleness for info in self.rounds])
-
-    @property
     def mean_active(self) -> float:
         """The mean over `rounds` of how many ranks had fresh gradients."""
         return _mean([info.active for info in self.rounds])
+
+    @property
+    def mean_late(self) -> float:
+        """The share of buckets whose result in the last step is without this rank's gradients: they came too late."""
+        return _mean([bucket.late for bucket in self._gradients.buckets])
+
+    @property
+    def mean_missed(self) -> float:
+        """The mean over buckets of how many rounds completed unseen before the one that the last step was given."""
+        return _mean([bucket.missed for bucket in self._gradients.buckets])
 
     # ------------------------------------------------------------------------------------------------ all ranks
 

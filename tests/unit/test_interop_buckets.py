@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -49,6 +50,65 @@ def test_gradients_are_views_of_a_bucket_and_stay_so():
         return values(parameters)
 
     assert ranks(2, program) == [[{-6.0}, {-6.0}]] * 2
+
+
+def wait_for_rounds(numbers, *buckets):
+    while [bucket.allreduce.rounds for bucket in buckets] != numbers:
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
+    """Whatever becomes of the zeros by which a rank arrives again. Any two of three ranks start a round."""
+
+    def program(comm):
+        (parameter,) = weights(2)
+        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        told = []
+
+        def contribute():
+            bucket.begin()
+            bucket.contribute()
+            told.append((bucket.must_wait(), bucket.late))
+
+        comm.same_everywhere(b"begin")
+        if comm.rank > 0:
+            bucket.contribute()
+            bucket.wait(Deadline(LIMIT))
+        comm.same_everywhere(b"round 0 is of ranks 1 and 2")
+        if comm.rank == 0:
+            wait_for_rounds([1], bucket)
+            contribute()
+            bucket.arrive_again()
+        comm.same_everywhere(b"rank 0 was late, and has arrived with zeros")
+        if comm.rank == 1:
+            contribute()
+            bucket.wait(Deadline(LIMIT))
+        comm.same_everywhere(b"round 1 is of ranks 0 and 1")
+        if comm.rank == 0:
+            wait_for_rounds([2], bucket)
+            contribute()
+            assert bucket.info.included, "the zeros"
+        comm.same_everywhere(b"rank 0 has arrived alone")
+        if comm.rank == 1:
+            contribute()
+        if comm.rank < 2:
+            bucket.wait(Deadline(LIMIT))
+            told.append(bucket.late)
+        if comm.rank == 0:
+            contribute()
+        comm.same_everywhere(b"rank 0 has arrived alone again")
+        if comm.rank == 1:
+            contribute()
+            bucket.wait(Deadline(LIMIT))
+        if comm.rank == 0:
+            wait_for_rounds([4], bucket)
+            bucket.start_flush()
+            told.append(bucket.late)
+        return told
+
+    of_rank_0, *_ = ranks(3, program, ranks_per_node=ranks_per_node)
+    assert of_rank_0 == [(False, True), (True, True), False, (True, True), True]
 
 
 def test_two_calls_in_one_round_are_given_its_result_once():
@@ -224,9 +284,46 @@ def test_what_the_rounds_were():
         parameters = weights(2, 2)
         with eager(sgd(parameters), comm, bucket_bytes=1) as optimizer:
             assert optimizer.rounds == ()
-            assert optimizer.mean_active == 0.0
+            assert (optimizer.mean_active, optimizer.mean_late, optimizer.mean_missed) == (0.0, 0.0, 0.0)
             backward(parameters, 1.0)
             optimizer.step()
-            return [info.contributors for info in optimizer.rounds], optimizer.mean_active, optimizer.mean_staleness
+            means = optimizer.mean_active, optimizer.mean_late, optimizer.mean_missed
+            return [info.contributors for info in optimizer.rounds], means
 
-    assert ranks(3, program) == [([(0, 1, 2)] * 2, 3.0, 0.0)] * 3
+    assert ranks(3, program) == [([(0, 1, 2)] * 2, (3.0, 0.0, 0.0))] * 3
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
+    def program(comm):
+        parameters = weights(2, 2)
+        told = []
+
+        def step():
+            backward([parameter for parameter in parameters if parameter.grad is None], 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            told.append((optimizer.mean_late, optimizer.mean_missed))
+
+        with eager(sgd(parameters), comm, pc.Solo(), bucket_bytes=1) as optimizer:
+            comm.same_everywhere(b"begin")
+            if comm.rank == 0:
+                for _ in range(3):
+                    step()
+                backward(parameters[1:], 1.0)
+                wait_for_rounds([5, 4], *optimizer._gradients.buckets)
+            else:
+                wait_for_rounds([4, 3], *optimizer._gradients.buckets)
+                for _ in range(2):
+                    step()
+            comm.same_everywhere(b"rank 1 has taken two steps")
+            if comm.rank == 0:
+                step()
+        return told
+
+    # Of four rounds of one bucket and three of the other, rank 1 is given the last: it has missed three and two. Its
+    # second step is one round of each. So rank 0 is late in the other bucket, and has missed nothing but that round.
+    assert ranks(2, program, ranks_per_node=ranks_per_node) == [
+        [(0.0, 0.0)] * 3 + [(0.5, 0.0)],
+        [(1.0, 2.5), (0.0, 0.0)],
+    ]
