@@ -115,10 +115,10 @@ def run(
     """
     require_same(settings, comm, resume=resume)
     with Peers(comm, is_signalled) as peers:
-        return _run(settings, comm, peers, resume=resume, show=show)
+        return _train_and_score(settings, comm, peers, resume=resume, show=show)
 
 
-def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
+def _train_and_score(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
     steps_of = plan.batches.steps_per_epoch
     training = Training(plan.steps, plan.settle_every)
@@ -135,10 +135,10 @@ def _run(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, 
         peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
         with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
             replica = Replica(model, optimizer, synchronizer)
-            run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
-            finished = run.train(resume, show)
-        same = run.is_same_everywhere()
-        finished, points, taken = run.score(finished)
+            this_run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
+            finished = this_run.train(resume, show)
+        same = this_run.is_same_everywhere()
+        finished, points, taken = this_run.score(finished)
     sums = totals.sums
     return Summary(
         finished=finished,
