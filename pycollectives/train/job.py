@@ -20,7 +20,7 @@ from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .peers import Peers
 from .schedules import SCHEDULES
-from .sharing import require_same
+from .sharing import require_same, require_same_data
 from .summary import Summary, Totals
 from .synchronizers import METHODS
 
@@ -107,7 +107,7 @@ def run(
     Raises
     ------
     MismatchError
-        Settings, `resume` or the versions of this package differ between ranks; names ranks and values.
+        Settings, `resume`, the versions of this package or the data differ between ranks; names ranks and values.
     ValueError
         A setting cannot be met, a checkpoint does not fit, or the ranks do not share the output folder.
     RankFailedError
@@ -133,6 +133,8 @@ def _train_and_score(settings: Settings, comm: Communicator, peers: Peers, *, re
             folder = None if settings.output is None else settings.output / "curve"
             curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
         peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
+        require_same_data(plan.dataset, model, comm)
+        peers.comm.Bcast(model.weights)  # drawn without a seed, or on another kind of processor, they differ
         with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
             replica = Replica(model, optimizer, synchronizer)
             this_run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
@@ -230,7 +232,7 @@ class _Run:
     def _setting(self) -> dict[str, Any]:
         """What a run that goes on must share."""
         setting = {key: value for key, value in self.settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
-        return {**setting, "batch": self.plan.batches.batch}
+        return {**setting, "batch": self.plan.batches.batch, "examples": self.plan.dataset.fingerprints}
 
 
 def _ratio(part: float, whole: float) -> float:

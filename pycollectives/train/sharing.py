@@ -1,4 +1,4 @@
-"""What ranks must have in common before they train: settings, and the output folder."""
+"""What ranks must have in common before they train: settings, the output folder, and what settings have made."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from .registry import Choice
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
+    from .datasets.base import Dataset
+    from .models.base import Model
     from .settings import Settings
 
-__all__ = ["require_same"]
+__all__ = ["require_same", "require_same_data"]
 
 
 def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> None:
@@ -37,6 +39,19 @@ def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> Non
         checkpoint.require_shared(settings.output, comm.comm)
 
 
+def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
+    """Compare what ranks have made of the same settings: files and environment variables are each rank's; collective.
+
+    Raises
+    ------
+    MismatchError
+        Shapes of examples, labels or the numbers of weights differ; names ranks and values. On all ranks.
+    StallError
+        Some ranks did not come within the communicator's timeout.
+    """
+    comm._agree("train", lambda: _Said(_made(dataset, model)))
+
+
 @dataclass(frozen=True)
 class _Said:
     """What one rank says, to be compared."""
@@ -53,6 +68,11 @@ def _asked(settings: Settings, resume: bool) -> dict[str, str]:
     texts = {key: _text(value) for key, value in vars(settings).items()}
     texts["output"] = "not given" if settings.output is None else "given"
     return {**texts, "resume": str(resume)}
+
+
+def _made(dataset: Dataset, model: Model) -> dict[str, str]:
+    examples = {f"{part} examples": text for part, text in dataset.fingerprints.items()}
+    return {**examples, "weights": f"{model.weights.size} {model.weights.dtype}"}
 
 
 def _text(value: object) -> str:

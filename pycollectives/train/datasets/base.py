@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["Dataset", "Examples", "chunks"]
@@ -62,6 +65,20 @@ class Dataset:
         if self.train[-1][:1].dtype.kind not in "iu":
             raise ValueError("expected data with classes, for a model that classifies; these have other values")
         return 1 + max(int(part[-1][:].max()) for part in (self.train, self.validation))
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """What tells each part from others: the shapes of its arrays, and a hash of its labels."""
+        return {"train": _fingerprint(self.train), "validation": _fingerprint(self.validation)}
+
+
+def _fingerprint(arrays: tuple[Examples, ...]) -> str:
+    """Return shapes and a hash of labels. Floats are left out: a product's last bits depend on the processor."""
+    shapes = ", ".join(str(array.shape) for array in arrays)
+    if arrays[-1][:1].dtype.kind not in "iu":
+        return shapes
+    labels = np.asarray(arrays[-1][:], "<i8").tobytes()
+    return f"{shapes}, labels {hashlib.blake2b(labels, digest_size=6).hexdigest()}"
 
 
 def chunks(examples: tuple[Examples, ...], size: int) -> Iterator[tuple[NDArray[Any], ...]]:

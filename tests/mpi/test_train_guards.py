@@ -1,0 +1,48 @@
+"""Ranks that make different things of the same settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from train_jobs import WORLD, Counting, P, blobs, count_examples, train
+
+import pycollectives as pc
+from pycollectives.train.datasets import DATASETS
+from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.models import MODELS
+
+
+def relabelled():
+    """On the last rank."""
+    inputs, labels = blobs().train
+    return Dataset((inputs, np.roll(labels, WORLD.rank == P - 1)), (inputs, labels))
+
+
+def cut_short():
+    """On the last rank, which then has fewer steps to take."""
+    arrays = tuple(array[: len(array) - 8 * P * (WORLD.rank == P - 1)] for array in blobs().train)
+    return Dataset(arrays, arrays)
+
+
+class Unseeded(Counting):
+    def __init__(self, dataset):
+        super().__init__(dataset)
+        self.weights += WORLD.rank
+
+
+DATASETS.add("relabelled", f"{__name__}:relabelled")
+DATASETS.add("cut-short", f"{__name__}:cut_short")
+MODELS.add("unseeded", f"{__name__}:Unseeded")
+
+
+@pytest.mark.skipif(P == 1, reason="there is no other rank")
+@pytest.mark.parametrize("data", ["relabelled", "cut-short"])
+def test_ranks_with_different_examples_are_refused(comm, data):
+    """One that has fewer steps to take would wait in a meeting, the others in MPI_Allreduce, for ever."""
+    with pytest.raises(pc.MismatchError, match=rf"train examples: \(.*, labels \w+ on rank.* on rank {P - 1}"):
+        train(comm, "synchronous", data=data, epochs=1)
+
+
+def test_the_first_weights_are_those_of_rank_0(comm):
+    curve = count_examples(comm, "synchronous", model="unseeded", epochs=1).curve
+    assert [point.loss for point in curve] == [1, 1], "each example was counted once, from 0 on"

@@ -1,0 +1,51 @@
+"""What a training on one rank refuses or clears away, so that it does not mix with another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import train_jobs
+from mpi4py import MPI
+from train_jobs import train
+
+import pycollectives as pc
+from pycollectives.train.datasets.base import Dataset
+
+
+@pytest.fixture
+def comm():
+    with pc.Communicator(MPI.COMM_WORLD) as made:
+        yield made
+
+
+# --- Data that differ where settings do not
+
+
+def data_of(labels):
+    return Dataset((np.zeros((4, 2), np.float32), labels), (np.zeros((4, 2), np.float32), labels))
+
+
+def test_labels_tell_data_apart():
+    labels = np.array([0, 1, 2, 1])
+    prints = data_of(labels).fingerprints
+    assert prints == data_of(labels.astype(np.uint8)).fingerprints
+    assert prints != data_of(labels[::-1]).fingerprints
+    assert prints["train"] == prints["validation"]
+    assert prints["train"].startswith("(4, 2), (4,), labels ")
+
+
+def test_values_that_are_computed_do_not():
+    """They may differ in their last bits between processors, on which one job may run."""
+    values = np.linspace(0, 1, 4, dtype=np.float32)
+    assert data_of(values).fingerprints == data_of(np.nextafter(values, 2, dtype=np.float32)).fingerprints
+
+
+def test_a_job_is_not_resumed_with_other_data(comm, tmp_path, monkeypatch):
+    train(comm, "synchronous", tmp_path, epochs=1)
+    inputs, labels = train_jobs.blobs().train
+    others = Dataset((inputs, labels[::-1]), (inputs, labels))
+    with monkeypatch.context() as patch:
+        patch.setattr(train_jobs, "blobs", lambda: others)
+        with pytest.raises(ValueError, match=r"is of a run with examples = .*, here it is "):
+            train(comm, "synchronous", tmp_path, epochs=1, resume=True)
+    assert train(comm, "synchronous", tmp_path, epochs=1, resume=True).finished
