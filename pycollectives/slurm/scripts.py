@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import re
 import shlex
@@ -47,12 +48,13 @@ def render(
     Raises
     ------
     ValueError
-        If the template needs a key that the profile has not, or there is nothing to run.
+        If the template needs a key that the profile has not, there is nothing to run, or `{results}` is misspelt.
     """
     import jinja2
 
     if not commands or not all(commands) or (len(commands) > 1 and not array):
         raise ValueError("expected a command, after --")
+    _require_results_well_spelt([word for command in commands for word in command])
     if not re.fullmatch(r"[^\s\"'\\#%$`]+", folder):
         raise ValueError(f"folder: expected a path without white space, quotes, backslash and #%$`, got {folder!r}")
 
@@ -80,6 +82,15 @@ def render(
         again=REQUEUE,
         virtual_environment=sys.prefix if sys.prefix != sys.base_prefix else None,
     )
+
+
+def _require_results_well_spelt(words: Sequence[str]) -> None:
+    """Refuse what stands for nothing, and would be a folder of that name, the same in all tasks of an array."""
+    if any(RESULTS in word for word in words):
+        return
+    places = {place.lower(): place for word in words for place in re.findall(r"\{\w+\}", word)}
+    for close in difflib.get_close_matches(RESULTS, places, n=1, cutoff=0.75):
+        raise ValueError(f"{places[close]} in the command: did you mean {RESULTS}?")
 
 
 def shell_word(word: str) -> str:

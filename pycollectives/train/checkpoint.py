@@ -13,7 +13,11 @@ Whatever fails, on whichever rank, every rank raises: none is left waiting for o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import platform
 import secrets
 import shutil
 from types import MappingProxyType
@@ -27,13 +31,13 @@ from .files import force
 from .files import replace as _replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from .archive import HasState
     from .loop import Replica, Training
 
-__all__ = ["exists", "forget", "load", "newest", "require_shared", "save"]
+__all__ = ["exists", "forget", "load", "locked", "newest", "require_shared", "save"]
 
 T = TypeVar("T")
 
@@ -64,6 +68,36 @@ def _leave_token(folder: Path) -> str:
 def _require_token(folder: Path, token: str) -> None:
     if not (folder / token).exists():
         raise ValueError(f"does not see in {folder.absolute()} what rank 0 has written: ranks must share the folder")
+
+
+@contextlib.contextmanager
+def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
+    """Keep other trainings out of a folder, if there is one, while the block lasts; collective at its begin.
+
+    The lock is rank 0's, and ends with its process. Where the file system has no locks, there is none.
+
+    Raises
+    ------
+    ValueError
+        Another training writes there; says which process has the lock. On all ranks.
+    """
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            _together(comm, lambda: _lock(folder, stack), by=0)
+        yield
+
+
+def _lock(folder: Path, until: contextlib.ExitStack) -> None:
+    file = until.enter_context((folder / ".lock").open("a+", encoding="utf-8"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise ValueError(f"another training writes into {folder.absolute()}: {file.read()}") from None
+    except OSError:  # not every file system has locks
+        return
+    file.truncate(0)  # it is not deleted: who has opened it before would lock what is no longer there
+    print(f"process {os.getpid()} on {platform.node()}", end="", file=file, flush=True)
 
 
 def exists(folder: Path, comm: MPI.Comm) -> bool:

@@ -109,12 +109,13 @@ def run(
     MismatchError
         Settings, `resume`, the versions of this package or the data differ between ranks; names ranks and values.
     ValueError
-        A setting cannot be met, a checkpoint does not fit, or the ranks do not share the output folder.
+        A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
+        training writes there.
     RankFailedError
         Another rank has left by an exception; see docs/training.md, "A rank that fails".
     """
     require_same(settings, comm, resume=resume)
-    with Peers(comm, is_signalled) as peers:
+    with checkpoint.locked(settings.output, comm.comm), Peers(comm, is_signalled) as peers:
         return _train_and_score(settings, comm, peers, resume=resume, show=show)
 
 

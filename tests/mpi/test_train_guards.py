@@ -1,12 +1,16 @@
-"""Ranks that make different things of the same settings."""
+"""What would mix is refused on all ranks: different data, and two jobs in one folder."""
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
-from train_jobs import WORLD, Counting, P, blobs, count_examples, train
+from mpi4py import MPI
+from train_jobs import WORLD, Counting, P, blobs, count_examples, refused_everywhere, train
 
 import pycollectives as pc
+from pycollectives.train import checkpoint
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.models import MODELS
@@ -46,3 +50,11 @@ def test_ranks_with_different_examples_are_refused(comm, data):
 def test_the_first_weights_are_those_of_rank_0(comm):
     curve = count_examples(comm, "synchronous", model="unseeded", epochs=1).curve
     assert [point.loss for point in curve] == [1, 1], "each example was counted once, from 0 on"
+
+
+def test_a_second_training_in_a_folder_is_refused(comm, output):
+    with contextlib.ExitStack() as stack:
+        if WORLD.rank == 0:
+            stack.enter_context(checkpoint.locked(output, MPI.COMM_SELF))
+        refused_everywhere("rank 0: another training writes into", train, comm, "synchronous", output)
+    assert train(comm, "synchronous", output, epochs=1).finished

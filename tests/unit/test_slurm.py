@@ -166,6 +166,15 @@ def test_sweeps_that_say_too_little(arguments, complaint):
     assert refused("sweep", "--dry-run", *arguments).startswith(complaint)
 
 
+@pytest.mark.parametrize("word", ["{result}", "--output={Result}", "runs/{RESULTS}", "{reslts}/out.json"])
+def test_a_misspelt_place_of_the_results_is_refused(word):
+    """It would be a folder, the same one for all tasks."""
+    place = word[word.index("{") : word.index("}") + 1]
+    with pytest.raises(ValueError, match=re.escape(f"{place} in the command: did you mean {{results}}?")):
+        scripts.render(profiles.Profile(), [["train", "--seed=1", word]], array=True)
+    assert scripts.render(profiles.Profile(), [["train", "{results}", word]]), "it is something else"
+
+
 # --- Profiles ---------------------------------------------------------------------------------------------------------
 
 

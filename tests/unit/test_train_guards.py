@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+
 import numpy as np
 import pytest
 import train_jobs
 from mpi4py import MPI
-from train_jobs import train
+from train_jobs import WORLD, train
 
 import pycollectives as pc
+from pycollectives.train import checkpoint
 from pycollectives.train.datasets.base import Dataset
 
 
@@ -16,6 +21,38 @@ from pycollectives.train.datasets.base import Dataset
 def comm():
     with pc.Communicator(MPI.COMM_WORLD) as made:
         yield made
+
+
+# --- Two jobs in one folder
+
+
+def test_a_folder_in_which_another_training_writes_is_refused(comm, tmp_path):
+    with checkpoint.locked(tmp_path, WORLD):
+        with pytest.raises(ValueError, match=rf"another training writes into {tmp_path}: process {os.getpid()} on \w"):
+            train(comm, "synchronous", tmp_path, epochs=1)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert train(comm, "synchronous", tmp_path, epochs=1).finished
+    assert train(comm, "synchronous", tmp_path, epochs=1).finished, "the lock of a job ends with it"
+
+
+def test_a_folder_is_locked_until_the_training_has_ended(comm, tmp_path):
+    def is_signalled():
+        with pytest.raises(ValueError, match="another training"), checkpoint.locked(tmp_path, MPI.COMM_SELF):
+            pass
+        asked.append(1)
+        return False
+
+    asked = []
+    assert train(comm, "synchronous", tmp_path, epochs=1, signalled=is_signalled).finished
+    assert asked
+
+
+def test_a_file_system_without_locks(comm, tmp_path, monkeypatch):
+    def fails(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fails)
+    assert train(comm, "synchronous", tmp_path, epochs=1).finished
 
 
 # --- Data that differ where settings do not
