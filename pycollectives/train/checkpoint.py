@@ -136,7 +136,7 @@ def save(
     newest = comm.allreduce(training.number, MPI.MAX)
     name = _together(comm, lambda: _cleared(folder, f"step-{newest:08d}.{training.settled}"), by=0)
     arrays = pack(replica.model, optimizer=replica.optimizer, **others)
-    where = {"number": training.number, "settled": training.settled, "setting": dict(setting)}
+    where = {"ranks": comm.size, "number": training.number, "settled": training.settled, "setting": dict(setting)}
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
     _together(comm, lambda: _replace(folder / "latest", name), by=0)
@@ -158,9 +158,9 @@ def load(
     ------
     ValueError
         It was written by another number of ranks, for another setting or after more steps than are to be taken; or a
-        file is damaged. On all ranks.
+        file is damaged or not there. On all ranks.
     """
-    whole = folder / _together(comm, lambda: newest(folder), by=0)
+    whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
 
 
@@ -188,6 +188,13 @@ def newest(folder: Path) -> str:
         There is none.
     """
     return (folder / "latest").read_text(encoding="utf-8").strip()
+
+
+def _newest_there(folder: Path) -> str:
+    name = newest(folder)
+    if not name or not (folder / name).is_dir():
+        raise ValueError(f"{folder / 'latest'} names {name!r}, which is not there")
+    return name
 
 
 def _cleared(folder: Path, name: str) -> str:
@@ -238,11 +245,10 @@ def _take_up(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState],
 ) -> None:
-    ranks = len(list(whole.glob("rank-*.npz")))
-    if ranks != comm.size:
-        raise ValueError(f"{whole} was written by {ranks} ranks, these are {comm.size}")
     file = read(_file_of(whole, comm.rank))
     where = json.loads(str(file["where"]))
+    if where["ranks"] != comm.size:
+        raise ValueError(f"{whole} was written by {where['ranks']} ranks, these are {comm.size}")
     for key, value in json.loads(json.dumps(dict(setting))).items():
         if where["setting"].get(key) != value:
             raise ValueError(f"{whole} is of a run with {key} = {where['setting'].get(key)}, here it is {value}")

@@ -79,7 +79,7 @@ def test_what_other_ranks_have_left_there_is_no_hindrance(output):
         (output / "step-00000099.9").mkdir()
         (output / "step-00000099.9" / "rank-0000.npz").write_bytes(b"of a run that was killed")
     WORLD.Barrier()
-    refused_everywhere("ranks", loaded, output)
+    assert loaded(output) == 1
     save(output, 1)
     assert loaded(output) == 1
     assert len(list(output.glob("step-*"))) == 1
@@ -172,7 +172,7 @@ def test_settings_of_a_checkpoint_are_readable(output):
     (path,) = output.glob(f"step-*/rank-{WORLD.rank:04d}.npz")
     with np.load(path, allow_pickle=False) as file:
         where = json.loads(str(file["where"]))
-    assert where == {"number": 10 + WORLD.rank, "settled": 1, "setting": AS_JSON}
+    assert where == {"ranks": P, "number": 10 + WORLD.rank, "settled": 1, "setting": AS_JSON}
 
 
 def test_running_statistics_are_in_a_checkpoint(output):

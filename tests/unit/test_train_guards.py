@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 
 import numpy as np
@@ -14,6 +15,7 @@ from train_jobs import WORLD, train
 
 import pycollectives as pc
 from pycollectives.train import checkpoint
+from pycollectives.train.archive import read
 from pycollectives.train.datasets.base import Dataset
 
 
@@ -53,6 +55,27 @@ def test_a_file_system_without_locks(comm, tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", fails)
     assert train(comm, "synchronous", tmp_path, epochs=1).finished
+
+
+# --- Checkpoints that are not whole
+
+
+def test_a_checkpoint_of_more_ranks_whose_files_are_lost_is_refused(comm, tmp_path):
+    train(comm, "synchronous", tmp_path, epochs=1)
+    (path,) = tmp_path.glob("checkpoint/step-*/rank-0000.npz")
+    arrays = read(path)
+    where = {**json.loads(str(arrays["where"])), "ranks": 2}
+    np.savez(path, **{**arrays, "where": np.array(json.dumps(where))})
+    with pytest.raises(ValueError, match="was written by 2 ranks, these are 1"):
+        train(comm, "synchronous", tmp_path, epochs=1, resume=True)
+
+
+@pytest.mark.parametrize("name", ["", "step-00000099.9"])
+def test_a_checkpoint_that_is_not_there_is_refused(comm, tmp_path, name):
+    train(comm, "synchronous", tmp_path, epochs=1)
+    (tmp_path / "checkpoint" / "latest").write_text(name)
+    with pytest.raises(ValueError, match=f"latest names '{name}', which is not there"):
+        train(comm, "synchronous", tmp_path, epochs=1, resume=True)
 
 
 # --- Data that differ where settings do not
