@@ -31,7 +31,7 @@ from .files import force
 from .files import replace as _replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from .archive import HasState
@@ -105,9 +105,19 @@ def exists(folder: Path, comm: MPI.Comm) -> bool:
     return _together(comm, lambda: (folder / "latest").exists(), by=0)
 
 
-def forget(folder: Path, comm: MPI.Comm) -> None:
-    """Name no checkpoint as the newest: a training begins anew; collective. Files stay until `save`."""
-    _together(comm, lambda: _remove(folder / "latest"), by=0)
+def forget(folder: Path, comm: MPI.Comm, results: Iterable[Path] = ()) -> None:
+    """Name no checkpoint as the newest: a training begins anew; collective. Its files stay until `save`.
+
+    `results` of the run before are then deleted, by rank 0.
+    """
+    _together(comm, lambda: _forget(folder, results), by=0)
+
+
+def _forget(folder: Path, results: Iterable[Path]) -> None:
+    _remove(folder / "latest")
+    for path in results:
+        if path.is_file():
+            path.unlink()
 
 
 def save(

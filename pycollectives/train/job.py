@@ -40,6 +40,9 @@ __all__ = ["Plan", "Point", "Summary", "run"]
 NOT_OF_THE_TRAINING = ("epochs", "load", "output")
 """Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
 
+RESULTS = ("metrics-rank-*.jsonl", "summary.json")
+"""Files in the output folder that a run which begins anew deletes: the run before may have had more ranks."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -188,7 +191,8 @@ class _Run:
                 if resume and checkpoint.exists(folder, comm):
                     checkpoint.load(*arguments)
                 else:
-                    checkpoint.forget(folder, comm)  # before metrics are emptied
+                    results = (path for pattern in RESULTS for path in folder.parent.glob(pattern))
+                    checkpoint.forget(folder, comm, results)
                 path = settings.output / f"metrics-rank-{comm.rank:04d}.jsonl"
                 metrics = Metrics(path, training.number, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,44 @@ def test_a_checkpoint_that_is_not_there_is_refused(comm, tmp_path, name):
     (tmp_path / "checkpoint" / "latest").write_text(name)
     with pytest.raises(ValueError, match=f"latest names '{name}', which is not there"):
         train(comm, "synchronous", tmp_path, epochs=1, resume=True)
+
+
+# --- What a run that begins anew finds
+
+
+OF_BEFORE = ("summary.json", "metrics-rank-0000.jsonl", "metrics-rank-0002.jsonl")
+
+
+def test_a_training_that_begins_anew_leaves_nothing_of_the_one_before(comm, tmp_path):
+    """Which had more ranks."""
+    for name in (*OF_BEFORE, "status"):
+        (tmp_path / name).write_text('{"number": 99}\n')
+    train(comm, "synchronous", tmp_path, epochs=1)
+    written = {".lock", "checkpoint", "curve", "metrics-rank-0000.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {*written, "status"}, "status is not ours"
+
+
+def test_results_are_deleted_when_their_checkpoint_is_forgotten(comm, tmp_path, monkeypatch):
+    """A node may crash in between, and the job be resumed."""
+    train(comm, "synchronous", tmp_path, epochs=1)
+    for name in OF_BEFORE:
+        (tmp_path / name).touch()
+    done = []
+    unlink = Path.unlink
+    monkeypatch.setattr(os, "fsync", lambda file: done.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
+    monkeypatch.setattr(Path, "unlink", lambda path, **options: (done.append(path.name), unlink(path, **options)))
+    train(comm, "synchronous", tmp_path, epochs=1)
+    first = done.index("latest")
+    assert done[first + 1] == "checkpoint"
+    assert {*OF_BEFORE} == {*done[first + 2 : first + 5]}
+
+
+def test_a_training_that_goes_on_deletes_no_results(comm, tmp_path):
+    train(comm, "synchronous", tmp_path, epochs=1)
+    for name in OF_BEFORE:
+        (tmp_path / name).touch()
+    train(comm, "synchronous", tmp_path, epochs=1, resume=True)
+    assert {*OF_BEFORE} <= {path.name for path in tmp_path.iterdir()}
 
 
 # --- Data that differ where settings do not
