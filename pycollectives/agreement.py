@@ -7,6 +7,7 @@ them, no rank waits for an object that another did not create, and the objects t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ __all__ = [
     "describe_values",
     "encode",
     "share",
+    "shortened",
 ]
 
 MAX_REFUSAL = 500
@@ -117,6 +119,14 @@ def share(
 def encode(statement: Mapping[str, object]) -> bytes:
     """Return a statement as the text that ranks exchange; `json.loads` reads it."""
     return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text that is to be compared, and of one with more characters the beginning and a hash."""
+    if len(text) <= longest:
+        return text
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).hexdigest()
+    return f"{text[:longest]}... (hash {digest})"
 
 
 def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:

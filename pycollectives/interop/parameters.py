@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..agreement import shortened
 from ..operations import AVG
 from .buckets import fused, parts_of, summed_in
 
@@ -55,7 +55,7 @@ class Signature:
             f"{tuple(tensor.shape)} {_dtype_name(tensor.dtype)}{'' if tensor.requires_grad else ' frozen'}"
             for tensor in parameters
         ]
-        return cls(_shortened(f"{len(words)}: {', '.join(words)}"), options)
+        return cls(shortened(f"{len(words)}: {', '.join(words)}", LONGEST), options)
 
     def signature(self) -> dict[str, str | int | None]:
         """See `agreement.Signed`."""
@@ -74,12 +74,6 @@ def _check(place: int, parameter: torch.Tensor) -> None:
 
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[:LONGEST]}... (hash {hashlib.blake2b(text.encode(), digest_size=6).hexdigest()})"
 
 
 @torch.no_grad()

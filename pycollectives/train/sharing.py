@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..agreement import shortened
 from . import checkpoint
 from .registry import Choice
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 __all__ = ["require_same", "require_same_data"]
+
+LONGEST = 120
+"""Characters of a setting that are told: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 
 
 def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> None:
@@ -60,7 +64,7 @@ class _Said:
 
     def signature(self) -> dict[str, str]:
         """Return what must be the same on all ranks."""
-        return self.texts
+        return {key: shortened(text, LONGEST) for key, text in self.texts.items()}
 
 
 def _asked(settings: Settings, resume: bool) -> dict[str, str]:

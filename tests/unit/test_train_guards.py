@@ -15,15 +15,42 @@ from mpi4py import MPI
 from train_jobs import WORLD, train
 
 import pycollectives as pc
+from pycollectives.testing import run_ranks
 from pycollectives.train import checkpoint
 from pycollectives.train.archive import read
 from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.settings import Settings
+from pycollectives.train.sharing import require_same
 
 
 @pytest.fixture
 def comm():
     with pc.Communicator(MPI.COMM_WORLD) as made:
         yield made
+
+
+# --- Settings longer than what ranks exchange
+
+
+def compared(*settings):
+    """What ranks, each with its own settings, find out."""
+    return run_ranks(
+        len(settings), lambda comm: require_same(settings[comm.rank], comm, resume=False), return_exceptions=True
+    )
+
+
+def test_settings_may_be_long():
+    kinds = ("method", "model", "data", "optimizer", "schedule", "load")
+    settings = Settings.of({**{kind: f"a,b={2000 * chr(0x1F600)}" for kind in kinds}, "seed": 10**2000})
+    assert compared(settings, settings) == [None, None]
+
+
+@pytest.mark.parametrize("other", ["constant", "milestones,at=" + ":".join(map(str, range(1499)))])
+def test_long_settings_that_differ_are_named(other):
+    schedules = ["milestones,at=" + ":".join(map(str, range(1500))), other]
+    for error in compared(*(Settings.of({"schedule": one}) for one in schedules)):
+        assert isinstance(error, pc.MismatchError)
+        assert "schedule: milestones,at=0:1:2" in str(error)
 
 
 # --- Two jobs in one folder
