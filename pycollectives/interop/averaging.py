@@ -66,6 +66,7 @@ class GradientAverager:
         self._begun = False  # a bucket of this step was contributed
         self._averaged = False  # `.grad` is what the next step is to use
         self._synchronizing = True  # no_sync is not in force
+        self.flushing = False  # between start_flush and end_flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
         """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
@@ -133,6 +134,8 @@ class GradientAverager:
     # ------------------------------------------------------------------------------------------------ a step
 
     def _begin(self) -> None:
+        if self.flushing:
+            raise RuntimeError("a flush ran into its time limit: call flush() again before the next gradients")
         if not self._begun:
             for bucket in self.buckets:
                 bucket.begin()
@@ -178,15 +181,25 @@ class GradientAverager:
 
     @torch.no_grad()
     def start_flush(self) -> None:
-        """Leave all buckets, so that no rank waits for this one; `flush` is to follow."""
-        for bucket in self.buckets:
-            bucket.start_flush()
+        """Leave all buckets, so that no rank waits for this one; `flush` and `end_flush` are to follow.
+
+        Nothing if that is so already: a flush that ran into its time limit goes on.
+        """
+        if not self.flushing:
+            for bucket in self.buckets:
+                bucket.start_flush()
+            self.flushing = True
 
     @torch.no_grad()
-    def flush(self, deadline: Deadline) -> bool:
-        """Deliver what still waits; whether `.grad` is an average that this rank is owed; collective."""
+    def flush(self, deadline: Deadline) -> None:
+        """Deliver what still waits; collective."""
         for bucket in self.buckets:
             bucket.flush(deadline, sums=self._sums)
+
+    @torch.no_grad()
+    def end_flush(self) -> bool:
+        """Whether `.grad` is an average that this rank is owed; when all that is flushed together is through."""
+        self.flushing = False
         owed = any(bucket.given for bucket in self.buckets)
         if owed:
             self._show()

@@ -195,8 +195,8 @@ class Bucket:
 
     def start_flush(self) -> None:
         """Leave, so that no rank waits for this one, and take the results that are there."""
-        if self._leaving:
-            return
+        for parameter in self.parameters:
+            parameter.grad = None  # results are added up in the buffer until the flush ends: let it have no views
         self.begin()
         self._take_done()
         self.allreduce.start_flush()

@@ -319,7 +319,8 @@ class EagerOptimizer(torch.optim.Optimizer):
         RuntimeError
             After a `backward()` without `step()`.
         StallError
-            Some ranks do not flush in time. To be called again.
+            Some ranks do not flush in time. To be called again: it goes on where it was, and is to be through before
+            the next gradients.
         ClosedError
             After `close`.
         """
@@ -331,15 +332,19 @@ class EagerOptimizer(torch.optim.Optimizer):
         for each in together:  # before this rank waits in one: nobody may need it in another
             each._gradients.start_flush()
         for each in together:
-            each._finish_flush(deadline)
+            each._gradients.flush(deadline)
+        for each in together:  # not before: if one runs into its time limit, all are called again, and go on
+            each._end_flush()
 
-    def _finish_flush(self, deadline: Deadline) -> None:
-        if self._gradients.flush(deadline):
+    def _end_flush(self) -> None:
+        if self._gradients.end_flush():
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
     def _flushed_together(self) -> list[EagerOptimizer]:
-        return [self, *(other for other in _company.waiting_beside(self) if other._comm is self._comm)]
+        flushing = self._gradients.flushing
+        beside = [other for other in _company.waiting_beside(self) if other._comm is self._comm]
+        return [self, *(other for other in beside if other._gradients.flushing == flushing)]
 
     def synchronize_parameters(self) -> None:
         """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.

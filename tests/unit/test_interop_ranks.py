@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import random
 import re
 import threading
@@ -278,6 +279,71 @@ def test_a_stalled_step_and_a_stalled_flush_go_on():
         return values(parameters)
 
     assert ranks(2, program) == [[{-1.0}, {-1.0}]] * 2
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_a_flush_that_stalls_part_way_goes_on_where_it_was(optimizers):
+    """Of two buckets, of one optimizer or of two that are flushed together, the first is through at once."""
+
+    def program(comm):
+        parameters = weights(2, 2)
+        options = {"bucket_bytes": 1, "max_staleness": 4, "timeout": 5.0}
+        with contextlib.ExitStack() as stack:
+            every = [
+                stack.enter_context(EagerOptimizer(sgd(parameters[place::optimizers]), comm, pc.Solo(), **options))
+                for place in range(optimizers)
+            ]
+
+            def step():
+                backward(parameters, 2.0)
+                for optimizer in every:
+                    optimizer.step()
+
+            if comm.rank == 0:
+                step()
+            comm.same_everywhere(b"rank 0 has stepped")
+            if comm.rank == 1:
+                step()  # late: is given rank 0's, and owes its own
+                every[0]._gradients.buckets[0].allreduce.start_flush()
+            comm.same_everywhere(b"rank 1 has left the first bucket")
+            if comm.rank == 0:
+                every[0]._timeout = 0.3
+                with pytest.raises(pc.StallError):
+                    every[0].flush()
+                assert every[0]._gradients.buckets[0].given
+                for refused in (lambda: backward(parameters, 8.0), every[0].step):
+                    with pytest.raises(RuntimeError, match=r"call flush\(\) again"):
+                        refused()
+                every[0]._timeout = 5.0
+            comm.same_everywhere(b"rank 0 has stalled")
+            every[0].flush()
+            flushed = values(parameters)
+        return flushed, values(parameters)
+
+    assert ranks(2, program) == [([{-2.0}] * 2,) * 2] * 2
+
+
+def test_an_optimizer_made_while_a_flush_is_stalled_is_no_part_of_it():
+    def program(comm):
+        of_first, of_second = weights(2), weights(2)
+        with EagerOptimizer(sgd(of_first), comm, pc.Full(), timeout=5.0) as first:
+            if comm.rank == 0:
+                first._timeout = 0.3
+                with pytest.raises(pc.StallError):
+                    first.flush()
+                first._timeout = 5.0
+            comm.same_everywhere(b"rank 0 has stalled")
+            if comm.rank == 1:
+                first.flush()
+            with EagerOptimizer(sgd(of_second), comm, pc.Full(), timeout=5.0) as second:
+                if comm.rank == 0:
+                    first.flush()
+                for optimizer, parameters in ((first, of_first), (second, of_second)):
+                    backward(parameters, 1.0)
+                    optimizer.step()
+        return values(of_first), values(of_second)
+
+    assert ranks(2, program) == [([{-1.0}], [{-1.0}])] * 2
 
 
 def test_closed():
