@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -334,7 +335,12 @@ print("done")
 """
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
+needs_distributed = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed"
+)
+
+
+@needs_distributed
 @pytest.mark.parametrize("size", [1, 2])
 def test_below_distributed_data_parallel(tmp_path, size):
     ranks = [
@@ -354,3 +360,44 @@ def test_below_distributed_data_parallel(tmp_path, size):
         for rank in ranks:
             rank.kill()
             rank.wait()
+
+
+def distributed(model, *places):
+    """Made on rank 0, where the others say that these are their places in the process group."""
+    from pycollectives.train.torch_models.parallel import Distributed
+
+    comm = SimpleNamespace(rank=0, size=1 + len(places))
+    comm.allgather, comm.bcast = lambda mine: [mine, *places], lambda mine: mine
+    return Distributed(comm, model)
+
+
+@needs_distributed
+def test_a_process_group_that_is_there_is_used_if_it_has_the_ranks_of_the_job(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    model = CNN(images(8, channels=1), width=4)
+    bare = model.network
+    with pytest.raises(ValueError, match="ddp: rank 0 of 2 is missing in the default process group"):
+        distributed(model, (1, 2))
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="ddp: rank 0 of 2 is 0 of 1 in the default process group"):
+            distributed(model, (0, 1))
+        assert model.network is bare
+        fits = distributed(model)
+        assert model.network is not bare
+        fits.close()
+        assert model.network is bare
+        assert torch.distributed.is_initialized()
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@needs_distributed
+def test_a_model_that_is_not_distributed_leaves_no_process_group(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    model = CNN(images(8, channels=1), width=4)
+    bare = model.network.requires_grad_(False)
+    with pytest.raises(RuntimeError, match="any parameters that require a gradient"):
+        distributed(model)
+    assert model.network is bare
+    assert not torch.distributed.is_initialized()

@@ -30,24 +30,43 @@ class Distributed:
     Raises
     ------
     ValueError
-        The model is none of PyTorch.
+        The model is none of PyTorch; or, on all ranks, a process group that is there has other ranks than comm.
     """
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:
         if not isinstance(model, TorchModel):
             known = "cnn, resnet32, vgg16, lstm"
             raise ValueError(f"ddp: expected a model of PyTorch ({known}), got {type(model).__name__}")
-        self._made_group = not dist.is_initialized()
+        self._made_group = not _has_group(comm)
         if self._made_group:
             dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
         self._model, self._network = model, model.network
-        model.network = DistributedDataParallel(model.network)
+        try:
+            model.network = DistributedDataParallel(model.network)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the model its network back, and end the group. Its threads PyTorch may keep until there is another."""
         self._model.network = self._network
         if self._made_group:
             dist.destroy_process_group()
+
+
+def _has_group(comm: MPI.Comm) -> bool:
+    """Whether there is a process group, of the ranks of comm in their order; collective."""
+    places = comm.allgather((dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None)
+    if not any(places):
+        return False
+    for rank, place in enumerate(places):
+        if place != (rank, comm.size):
+            there = "missing" if place is None else "{} of {}".format(*place)
+            raise ValueError(
+                f"ddp: rank {rank} of {comm.size} is {there} in the default process group of torch.distributed, which "
+                "is there already: it is used, and is to have the ranks of this job; or let there be none"
+            )
+    return True
 
 
 def _store(comm: MPI.Comm) -> dist.TCPStore:
