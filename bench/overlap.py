@@ -22,13 +22,13 @@ from common.launch import launch
 from common.library import Domain, version
 from common.measure import measure
 from common.options import Common, common_options
-from common.procedure import Procedure, calls_of
+from common.procedure import Procedure, block_sizes, calls_of
 from common.progress import progress_bar
 from common.provenance import origin
 from common.records import Record, Records
 from common.summary import Summary
 from common.table import Column, Table
-from common.training import METHODS, NETWORKS, Weights, Workload
+from common.training import METHODS, NETWORKS, Workload
 
 COLUMNS = [
     Column("Method"),
@@ -64,7 +64,8 @@ def overlap(common: Common, model: str, width: int | None, batch: int, bucket_by
         return
     torch.set_num_threads(1)
     domain = Domain.of(comm, common.ranks_per_node)
-    expected: Weights | None = {} if common.verify else None
+    steps_of_blocks = {warmup + counted for counted in block_sizes(common.iterations)}
+    expected = {steps: workload.trained(comm.size, steps) for steps in steps_of_blocks} if common.verify else None
     subjects = [method(comm, workload, common.ranks_per_node, expected) for method in METHODS.values()]
     no_delays = np.zeros((calls_of(common.iterations, warmup), comm.size))
     procedure = Procedure(SleepingBarrier(comm), no_delays, sleep, common.iterations, warmup)
