@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import socket
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pycollectives as pc
 from pycollectives.interop.torch import EagerOptimizer
+from pycollectives.train.torch_models.parallel import make_group
 
 from .launch import RunError
 
@@ -30,7 +28,6 @@ CLASSES = 10
 BATCHES = 4  # of each rank, used in turn
 EVERYTHING = 1 << 62  # bytes of a bucket that is never full
 MIB = 1 << 20
-GLOO_TIMEOUT = timedelta(minutes=10)
 RATE = 0.01  # of learning
 TOLERANCE = 1e-2  # of the way that weights have come: a step in a hundred
 
@@ -195,20 +192,8 @@ class Ddp(Together):
 
     def _distributed(self, sgd: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         if not dist.is_initialized():
-            _join_gloo(self._comm)
+            make_group(self._comm)
         return DistributedDataParallel(self._bare, bucket_cap_mb=self._workload.bucket_bytes / MIB), sgd
 
 
 METHODS: dict[str, type[Training]] = {method.name: method for method in (Training, After, Overlap, Ddp)}
-
-
-def _join_gloo(comm: MPI.Comm) -> None:
-    hosts = comm.allgather(socket.gethostname())
-    host = hosts[0]
-    if len(set(hosts)) == 1:
-        host = "127.0.0.1"
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
-    port = comm.bcast(server.port if server else None)
-    store = server or dist.TCPStore(host, port, comm.size, is_master=False)
-    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=GLOO_TIMEOUT)

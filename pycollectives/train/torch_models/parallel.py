@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..models.base import Model
 
-__all__ = ["Distributed"]
+__all__ = ["Distributed", "make_group"]
 
 TIMEOUT = timedelta(minutes=10)
 
@@ -39,7 +39,7 @@ class Distributed:
             raise ValueError(f"ddp: expected a model of PyTorch ({known}), got {type(model).__name__}")
         self._made_group = not _has_group(comm)
         if self._made_group:
-            dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+            make_group(comm)
         self._model, self._network = model, model.network
         try:
             model.network = DistributedDataParallel(model.network)
@@ -52,6 +52,11 @@ class Distributed:
         self._model.network = self._network
         if self._made_group:
             dist.destroy_process_group()
+
+
+def make_group(comm: MPI.Comm) -> None:
+    """Make PyTorch's default process group, over gloo, of the ranks of comm; collective."""
+    dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
 
 
 def _has_group(comm: MPI.Comm) -> bool:
