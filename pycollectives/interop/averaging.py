@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["GradientAverager"]
 
+UNUSED = (
+    "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
+    "zero_grad() of this optimizer; that of the model does not"
+)
+
 
 class GradientAverager:
     """The buckets of an optimizer's gradients, and how far its step is.
 
     A step begins when a bucket is contributed: by backward, whose hooks count down the gradients that a bucket lacks,
-    or by `average`. Then averages are in `.grad`, until `end_step`.
+    or by `average`. Then averages are in `.grad`, until `end_step` or `drop`.
 
     Parameters
     ----------
@@ -65,6 +70,7 @@ class GradientAverager:
         self._with_bucket: set[int] = set()  # identities of parameters
         self._begun = False  # a bucket of this step was contributed
         self._averaged = False  # `.grad` is what the next step is to use
+        self._accumulated = False  # backward put gradients into `.grad` that are not contributed
         self._synchronizing = True  # no_sync is not in force
         self.flushing = False  # between start_flush and end_flush
 
@@ -91,9 +97,9 @@ class GradientAverager:
         return self._begun
 
     @property
-    def between_steps(self) -> bool:
-        """Whether nothing of a step is on its way, and no averages wait to be used."""
-        return not (self._begun or self._averaged)
+    def averaged(self) -> bool:
+        """Whether averages wait in `.grad` to be used."""
+        return self._averaged
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
@@ -110,10 +116,12 @@ class GradientAverager:
                 "with sparse=False"
             )
         if not (self._synchronizing and self._overlap):
+            self._accumulated = True
             return
-        if not self._averaged:
-            self._begin()
-        if self._averaged or bucket.contributed:
+        if self._averaged:
+            raise RuntimeError(UNUSED)
+        self._begin()
+        if bucket.contributed:
             raise RuntimeError(
                 "backward() a second time before step(): the gradients are on their way already. Run all but the last "
                 "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
@@ -145,6 +153,8 @@ class GradientAverager:
     def average(self, deadline: Deadline) -> None:
         """Contribute what is not yet, wait as the policy says, and put averages into `.grad`."""
         if self._averaged:
+            if self._accumulated:
+                raise RuntimeError(UNUSED)
             return
         self._begin()
         for bucket in self.buckets:
@@ -158,7 +168,7 @@ class GradientAverager:
                 )
         self._wait(deadline)
         self._show()
-        self._begun = False
+        self._begun = self._accumulated = False
         self._averaged = True
 
     def _wait(self, deadline: Deadline) -> None:
@@ -176,6 +186,10 @@ class GradientAverager:
     def end_step(self) -> None:
         """Averages were used, or are not to be: the next gradients are those of another step."""
         self._averaged = False
+
+    def drop(self) -> None:
+        """Forget what `.grad` was: it is cleared."""
+        self._averaged = self._accumulated = False
 
     # ------------------------------------------------------------------------------------------------ all ranks
 

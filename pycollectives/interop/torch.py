@@ -240,7 +240,8 @@ class EagerOptimizer(torch.optim.Optimizer):
         Raises
         ------
         RuntimeError
-            Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called.
+            Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called; a
+            `backward()` came after averages that neither `step()` used nor `zero_grad()` of this optimizer dropped.
         StallError
             Not done in time. To be called again: it goes on where it was.
         ClosedError
@@ -317,7 +318,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         Raises
         ------
         RuntimeError
-            After a `backward()` without `step()`.
+            Gradients are on their way, or averages wait, for a `step()`.
         StallError
             Some ranks do not flush in time. To be called again: it goes on where it was, and is to be through before
             the next gradients.
@@ -371,9 +372,13 @@ class EagerOptimizer(torch.optim.Optimizer):
             ) from None
 
     def close(self) -> None:
-        """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable."""
+        """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable.
+
+        Averages that no `step()` used are dropped.
+        """
         if self._closed:
             return
+        self._gradients.end_step()
         self.flush()
         self._gradients.close()
         self._closed = True
@@ -419,8 +424,10 @@ class EagerOptimizer(torch.optim.Optimizer):
     def _check_between_steps(self, call: str) -> None:
         self._check_open()
         for each in self._flushed_together():
-            if not each._gradients.between_steps:
+            if each._gradients.on_their_way:
                 raise RuntimeError(f"{call}: gradients of {each.name} are on their way: call step() before")
+            if each._gradients.averaged:
+                raise RuntimeError(f"{call}: averages of {each.name} wait: call step(), or zero_grad() to drop them")
 
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
@@ -450,7 +457,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
         self.optimizer.zero_grad(set_to_none=set_to_none)
-        self._gradients.end_step()
+        self._gradients.drop()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state: nothing of it is about communication. `flush` before."""

@@ -203,6 +203,59 @@ def test_averages_that_no_step_used_are_dropped_by_zero_grad():
     assert ranks(2, program) == [[{-2.0}]] * 2
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_gradients_after_averages_that_no_step_used_are_not_taken_for_averages(overlap):
+    def program(comm):
+        parameters = weights(2, 2)
+        with eager(sgd(parameters), comm, overlap=overlap) as optimizer:
+            backward(parameters, 8.0)
+            optimizer.average_gradients()
+            for parameter in parameters:
+                parameter.grad = None  # as the model's zero_grad()
+            with pytest.raises(RuntimeError, match=r"no step\(\) has used: .* zero_grad\(\) of this optimizer"):
+                one_step(optimizer, parameters, 8.0)
+            optimizer.zero_grad()
+            one_step(optimizer, parameters, 2.0 * comm.rank)
+        return values(parameters)
+
+    def one_step(optimizer, parameters, gradient):
+        backward(parameters, gradient)
+        optimizer.step()
+
+    assert ranks(2, program) == [[{-1.0}] * 2] * 2
+
+
+def test_a_loss_of_another_optimizer_may_follow_averages_that_no_step_used():
+    """As the generator's, after the discriminator has skipped its step."""
+
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm) as optimizer:
+            backward(parameters, 8.0)
+            optimizer.average_gradients()
+            with optimizer.no_sync():
+                backward(parameters, 4.0)
+            optimizer.zero_grad()
+            backward(parameters, 1.0)
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}]] * 2
+
+
+def test_averages_that_wait_are_an_error_of_flush_and_dropped_by_close():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm) as optimizer:
+            backward(parameters, 1.0)
+            optimizer.average_gradients()
+            with pytest.raises(RuntimeError, match=r"flush: averages of EagerOptimizer wait: .*zero_grad\(\) to drop"):
+                optimizer.flush()
+        return values(parameters), parameters[0].grad, optimizer.closed
+
+    assert ranks(2, program) == [([{0.0}], None, True)] * 2
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_scaler_that_unscales_averages_skips_a_step_everywhere(fused):
     """The gradient of one rank overflows in the second step."""
