@@ -73,6 +73,7 @@ class GradientAverager:
         self._accumulated = False  # backward put gradients into `.grad` that are not contributed
         self._synchronizing = True  # no_sync is not in force
         self.flushing = False  # between start_flush and end_flush
+        self._set_aside: list[tuple[torch.Tensor, torch.Tensor]] = []  # parameters, and gradients, during a flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
         """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
@@ -115,6 +116,7 @@ class GradientAverager:
                 f"parameter {self._name_of(parameter)} has a sparse gradient, which is not averaged: make its layer "
                 "with sparse=False"
             )
+        self._check_not_flushing()
         if not (self._synchronizing and self._overlap):
             self._accumulated = True
             return
@@ -141,9 +143,12 @@ class GradientAverager:
 
     # ------------------------------------------------------------------------------------------------ a step
 
-    def _begin(self) -> None:
+    def _check_not_flushing(self) -> None:
         if self.flushing:
             raise RuntimeError("a flush ran into its time limit: call flush() again before the next gradients")
+
+    def _begin(self) -> None:
+        self._check_not_flushing()
         if not self._begun:
             for bucket in self.buckets:
                 bucket.begin()
@@ -190,16 +195,24 @@ class GradientAverager:
     def drop(self) -> None:
         """Forget what `.grad` was: it is cleared."""
         self._averaged = self._accumulated = False
+        self._set_aside = []
 
     # ------------------------------------------------------------------------------------------------ all ranks
 
     @torch.no_grad()
     def start_flush(self) -> None:
-        """Leave all buckets, so that no rank waits for this one; `flush` and `end_flush` are to follow.
+        """Leave all buckets, so that no rank waits for this one; `flush`, `end_flush` and `put_back` are to follow.
 
         Nothing if that is so already: a flush that ran into its time limit goes on.
         """
         if not self.flushing:
+            if self._accumulated:
+                self._set_aside = [
+                    (parameter, parameter.grad.clone())
+                    for bucket in self.buckets
+                    for parameter in bucket.parameters
+                    if parameter.grad is not None
+                ]
             for bucket in self.buckets:
                 bucket.start_flush()
             self.flushing = True
@@ -218,6 +231,12 @@ class GradientAverager:
         if owed:
             self._show()
         return owed
+
+    def put_back(self) -> None:
+        """Let `.grad` be what backward had accumulated there, and what no step had contributed, before the flush."""
+        for parameter, gradient in self._set_aside:
+            parameter.grad = gradient
+        self._set_aside = []
 
     def close(self) -> None:
         """Leave for good, after `flush`."""

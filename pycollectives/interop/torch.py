@@ -313,7 +313,8 @@ class EagerOptimizer(torch.optim.Optimizer):
 
         Owed are, in one average: results that it has not been given (`missed="latest"`: some of them), and those of a
         last round with all gradients that wait. If there are any, the wrapped optimizer steps once with them. `.grad`
-        is None afterwards. Other optimizers of this thread and `Communicator` that may wait are flushed with it.
+        is None afterwards, or what this rank accumulated there (`no_sync`, `overlap=False`), for the next step. Other
+        optimizers of this thread and `Communicator` that may wait are flushed with it.
 
         Raises
         ------
@@ -341,6 +342,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         if self._gradients.end_flush():
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self._gradients.put_back()
 
     def _flushed_together(self) -> list[EagerOptimizer]:
         flushing = self._gradients.flushing

@@ -254,6 +254,69 @@ def test_flush_applies_what_is_owed_and_nothing_if_nothing_is():
     assert ranks(2, program) == [[{-1.0 - 2.5}]] * 2
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("call", ["flush", "synchronize_parameters", "add_unfrozen"])
+def test_gradients_that_are_accumulated_outlive_a_flush(call, overlap):
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), missed="sum", overlap=overlap) as optimizer:
+            comm.same_everywhere(b"begin")
+            if comm.rank == 0:
+                backward(parameters, 2.0)
+                optimizer.step()
+            comm.same_everywhere(b"rank 0 has stepped")
+            if comm.rank == 1:
+                backward(parameters, 4.0)
+                optimizer.step()  # late: is given rank 0's, and owes its own
+            optimizer.zero_grad(set_to_none=False)  # gradients stay views of the bucket
+            with optimizer.no_sync():
+                backward(parameters, 6.0)
+            getattr(optimizer, call)()
+            assert values(parameters) == [{-3.0}]
+            assert values([parameters[0].grad]) == [{6.0}]
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-9.0}]] * 2
+
+
+def test_gradients_that_are_accumulated_stay_when_it_closes():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm) as optimizer:
+            for _ in range(2):
+                optimizer.zero_grad()
+                with optimizer.no_sync():
+                    backward(parameters, 1.0)
+        return values(parameters), values([parameters[0].grad])
+
+    assert ranks(2, program) == [([{0.0}], [{1.0}])] * 2
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_gradients_that_are_accumulated_outlive_a_stalled_flush(drops):
+    """None may come meanwhile; `zero_grad` drops those that are there."""
+
+    def program(comm):
+        parameters = weights(2)
+        with EagerOptimizer(sgd(parameters), comm, pc.Full(), timeout=0.3, overlap=False) as optimizer:
+            backward(parameters, 1.0)
+            if comm.rank == 0:
+                with pytest.raises(pc.StallError):
+                    optimizer.flush()
+                with pytest.raises(RuntimeError, match=r"call flush\(\) again"), optimizer.no_sync():
+                    backward(parameters, 8.0)
+                if drops:
+                    optimizer.zero_grad()
+            comm.same_everywhere(b"rank 0 has stalled")
+            optimizer._timeout = LIMIT
+            optimizer.flush()
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-0.5 if drops else -1.0}]] * 2
+
+
 def test_a_stalled_step_and_a_stalled_flush_go_on():
     def program(comm):
         parameters = weights(2, 2)
