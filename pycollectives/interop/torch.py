@@ -129,6 +129,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
         self._closed = False
         self._steps = 0
+        self._evaluated: tuple[float] | None = None  # the loss of a closure whose gradients are not averaged yet
         self._policy = policy
         self._average = average
         self._sync_every = sync_every
@@ -250,6 +251,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_open()
         self._check_trainable()
         self._gradients.average(Deadline(self._timeout))
+        self._evaluated = None
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -262,6 +264,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         ----------
         closure
             Evaluates the model and returns the loss, as for the wrapped optimizer; gradients are averaged after it.
+            A step that is called again after `StallError` does not run it again.
 
         Raises
         ------
@@ -281,8 +284,10 @@ class EagerOptimizer(torch.optim.Optimizer):
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
-        self._gradients.end_step()
-        loss = closure()
+        if self._evaluated is None or not self._gradients.on_their_way:  # else this step ran into its time limit
+            self._gradients.end_step()
+            self._evaluated = (closure(),)
+        (loss,) = self._evaluated
         self.average_gradients()
         return loss
 

@@ -409,6 +409,44 @@ def test_an_optimizer_made_while_a_flush_is_stalled_is_no_part_of_it():
     assert ranks(2, program) == [([{-1.0}], [{-1.0}])] * 2
 
 
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_stalled_step_with_a_closure_goes_on(overlap):
+    """The closure is not run again until the next step, though the stalled one may go on without it."""
+
+    def program(comm):
+        parameters = weights(2, 2)
+        losses = iter((3.0, 5.0, 7.0))
+        options = {"bucket_bytes": 1, "overlap": overlap, "timeout": 0.3}
+        with EagerOptimizer(sgd(parameters), comm, pc.Full(), **options) as optimizer:
+
+            def closure():
+                optimizer.zero_grad()
+                backward(parameters, 1.0)
+                return next(losses)
+
+            def stall():
+                if comm.rank == 0:
+                    with pytest.raises(pc.StallError):
+                        optimizer.step(closure)
+                comm.same_everywhere(b"rank 0 has stalled")
+
+            stall()
+            optimizer._timeout = LIMIT
+            returned = [optimizer.step(closure)]
+            optimizer._timeout = 0.3
+            comm.same_everywhere(b"both have stepped")
+            stall()
+            optimizer._timeout = LIMIT
+            if comm.rank == 0:
+                optimizer.step()
+            else:
+                optimizer.step(closure)
+            returned.append(optimizer.step(closure))
+        return returned, values(parameters)
+
+    assert ranks(2, program) == [([3.0, 7.0], [{-3.0}, {-3.0}])] * 2
+
+
 def test_closed():
     def program(comm):
         parameters = weights(2)

@@ -109,6 +109,32 @@ def test_closures():
     assert ranks(2, program) == [[{-1.0}]] * 2
 
 
+def test_a_closure_is_skipped_only_by_a_step_whose_gradients_it_has_left():
+    def program(comm):
+        _, later = parameters = weights(2, 2)
+        later.requires_grad_(False)
+
+        def closure():
+            optimizer.zero_grad()
+            backward([parameter for parameter in parameters if parameter.requires_grad], 1.0)
+
+        with eager(sgd(parameters), comm, overlap=False) as optimizer:
+            later.requires_grad_(True)
+            with pytest.raises(RuntimeError, match="add_unfrozen"):
+                optimizer.step(closure)
+            optimizer.add_unfrozen()
+            optimizer.step(closure)
+        assert values(parameters) == [{-1.0}] * 2
+        optimizer = eager(sgd(parameters), comm)
+        optimizer.step(closure)
+        backward(parameters, 1.0)
+        with pytest.raises(RuntimeError, match="a second time"):
+            optimizer.step(closure)
+        optimizer._abandon()
+
+    ranks(1, program)
+
+
 def test_torch_takes_it_for_an_optimizer():
     def program(comm):
         parameters = weights(2)
