@@ -200,11 +200,33 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._gradients.add(parameters, self._bucket_bytes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps."""
+        """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The wrapped optimizer refuses the group, or its gradients cannot be averaged: on this rank. The others raise
+            `MismatchError`, and no rank has the group.
+        MismatchError
+            Shapes, dtypes or order of parameters differ between ranks, none of which has the group then.
+        RuntimeError, StallError, ClosedError
+            As `flush`.
+        """
         self._check_between_steps("add_param_group")
         self.flush()  # ranks wait for each other here: none may be needed in a bucket
-        self.optimizer.add_param_group(param_group)
-        self._agree_and_add("add_param_group", parameters_of(self.optimizer.param_groups[-1:]))
+        groups = self.optimizer.param_groups
+        before = len(groups)
+
+        def added() -> Signature:
+            self.optimizer.add_param_group(param_group)
+            return Signature.of(parameters_of(groups[before:]))
+
+        try:
+            self._comm._agree("EagerOptimizer.add_param_group", added)
+        except BaseException:
+            del groups[before:]
+            raise
+        self._add(parameters_of(groups[before:]))
 
     def add_unfrozen(self) -> None:
         """Make buckets for parameters that require gradients by now, and have none; collective, between steps.
@@ -220,10 +242,8 @@ class EagerOptimizer(torch.optim.Optimizer):
         """
         self._check_between_steps("add_unfrozen")
         self.flush()
-        self._agree_and_add("add_unfrozen", self._gradients.without_bucket(self.optimizer.param_groups))
-
-    def _agree_and_add(self, call: str, parameters: Sequence[torch.Tensor]) -> None:
-        self._comm._agree(f"EagerOptimizer.{call}", lambda: Signature.of(parameters))
+        parameters = self._gradients.without_bucket(self.optimizer.param_groups)
+        self._comm._agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
         self._add(parameters)
 
     # ------------------------------------------------------------------------------------------------ a step

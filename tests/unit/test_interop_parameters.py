@@ -101,6 +101,29 @@ def test_a_parameter_group_added_later_is_averaged():
     assert ranks(3, program) == [[{-1.0}, {-2.0}]] * 3
 
 
+@pytest.mark.parametrize("fault", ["differs", "is refused by the wrapped optimizer", "cannot be averaged"])
+def test_a_parameter_group_that_one_rank_cannot_add_is_added_on_none(fault):
+    def program(comm):
+        parameters = weights(2)
+        good = weights(3)
+        bad = {
+            "differs": (weights(4), pc.MismatchError, r"\(4,\) float64"),
+            "is refused by the wrapped optimizer": (parameters, ValueError, "more than one parameter group"),
+            "cannot be averaged": (weights(3, dtype=torch.complex64), TypeError, "got complex64"),
+        }
+        added, error, text = bad[fault] if comm.rank == 1 else (good, pc.MismatchError, "add_param_group: .*rank 1")
+        with eager(sgd(parameters), comm) as optimizer:
+            with pytest.raises(error, match=text):
+                optimizer.add_param_group({"params": added})
+            assert len(optimizer.param_groups) == 1
+            optimizer.add_param_group({"params": good, "lr": 2.0})
+            backward([*parameters, *good], 1.0)
+            optimizer.step()
+        return values([*parameters, *good])
+
+    assert ranks(3, program) == [[{-1.0}, {-2.0}]] * 3
+
+
 def test_parameters_of_rank_0_to_begin_with():
     def program(comm):
         parameters = [
