@@ -61,7 +61,9 @@ def test_every_method_and_its_options(name):
 @pytest.mark.parametrize("registry", [MODELS, DATASETS, OPTIMIZERS, SCHEDULES, OWN_LOADS], ids=lambda one: one.kind)
 def test_every_choice_and_its_options(registry):
     row = rows()[f"--{registry.kind}"]
-    for name in registry.names:
+    ours = [name for name, target in registry._entries.items() if target.startswith("pycollectives.")]
+    assert ours
+    for name in ours:  # other tests may have added some
         assert f"`{name}`" in row
         if registry is MODELS:
             continue  # some need PyTorch
