@@ -27,8 +27,7 @@ import numpy as np
 from mpi4py import MPI
 
 from .archive import pack, read, unpack
-from .files import force
-from .files import replace as _replace
+from .files import force, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -149,7 +148,7 @@ def save(
     where = {"ranks": comm.size, "number": training.number, "settled": training.settled, "setting": dict(setting)}
     _together(comm, lambda: _write(_file_of(folder / name, comm.rank), arrays, where))
     _together(comm, lambda: _require_all(folder / name, comm.size), by=0)
-    _together(comm, lambda: _replace(folder / "latest", name), by=0)
+    _together(comm, lambda: replace(folder / "latest", name), by=0)
     if comm.rank == 0:
         _remove_all_but(folder, name)
 

@@ -147,7 +147,7 @@ def test_a_checkpoint_that_one_rank_cannot_write(output, rank, monkeypatch):
 def test_the_checkpoint_before_survives_an_end_before_the_new_one_is_named(output, monkeypatch):
     save(output, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_replace", fails)
+        patch.setattr(checkpoint, "replace", fails)
         refused_everywhere("rank 0: .*No space left", save, output, 2)
     assert loaded(output) == 1
     save(output, 2)
