@@ -48,8 +48,9 @@ def test_ranks_with_different_examples_are_refused(comm, data):
 
 
 def test_the_first_weights_are_those_of_rank_0(comm):
-    curve = count_examples(comm, "synchronous", model="unseeded", epochs=1).curve
-    assert [point.loss for point in curve] == [1, 1], "each example was counted once, from 0 on"
+    summary = count_examples(comm, "synchronous", model="unseeded", epochs=1)
+    assert summary.same_everywhere
+    assert [point.loss for point in summary.curve] == [1, 1], "each example was counted once, from 0 on"
 
 
 def test_a_second_training_in_a_folder_is_refused(comm, output):
