@@ -18,7 +18,7 @@ limit=${SECONDS_PER_RUN:-900}
 options=("$@")
 
 # What stands on the library is tested in some of the shapes: it sends no messages of its own.
-with_training=" flat-1 flat-2 flat-5 mixed-3 board-2 "
+with_training=" flat-1 flat-5 mixed-3 board-2 "
 training=(tests/mpi/test_ddp.py tests/mpi/test_torch.py tests/mpi/test_train_*.py)
 
 # run TITLE COMMAND...
@@ -43,7 +43,7 @@ for suite in $suites; do
   case $suite in
     model) run "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
     plan) run "plans" pytest --numprocesses=auto tests/plan ;;
-    unit) run "units" pytest tests/unit ;;
+    unit) run "units" pytest --numprocesses=2 tests/unit ;;
     launch) run "launched programs" pytest tests/launch ;;
     cluster) run "jobs under SLURM" pytest tests/cluster ;;
     mpi)

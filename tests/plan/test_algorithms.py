@@ -1,8 +1,12 @@
-"""Every registered algorithm at every number of ranks: right, race-free, and as cheap as its file says."""
+"""Every registered algorithm at every number of ranks: right, race-free, and as cheap as its file says.
+
+PYC_MOST_RANKS says up to how many, 64 by default.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +15,7 @@ from plans import ACTIVATIONS, ALGORITHMS, asked_to_start, elements_sent, longes
 
 from pycollectives.native import core
 
-SIZES = range(1, 65)
+SIZES = range(1, 1 + int(os.environ.get("PYC_MOST_RANKS", "64")))
 SEEDS = 3
 
 every_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
