@@ -49,7 +49,7 @@ WRONG = [
     (["synchronous", "--output", ""], "output: expected a folder, got ''"),
     (["synchronous", "--epochs", "inf"], "epochs: expected a number > 0, got inf"),
     (["synchronous", "--settle-epochs", "inf"], "settle_epochs: expected a number > 0, got inf"),
-    (["synchronous", "--epochs", "1e13"], "Unable to allocate"),
+    (["synchronous", "--data", "hyperplane,dimensions=99999999999999"], "Unable to allocate"),
     (["synchronous", "--optimizer", "sgd,rate=-1"], "optimizer: rate: expected a number > 0, got -1"),
     (["synchronous", "--optimizer", "adam,rate=0"], "optimizer: rate: expected a number > 0, got 0"),
 ]
