@@ -129,6 +129,16 @@ def test_other_types_are_refused():
 # ---- seeds
 
 
+def test_a_buffer_that_numpy_cannot_hold_is_named():
+    def make():
+        network = nn.Linear(2, 2)
+        network.register_buffer("table", torch.ones(2, dtype=torch.bfloat16))
+        return network
+
+    with pytest.raises(TypeError, match=r"buffer 'table', of torch\.bfloat16: "):
+        TorchModel(make, seed=0)
+
+
 def test_seed_decides_weights_and_nothing_else(make):
     torch.manual_seed(5)
     expected = torch.rand(1)
