@@ -155,7 +155,7 @@ def test_the_checkpoint_before_survives_an_end_before_the_new_one_is_named(outpu
 
 
 def test_the_same_step_may_be_saved_twice(output, monkeypatch):
-    """A run that begins anew in the folder of another: that one's checkpoint stays until the new one is named."""
+    """A run that had finished is resumed, and takes no step: its checkpoint stays until the new one is named."""
     save(output, 1)
     with monkeypatch.context() as patch:
         if WORLD.rank == P - 1:
