@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mpi4py import MPI
 
 from .files import dumps, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mpi4py import MPI
     from numpy.typing import NDArray
 
     from .curve import Point
@@ -56,7 +56,7 @@ class Totals:
         self._comm.Allreduce(self._of_this_rank, sums)
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
         if sums.any():
-            self.elapsed_s = self._comm.bcast(self._clock())
+            self.elapsed_s = self._comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """What a checkpoint must hold of them: the same on every rank."""

@@ -1,4 +1,4 @@
-"""What would mix is refused on all ranks: different data, and two jobs in one folder."""
+"""What would mix is refused on all ranks: different data, two jobs in one folder. Times of two runs do not mix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pycollectives as pc
 from pycollectives.train import checkpoint
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
+from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
+from pycollectives.train.summary import Totals
 
 
 def relabelled():
@@ -59,3 +61,11 @@ def test_a_second_training_in_a_folder_is_refused(comm, output):
             stack.enter_context(checkpoint.locked(output, MPI.COMM_SELF))
         refused_everywhere("rank 0: another training writes into", train, comm, "synchronous", output)
     assert train(comm, "synchronous", output, epochs=1).finished
+
+
+def test_a_resumed_run_begins_after_all_times_of_the_one_before():
+    """The clocks of ranks are not started at once: in the metrics of one, time would go backwards."""
+    totals = Totals(WORLD, lambda: 10.0 + WORLD.rank)
+    totals(Step(0, loss=1.0, compute_s=1.0, wait_s=0.0, active=1, late=False, missed=0))
+    totals.settle()
+    assert totals.elapsed_s == 10 + P - 1
