@@ -79,10 +79,10 @@ def run(name: str, path: Path | None) -> None:
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: beside the results]"
 )
 def plot(name: str, output: Path | None) -> None:
-    """Print and draw the results of NAME, from NAME.json, or from a .json file."""
+    """Print and draw the results of NAME or NAME.toml, from NAME.json, or from a .json file."""
     from . import report
 
-    path = Path(name if name.endswith(".json") else f"{name}.json")
+    path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         _print(*report.table(found))

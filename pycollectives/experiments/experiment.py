@@ -96,11 +96,14 @@ class Experiment:
             experiment.check()
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path.name}: {error}") from None
-        before: set[str] = set()
+        before: list[str] = []
         for job in jobs:
-            if job.name in before or (job.beside is not None and job.beside not in before):
-                raise ValueError(f"{path.name}: job {job.name!r} is there twice, or compared with a later one")
-            before.add(job.name)
+            if job.name in before:
+                raise ValueError(f"{path.name}: job {job.name!r} is there twice")
+            if job.beside is not None and job.beside not in before:
+                expected = f"the name of a job before it ({', '.join(before) or 'there is none'})"
+                raise ValueError(f"{path.name}: job {job.name!r}: beside: expected {expected}, got {job.beside!r}")
+            before.append(job.name)
         return experiment
 
     def check(self) -> None:

@@ -33,6 +33,9 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
     def of(key: str, form: str) -> str:
         return _mean([run.get(key) for run in runs], form)
 
+    def reached(key: str, form: str) -> str:
+        return "not reached" if any(run.get(key, 0) is None for run in runs) else of(key, form)
+
     return {
         "steps/s": of("steps_per_s", "{:.2f}"),
         "of the ideal": _mean([_percent(run["steps_per_s"], run["ideal_steps_per_s"]) for run in runs], "{:.0f} %"),
@@ -42,8 +45,8 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, str]:
         "validation loss": _mean([point["loss"] for point in last], "{:.4g}"),
         "accuracy": _accuracy([point["accuracy"] for point in last]),
         "active": of("active", "{:.1f}"),
-        "epochs to target": of("epochs_to_target", "{:.1f}"),
-        "time to target": of("time_to_target_s", "{:.1f} s"),
+        "epochs to target": reached("epochs_to_target", "{:.1f}"),
+        "time to target": reached("time_to_target_s", "{:.1f} s"),
     }
 
 

@@ -28,6 +28,7 @@ from mpi4py import MPI
 
 from .archive import pack, read, unpack
 from .files import force, replace
+from .registry import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -259,9 +260,15 @@ def _take_up(
     if where["ranks"] != comm.size:
         raise ValueError(f"{whole} was written by {where['ranks']} ranks, these are {comm.size}")
     for key, value in json.loads(json.dumps(dict(setting))).items():
-        if where["setting"].get(key) != value:
-            raise ValueError(f"{whole} is of a run with {key} = {where['setting'].get(key)}, here it is {value}")
+        before = where["setting"].get(key)
+        if before != value:
+            raise ValueError(f"{whole} is of a run with {key} = {_typed(before)}, here it is {_typed(value)}")
     if where["number"] > training.steps:
         raise ValueError(f"{whole} is of a run that has taken {where['number']} steps, here are {training.steps}")
     unpack(file, replica.model, optimizer=replica.optimizer, **others)
     training.number, training.settled = where["number"], where["settled"]
+
+
+def _typed(setting: Any) -> str:
+    """Return a setting as the command line has it."""
+    return str(Choice(**setting) if isinstance(setting, dict) and "name" in setting else setting)

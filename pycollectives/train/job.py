@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ..communicator import Communicator
 from . import checkpoint
 from .batches import Batches
 from .curve import Curve, Point
@@ -20,6 +21,7 @@ from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .peers import Peers
 from .schedules import SCHEDULES
+from .settings import Settings
 from .sharing import require_same, require_same_data
 from .summary import Summary, Totals
 from .synchronizers import METHODS
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..communicator import Communicator
     from .datasets.base import Dataset
     from .loop import Step
-    from .settings import Settings
 
 __all__ = ["Plan", "Point", "Summary", "run"]
 
@@ -109,6 +109,8 @@ def run(
 
     Raises
     ------
+    TypeError
+        `settings` or `comm` are something else.
     MismatchError
         Settings, `resume`, the versions of this package or the data differ between ranks; names ranks and values.
     ValueError
@@ -117,6 +119,10 @@ def run(
     RankFailedError
         Another rank has left by an exception; see docs/training.md, "A rank that fails".
     """
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings: expected Settings, as Settings.of makes them, got {type(settings).__name__}")
+    if not isinstance(comm, Communicator):
+        raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     require_same(settings, comm, resume=resume)
     with checkpoint.locked(settings.output, comm.comm), Peers(comm, is_signalled) as peers:
         return _train_and_score(settings, comm, peers, resume=resume, show=show)

@@ -37,6 +37,9 @@ SIMPLE = {
 }
 """By the annotation of an option; others are checked by what takes them."""
 
+SIZES = ("dimensions", "examples", "features", "hidden", "points", "validation", "width")
+"""Options of which there is at least 1, whoever takes them."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -127,6 +130,8 @@ class Registry:
             expected = SIMPLE.get(str(accepted[key].annotation).removesuffix(" | None"))
             if expected is not None and not expected.fits(value):
                 raise ValueError(f"{self.kind} {choice.name!r}: {key}: expected {expected.words}, got {value!r}")
+            if key in SIZES and value < 1:
+                raise ValueError(f"{self.kind} {choice.name!r}: {key}: expected at least 1, got {value}")
         return target
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:

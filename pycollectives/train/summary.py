@@ -140,7 +140,7 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
     waiting = summary.wait_fraction
     return [
         ("method", str(settings.method)),
-        ("state", "finished" if summary.finished else "stopped, to be resumed"),
+        ("state", "finished" if summary.finished else "stopped, to be resumed" if settings.output else "stopped"),
         ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
         ("epochs", f"{summary.epochs:g}"),
         ("validation loss", loss),

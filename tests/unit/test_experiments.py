@@ -141,7 +141,7 @@ def test_the_file_that_the_documentation_shows(tmp_path):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (('beside = "a"', 'beside = "c"'), "'b' is there twice, or compared"),
+        (('beside = "a"', 'beside = "c"'), r"job 'b': beside: expected the name of a job before it \(a\), got 'c'"),
         (('name = "b"', 'name = "a"'), "'a' is there twice"),
         (("epochs = 1", "epoch = 1"), "unknown setting 'epoch'"),
         (("ranks = 2", "rank = 2"), "rank"),
@@ -207,6 +207,14 @@ def test_a_row_has_the_mean_over_seeds_and_what_nobody_knows_is_left_out():
             ["b", "2.00", "-", "2.50x", "1.25x", "1", "60.0 % (50.0 to 70.0)", "1.5"],
         ],
     )
+
+
+def test_a_target_that_was_not_reached_is_said():
+    found = results()
+    for result in found["results"]:
+        result["time_to_target_s"] = None if (result["job"], result["seed"]) == ("b", 2) else 4.0
+    head, rows = report.table(found)
+    assert [row[head.index("time to target")] for row in rows] == ["4.0 s", "not reached"]
 
 
 def test_a_figure_is_drawn_from_what_json_keeps(tmp_path):

@@ -34,6 +34,19 @@ def killed(*arguments):
     raise KeyboardInterrupt
 
 
+def test_what_a_job_is_made_of(comm):
+    with pytest.raises(TypeError, match=r"settings: expected Settings, as Settings\.of makes them, got dict"):
+        job.run({"method": "synchronous"}, comm)
+    with pytest.raises(TypeError, match=r"comm: expected a pycollectives\.Communicator, got Intracomm"):
+        job.run(Settings(), MPI.COMM_SELF)
+
+
+def test_a_job_is_not_resumed_with_other_options(comm, tmp_path):
+    train(comm, tmp_path, epochs=1)
+    with pytest.raises(ValueError, match=r"of a run with optimizer = sgd, here it is sgd,rate=0\.2"):
+        train(comm, tmp_path, epochs=1, resume=True, optimizer="sgd,rate=0.2")
+
+
 def test_a_curve_that_cannot_be_made_fails_before_the_ranks_meet(comm, tmp_path, monkeypatch):
     """Afterwards the others are where they do not hear of it: rank 0 has it alone."""
     monkeypatch.setattr(Peers, "meet", lambda peers: pytest.fail("rank 0 meets the others, and has no curve"))

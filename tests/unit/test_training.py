@@ -64,6 +64,8 @@ def test_defaults_go_to_those_that_take_them():
         (OPTIMIZERS, "sgd,rate=true", "optimizer 'sgd': rate: expected a number, got True"),
         (OPTIMIZERS, "sgd,momentum=nan", "optimizer 'sgd': momentum: expected a number, got nan"),
         (DATASETS, "cifar10,folder=2024", r"data .*'cifar10': folder: expected a word .*, got 2024"),
+        (MODELS, "mlp,hidden=0", "model 'mlp': hidden: expected at least 1, got 0"),
+        (DATASETS, "hyperplane,dimensions=-1", "data 'hyperplane': dimensions: expected at least 1, got -1"),
         (MODELS, "mlp,hidden=2.5", r"model 'mlp': hidden: expected a whole number, got 2\.5"),
     ],
 )
