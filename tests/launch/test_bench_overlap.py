@@ -11,6 +11,8 @@ from launcher import launcher, run
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.timeout(240)
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
@@ -18,7 +20,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 def test_every_method_is_measured_and_verified(tmp_path, model):
     path = tmp_path / "overlap.jsonl"
     options = ["--model", model, "--width", "4", "--iterations", "4", "--bucket-bytes", "4096", "--json", str(path)]
-    outcome = run([*launcher(), "-n", "2", sys.executable, str(BENCH / "overlap.py"), *options], limit=100)
+    outcome = run([*launcher(), "-n", "2", sys.executable, str(BENCH / "overlap.py"), *options], limit=200)
     assert outcome.status == 0, outcome
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["method"] for record in records] == ["alone", "after", "overlap", "ddp"]
