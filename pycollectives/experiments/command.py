@@ -12,7 +12,7 @@ __all__ = ["experiments"]
 
 @click.group()
 def experiments() -> None:
-    """Figures of the papers, measured with this library beside synchronous training."""
+    """Figures of the papers, measured with this library, each method beside a baseline."""
 
 
 @experiments.command(name="list")
@@ -28,6 +28,7 @@ def list_command() -> None:
         jobs = len(one.jobs) * len(one.seeds)
         table.add_row(one.name, one.figure, str(one.ranks), str(jobs), one.title)
     Console().print(table)
+    click.echo("eager-SGD's Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew")
 
 
 @experiments.command()

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from pycollectives.experiments import report
+from pycollectives.experiments.command import experiments
 from pycollectives.experiments.experiment import catalogue, find
 from pycollectives.experiments.ideal import ideal_steps_per_s
 from pycollectives.experiments.runner import _until, compare, require
@@ -113,6 +115,12 @@ def test_a_result_of_what_a_job_was_before_is_not_its_own():
     assert job.gave({**result, "settings": {key: value for key, value in settings.items() if key != "output"}})
     assert not job.gave({**result, "settings": {**settings, "batch": 64}})
     assert not job.gave({**result, "settings": settings, "paper_speedup": 2.0})
+
+
+def test_the_list_has_every_figure():
+    said = CliRunner().invoke(experiments, ["list"]).output
+    assert all(one.name in said for one in catalogue())
+    assert "Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew" in said
 
 
 def read(tmp_path, text):
