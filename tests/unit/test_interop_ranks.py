@@ -231,18 +231,23 @@ def test_a_rank_that_has_left_is_no_part_of_a_synchronization(leaves):
     assert error.__suppress_context__
 
 
+def step_one_late(comm, parameters, optimizer):
+    """Rank 0 steps with gradients of 2, rank 1 then with 4: too late, it is given rank 0's, and owes its own."""
+    comm.same_everywhere(b"begin")
+    if comm.rank == 0:
+        backward(parameters, 2.0)
+        optimizer.step()
+    comm.same_everywhere(b"rank 0 has stepped")
+    if comm.rank == 1:
+        backward(parameters, 4.0)
+        optimizer.step()
+
+
 def test_flush_applies_what_is_owed_and_nothing_if_nothing_is():
     def program(comm):
         parameters = weights(2)
         with eager(sgd(parameters, momentum=0.5), comm, pc.Solo()) as optimizer:
-            comm.same_everywhere(b"begin")
-            if comm.rank == 0:
-                backward(parameters, 2.0)
-                optimizer.step()
-            comm.same_everywhere(b"rank 0 has stepped")
-            if comm.rank == 1:
-                backward(parameters, 4.0)
-                optimizer.step()  # late: is given rank 0's, and owes its own
+            step_one_late(comm, parameters, optimizer)
             optimizer.flush()
             after = values(parameters)
             assert parameters[0].grad is None
@@ -260,14 +265,7 @@ def test_gradients_that_are_accumulated_outlive_a_flush(call, overlap):
     def program(comm):
         parameters = weights(2)
         with eager(sgd(parameters), comm, pc.Solo(), missed="sum", overlap=overlap) as optimizer:
-            comm.same_everywhere(b"begin")
-            if comm.rank == 0:
-                backward(parameters, 2.0)
-                optimizer.step()
-            comm.same_everywhere(b"rank 0 has stepped")
-            if comm.rank == 1:
-                backward(parameters, 4.0)
-                optimizer.step()  # late: is given rank 0's, and owes its own
+            step_one_late(comm, parameters, optimizer)
             optimizer.zero_grad(set_to_none=False)  # gradients stay views of the bucket
             with optimizer.no_sync():
                 backward(parameters, 6.0)

@@ -429,6 +429,8 @@ def test_the_summary_of_a_run_that_was_stopped(capsys, tmp_path):
     _, rows, _ = reported(capsys, tmp_path, finished=False, epochs=0.5, curve=())
     assert (rows["state"], rows["epochs"]) == ("stopped, to be resumed", "0.5")
     assert rows["validation loss"] == "not scored yet"
+    report(Settings(), summary(finished=False, curve=()))
+    assert "to be resumed" not in capsys.readouterr().out, "there is no checkpoint"
 
 
 def test_what_is_not_measured_is_not_shown(capsys, tmp_path):
