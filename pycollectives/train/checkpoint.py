@@ -13,91 +13,30 @@ Whatever fails, on whichever rank, every rank raises: none is left waiting for o
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-import platform
-import secrets
 import shutil
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
 from .archive import pack, read, unpack
 from .files import force, replace
+from .output import together
 from .registry import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from .archive import HasState
     from .loop import Replica, Training
 
-__all__ = ["exists", "forget", "load", "locked", "newest", "require_shared", "save"]
+__all__ = ["exists", "forget", "load", "newest", "save"]
 
-T = TypeVar("T")
-
-
-def require_shared(folder: Path, comm: MPI.Comm) -> None:
-    """Make a folder, and find out whether it is the same for all ranks; collective.
-
-    Raises
-    ------
-    ValueError
-        It cannot be written, or a rank does not see what rank 0 has written there. On all ranks.
-    """
-    token = _together(comm, lambda: _leave_token(folder), by=0)
-    try:
-        _together(comm, lambda: _require_token(folder, token))
-    finally:
-        if comm.rank == 0:
-            (folder / token).unlink()
-
-
-def _leave_token(folder: Path) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    token = f".token-{secrets.token_hex(8)}"
-    (folder / token).touch(exist_ok=False)
-    return token
-
-
-def _require_token(folder: Path, token: str) -> None:
-    if not (folder / token).exists():
-        raise ValueError(f"does not see in {folder.absolute()} what rank 0 has written: ranks must share the folder")
-
-
-@contextlib.contextmanager
-def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
-    """Keep other trainings out of a folder, if there is one, while the block lasts; collective at its begin.
-
-    The lock is rank 0's, and ends with its process. Where the file system has no locks, there is none.
-
-    Raises
-    ------
-    ValueError
-        Another training writes there; says which process has the lock. On all ranks.
-    """
-    with contextlib.ExitStack() as stack:
-        if folder is not None:
-            _together(comm, lambda: _lock(folder, stack), by=0)
-        yield
-
-
-def _lock(folder: Path, until: contextlib.ExitStack) -> None:
-    file = until.enter_context((folder / ".lock").open("a+", encoding="utf-8"))
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        raise ValueError(f"another training writes into {folder.absolute()}: {file.read()}") from None
-    except OSError:  # not every file system has locks
-        return
-    file.truncate(0)  # it is not deleted: who has opened it before would lock what is no longer there
-    print(f"process {os.getpid()} on {platform.node()}", end="", file=file, flush=True)
+_together = partial(together, "checkpoint")
 
 
 def exists(folder: Path, comm: MPI.Comm) -> bool:
@@ -172,21 +111,6 @@ def load(
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
-
-
-def _together(comm: MPI.Comm, action: Callable[[], T], *, by: int | None = None) -> T:
-    """Do it on every rank, or by one for all; if it fails on any, every rank raises."""
-    done, failed, cause = None, None, None
-    if by in (None, comm.rank):
-        try:
-            done = action()
-        except Exception as error:  # whatever it is, such as BadZipFile: the others wait for an answer
-            failed, cause = f"rank {comm.rank}: {str(error) or type(error).__name__}", error
-    told = comm.allgather((done if by is not None else None, failed))
-    failures = [text for _, text in told if text is not None]
-    if failures:
-        raise ValueError(f"checkpoint: {failures[0]}") from cause
-    return cast("T", done if by is None else told[by][0])
 
 
 def newest(folder: Path) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ..communicator import Communicator
-from . import checkpoint
+from . import checkpoint, output
 from .batches import Batches
 from .curve import Curve, Point
 from .datasets import DATASETS
@@ -124,7 +124,7 @@ def run(
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     require_same(settings, comm, resume=resume)
-    with checkpoint.locked(settings.output, comm.comm), Peers(comm, is_signalled) as peers:
+    with output.locked(settings.output, comm.comm), Peers(comm, is_signalled) as peers:
         return _train_and_score(settings, comm, peers, resume=resume, show=show)
 
 

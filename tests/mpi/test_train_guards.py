@@ -10,11 +10,11 @@ from mpi4py import MPI
 from train_jobs import WORLD, Counting, P, blobs, count_examples, refused_everywhere, train
 
 import pycollectives as pc
-from pycollectives.train import checkpoint
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
+from pycollectives.train.output import locked
 from pycollectives.train.summary import Totals
 
 
@@ -58,7 +58,7 @@ def test_the_first_weights_are_those_of_rank_0(comm):
 def test_a_second_training_in_a_folder_is_refused(comm, output):
     with contextlib.ExitStack() as stack:
         if WORLD.rank == 0:
-            stack.enter_context(checkpoint.locked(output, MPI.COMM_SELF))
+            stack.enter_context(locked(output, MPI.COMM_SELF))
         refused_everywhere("rank 0: another training writes into", train, comm, "synchronous", output)
     assert train(comm, "synchronous", output, epochs=1).finished
 

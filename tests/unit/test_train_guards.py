@@ -16,7 +16,7 @@ from train_jobs import WORLD, train
 
 import pycollectives as pc
 from pycollectives.testing import run_ranks
-from pycollectives.train import checkpoint
+from pycollectives.train import output
 from pycollectives.train.archive import read
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.settings import Settings
@@ -57,7 +57,7 @@ def test_long_settings_that_differ_are_named(other):
 
 
 def test_a_folder_in_which_another_training_writes_is_refused(comm, tmp_path):
-    with checkpoint.locked(tmp_path, WORLD):
+    with output.locked(tmp_path, WORLD):
         with pytest.raises(ValueError, match=rf"another training writes into {tmp_path}: process {os.getpid()} on \w"):
             train(comm, "synchronous", tmp_path, epochs=1)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
@@ -67,7 +67,7 @@ def test_a_folder_in_which_another_training_writes_is_refused(comm, tmp_path):
 
 def test_a_folder_is_locked_until_the_training_has_ended(comm, tmp_path):
     def is_signalled():
-        with pytest.raises(ValueError, match="another training"), checkpoint.locked(tmp_path, MPI.COMM_SELF):
+        with pytest.raises(ValueError, match="another training"), output.locked(tmp_path, MPI.COMM_SELF):
             pass
         asked.append(1)
         return False
