@@ -29,14 +29,16 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
-from pycollectives import groups, loads, mixing, policies  # noqa: E402
 from pycollectives.experiments import report  # noqa: E402
 from pycollectives.experiments.experiment import catalogue, find  # noqa: E402
 from pycollectives.experiments.ideal import ideal_steps_per_s  # noqa: E402
 from pycollectives.experiments.runner import compare  # noqa: E402
-from pycollectives.native import core  # noqa: E402
-from pycollectives.simulation import simulate  # noqa: E402
-from pycollectives.simulation_groups import simulate_groups  # noqa: E402
+from pycollectives.partial_allreduce import policies  # noqa: E402
+from pycollectives.partial_reduce import generators  # noqa: E402
+from pycollectives.simulation import mixing, workload  # noqa: E402
+from pycollectives.simulation.allreduce import simulate  # noqa: E402
+from pycollectives.simulation.groups import simulate_groups  # noqa: E402
+from pycollectives.support.native import core  # noqa: E402
 from pycollectives.train.files import dumps, replace  # noqa: E402
 from pycollectives.train.job import Plan  # noqa: E402
 
@@ -134,7 +136,7 @@ CHOICES = ("full", "quorum:6", "quorum:4", "majority", "solo")
 def policies_table() -> str:
     rows = []
     for title, load, work, skew in LOADS:
-        seconds = loads.make(load, ranks=8, calls=400, work=work, skew=skew, seed=1)
+        seconds = workload.make(load, ranks=8, calls=400, work=work, skew=skew, seed=1)
         for text in CHOICES:
             summary = simulate(seconds, policies.parse(text), nbytes=8, algorithm="recursive_doubling")
             rows.append(
@@ -152,13 +154,13 @@ def policies_table() -> str:
     return markdown(["load", "policy", "throughput", "contributors", "active", "missed per call", "late calls"], rows)
 
 
-GENERATORS: dict[str, groups.GeneratedGroups | groups.StaticGroups] = {
-    "RandomGroups()": groups.RandomGroups(),
-    "RandomGroups(group_buffer=False)": groups.RandomGroups(group_buffer=False),
-    "StaticGroups(4)": groups.StaticGroups(4),
-    "SmartGroups()": groups.SmartGroups(),
-    "SmartGroups(inter_intra=False)": groups.SmartGroups(inter_intra=False),
-    "PunctualGroups()": groups.PunctualGroups(),
+GENERATORS: dict[str, generators.GeneratedGroups | generators.StaticGroups] = {
+    "RandomGroups()": generators.RandomGroups(),
+    "RandomGroups(group_buffer=False)": generators.RandomGroups(group_buffer=False),
+    "StaticGroups(4)": generators.StaticGroups(4),
+    "SmartGroups()": generators.SmartGroups(),
+    "SmartGroups(inter_intra=False)": generators.SmartGroups(inter_intra=False),
+    "PunctualGroups()": generators.PunctualGroups(),
 }
 
 

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 __path__ = extend_path(__path__, __name__)
 
 from .communicator import Communicator
-from .errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
-from .flattening import flatten
-from .groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
-from .handles import wait_all, wait_any
-from .operations import AVG
-from .partial import PartialAllreduce
-from .partial_reduce import GroupInfo, PartialReduce
-from .persistent import Allreduce_init, PartialRequest
-from .policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
+from .mpi_api import Allreduce_init, PartialRequest
+from .partial_allreduce.collective import PartialAllreduce
+from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
+from .partial_allreduce.requests import wait_all, wait_any
+from .partial_reduce.collective import GroupInfo, PartialReduce
+from .partial_reduce.generators import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
+from .support.errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
+from .support.flattening import flatten
+from .support.operations import AVG
 
 try:
     from ._version import version as __version__
@@ -75,7 +75,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in ("Round", "RoundInfo"):
-        from .native import core
+        from .support.native import core
 
         return getattr(core, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

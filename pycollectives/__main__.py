@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import __version__, flight, loads, policies, selection, tables, tracing, tuning_report
-from .config import Settings, selection_files, settings
-from .experiments.command import experiments
-from .simulation import Costs, simulate
-from .slurm.command import slurm
-from .train.command import train
+from . import __version__
+from .commands.experiments import experiments
+from .commands.slurm import slurm
+from .commands.train import train
+from .diagnostics import flight, traces
+from .partial_allreduce import policies
+from .selection import choice, tables
+from .simulation import workload
+from .simulation.allreduce import Costs, simulate
+from .support.environment import Settings, selection_files, settings
+from .tuning import report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +46,7 @@ def info() -> None:
     """Show version, MPI, thread level, transports, progress, algorithms and the selection table."""
     from rich.table import Table
 
-    from .native import LIBRARY, MPI, THREAD_LEVELS, core
+    from .support.native import LIBRARY, MPI, THREAD_LEVELS, core
 
     started = MPI.Is_initialized() and not MPI.Is_finalized()
     if started and MPI.COMM_WORLD.rank != 0:
@@ -71,8 +76,8 @@ def info() -> None:
     for algorithm in core.algorithms():
         known.add_row(*(str(algorithm[key]) for key in ("name", "steps", "bytes", "reference")))
 
-    console = tuning_report.console()
-    for part in (facts, known, tuning_report.selection_table(table)):
+    console = report.console()
+    for part in (facts, known, report.selection_table(table)):
         console.print(part)
     console.print(f"Measured by: {table.source}.")
 
@@ -96,8 +101,8 @@ def _settings() -> Settings:
     "--load",
     default="linear",
     show_default=True,
-    type=click.Choice([*loads.LOADS, "trace"]),
-    help="Work before each call; see pycollectives.loads.",
+    type=click.Choice([*workload.LOADS, "trace"]),
+    help="Work before each call; see pycollectives.simulation.workload.",
 )
 @click.option(
     "--trace",
@@ -159,27 +164,27 @@ def simulate_command(
     import mpi4py
 
     mpi4py.rc.initialize = False  # nothing here communicates
-    from .native import core
+    from .support.native import core
 
     try:
         policy = policies.parse(policy_text, seed=seed)
         if load == "trace":
             if trace_file is None:
                 raise ValueError("--load trace needs --trace FILE")
-            work = loads.from_csv(trace_file, ranks=ranks, calls=calls)
+            work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
         else:
-            work = loads.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
+            work = workload.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
         known = [str(entry["name"]) for entry in core.algorithms()]
-        choice = selection.resolve(
+        chosen = choice.resolve(
             algorithm,
             known,
             tables.in_use(),
             ranks=ranks,
             nodes=ranks,
             nbytes=nbytes,
-            sparse=selection.is_sparse(policy, late, max_staleness),
+            sparse=choice.is_sparse(policy, late, max_staleness),
         )
-        algorithm = choice.name
+        algorithm = chosen.name
         costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         summary = simulate(
             work,
@@ -261,7 +266,7 @@ def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -
     Times boards and schedules on 2, 4, 8, ... P ranks and writes the table that the library then uses. Run it as your
     programs run: with their launcher, their number of ranks per machine, and nothing else on the machine.
     """
-    from .native import MPI
+    from .support.native import MPI
 
     if not MPI.Is_initialized():
         raise click.ClickException("tuning needs MPI: unset MPI4PY_RC_INITIALIZE")
@@ -306,23 +311,23 @@ def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
 
 def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> None:
     """Measure, write and print; collective."""
-    from .native import core
-    from .tuning import Tuning
+    from .support.native import core
+    from .tuning.measuring import Tuning
 
     tuning = Tuning(world, sizes, seconds, [str(entry["name"]) for entry in core.algorithms()])
     if world.rank != 0:
         tuning.run()
         return
-    with tuning_report.progress(seconds) as tuning.told:
+    with report.progress(seconds) as tuning.told:
         measured = tuning.run()
     table, document = tuning.document(measured)
     tables.write(path, document)
     if as_json:
         click.echo(json.dumps(document))
         return
-    console = tuning_report.console()
-    console.print(tuning_report.measured_table(measured, tables.built_in()))
-    console.print(tuning_report.selection_table(table))
+    console = report.console()
+    console.print(report.measured_table(measured, tables.built_in()))
+    console.print(report.selection_table(table))
     console.print(f"{measured.passes} complete passes in {measured.elapsed:.0f} s; written to {path}", soft_wrap=True)
     for note in tuning.notes(measured):
         console.print(f"Note: {note}", soft_wrap=True)
@@ -341,7 +346,7 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     if name not in names:
         raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
     if name != "plot":
-        from .native import MPI
+        from .support.native import MPI
 
         if not MPI.Is_initialized():
             raise click.ClickException("a benchmark needs MPI: unset MPI4PY_RC_INITIALIZE")
@@ -436,7 +441,7 @@ def trace() -> None:
 def merge(files: tuple[Path, ...], out: Path) -> None:
     """Join the traces of all ranks into one file for chrome://tracing or ui.perfetto.dev."""
     try:
-        events = tracing.merge(files, out)
+        events = traces.merge(files, out)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {events} events of {len(files)} ranks")

@@ -6,19 +6,19 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from .checking import Checks, NoChecks
-from .collectives import Collectives
-from .config import checked_ranks_per_node, checked_timeout
-from .deadline import Deadline
-from .explicit_groups import ExplicitGroups
-from .fingerprint import Fingerprint
-from .forgotten import open_communicators
-from .leaving import leave
-from .nodes import nodes_of
-from .operations import AVG
-from .options import Options
-from .policies import Policy, Solo
-from .rendezvous import Rendezvous
+from .agreement.checking import Checks, NoChecks
+from .agreement.fingerprint import Fingerprint
+from .agreement.options import Options
+from .agreement.rendezvous import Rendezvous
+from .open_collectives import Collectives
+from .open_communicators import open_communicators
+from .partial_allreduce.policies import Policy, Solo
+from .partial_reduce.explicit import ExplicitGroups
+from .support.deadline import Deadline
+from .support.environment import checked_ranks_per_node, checked_timeout
+from .support.lifecycle import leave
+from .support.nodes import nodes_of
+from .support.operations import AVG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from . import _core
-    from .partial import PartialAllreduce
-    from .partial_reduce import PartialReduce
-    from .reduce_specification import AnyGroups
-    from .rendezvous import SignedT
-    from .typing import BufferSpec, DType, Late, Missed, Op, Progress
+    from .agreement.rendezvous import SignedT
+    from .partial_allreduce.collective import PartialAllreduce
+    from .partial_reduce.arguments import AnyGroups
+    from .partial_reduce.collective import PartialReduce
+    from .support.typing import BufferSpec, DType, Late, Missed, Op, Progress
 
 __all__ = ["Communicator"]
 
@@ -91,7 +91,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> None:
         """See the class."""
-        from .native import core
+        from .support.native import core
 
         options, nodes = Options.agreed(comm, progress, ranks_per_node, timeout)
 

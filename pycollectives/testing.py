@@ -8,12 +8,12 @@ import traceback
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from .communicator import Communicator
-from .deadline import Deadline
+from .support.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .typing import Progress
+    from .support.typing import Progress
 
 __all__ = ["loopback", "run_ranks"]
 
@@ -45,7 +45,7 @@ def loopback(
     check
         Compare calls and rounds across ranks, as `PYC_CHECK=1` does.
     """
-    from .native import core
+    from .support.native import core
 
     if size < 1:
         raise ValueError(f"size: expected at least 1, got {size}")

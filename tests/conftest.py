@@ -1,9 +1,9 @@
-"""Lets tests in any folder import the helpers that stand in this one, such as `oracle`."""
+"""Lets tests in any folder import the helpers of tests/support, such as `oracle`."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 
 def pytest_configure(config):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pycollectives import loads
+from pycollectives.simulation import workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,18 +24,18 @@ def delay_matrix(
 ) -> Floats:
     """Seconds by which each rank is delayed before each call, (calls, ranks); the same on every rank.
 
-    The patterns are the loads of the same names in `pycollectives.loads`, with no work below the skew; lognormal
+    The patterns are the loads of the same names in `pycollectives.simulation.workload`, with no work below the skew; lognormal
     delays have mean `skew_us` and shape 1.
     """
     unit = skew_us * 1e-6
     if pattern == "trace":
         if trace is None:
             raise ValueError("skew 'trace' needs a file")
-        return loads.from_csv(trace, ranks=ranks, calls=calls).T
+        return workload.from_csv(trace, ranks=ranks, calls=calls).T
     if pattern == "none" or unit == 0:
         return np.zeros((calls, ranks))
     work = unit if pattern == "lognormal" else 0.0
-    return loads.make(pattern, ranks=ranks, calls=calls, work=work, skew=unit, seed=seed).T
+    return workload.make(pattern, ranks=ranks, calls=calls, work=work, skew=unit, seed=seed).T
 
 
 def sleep(seconds: float) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pycollectives.mixing import mean_matrix, spectral_gap
-from pycollectives.simulation_groups import simulate_groups
+from pycollectives.simulation.groups import simulate_groups
+from pycollectives.simulation.mixing import mean_matrix, spectral_gap
 
 from . import group_books
 from .generators import ALLREDUCE, reports_every_group

@@ -14,7 +14,7 @@ import numpy as np
 from .policies import PolicyName
 
 if TYPE_CHECKING:
-    from pycollectives.typing import Late
+    from pycollectives.support.typing import Late
 
 DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # what MPI can reduce as well
 

@@ -6,7 +6,7 @@ import os
 import platform
 from pathlib import Path
 
-from pycollectives.provenance import commit_of
+from pycollectives.diagnostics.provenance import commit_of
 
 BENCH = Path(__file__).resolve().parent.parent
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pycollectives.typing import Late
+    from pycollectives.support.typing import Late
 
     from .policies import PolicyName
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/types.h"
-#include "services/partial_allreduce.h"
+#include "services/partial_allreduce/partial_allreduce.h"
 
 namespace pyc {
 

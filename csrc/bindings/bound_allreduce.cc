@@ -4,7 +4,7 @@
 
 #include "bindings/c_api.h"
 #include "core/error.h"
-#include "core/hot.h"
+#include "hot/hot.h"
 #include "memory/memory.h"
 
 namespace pyc {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "core/hot.h"
+#include "hot/hot.h"
 
 namespace pyc {
 

@@ -12,8 +12,8 @@
 
 #include "bindings/bindings.h"
 #include "core/error.h"
+#include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
-#include "engine/flight_dump.h"
 #include "engine/progress_thread.h"
 #include "transport/loopback.h"
 #include "transport/mpi_transport.h"

@@ -5,7 +5,7 @@
 
 #include "bindings/bindings.h"
 #include "core/error.h"
-#include "engine/flight_dump.h"
+#include "diagnostics/flight_dump.h"
 
 namespace pyc {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 /// Python classes of the package's own errors, which need no extension to be imported and caught.
 void raise(const char* name, const char* text) {
   py::gil_scoped_acquire gil;
-  const py::object type = py::module_::import("pycollectives.errors").attr(name);
+  const py::object type = py::module_::import("pycollectives.support.errors").attr(name);
   PyErr_SetString(type.ptr(), text);
 }
 
@@ -30,7 +30,7 @@ void raise_stall(const char* what) {
       text += std::string(" (no flight record: ") + error.what() + ")";
     }
   }
-  const py::object type = py::module_::import("pycollectives.errors").attr("StallError");
+  const py::object type = py::module_::import("pycollectives.support.errors").attr("StallError");
   const py::object error = type(text);
   error.attr("_record") = record;
   PyErr_SetObject(type.ptr(), error.ptr());

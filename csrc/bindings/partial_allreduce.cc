@@ -5,7 +5,7 @@
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
 #include "bindings/rounds.h"
-#include "core/hot.h"
+#include "hot/hot.h"
 
 namespace pyc {
 namespace {

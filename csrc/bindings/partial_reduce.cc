@@ -7,8 +7,8 @@
 
 #include "bindings/bindings.h"
 #include "groups/generator.h"
-#include "services/explicit_groups.h"
-#include "services/partial_reduce.h"
+#include "services/partial_reduce/explicit_groups.h"
+#include "services/partial_reduce/partial_reduce.h"
 
 namespace pyc {
 namespace {

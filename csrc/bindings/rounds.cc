@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bindings/c_api.h"
-#include "core/hot.h"
+#include "hot/hot.h"
 
 namespace pyc {
 namespace {

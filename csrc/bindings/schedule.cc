@@ -3,7 +3,7 @@
 #include "bindings/bindings.h"
 #include "schedule/builder.h"
 #include "schedule/checker.h"
-#include "services/node_agent.h"
+#include "services/partial_allreduce/leader.h"
 
 namespace pyc {
 namespace {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "engine/flight_recorder.h"
+#include "diagnostics/flight_recorder.h"
 #include "memory/memory.h"
-#include "node/group_board.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
+#include "services/partial_reduce/group_board.h"
 #include "transport/loopback.h"
 
 namespace pyc {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/hot.h"
-#include "engine/flight_dump.h"
+#include "diagnostics/flight_dump.h"
 #include "engine/progress_thread.h"
+#include "hot/hot.h"
 
 namespace pyc {
 namespace {

@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/footprint.h"
 #include "core/rank_set.h"
+#include "diagnostics/flight_recorder.h"
+#include "diagnostics/trace.h"
 #include "engine/backoff.h"
 #include "engine/collective.h"
-#include "engine/flight_recorder.h"
 #include "engine/run.h"
-#include "engine/trace.h"
+#include "hot/footprint.h"
 #include "transport/transport.h"
 
 namespace pyc {

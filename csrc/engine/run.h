@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "diagnostics/trace.h"
 #include "engine/presence.h"
-#include "engine/trace.h"
 #include "memory/memory.h"
 #include "schedule/schedule.h"
 #include "transport/transport.h"

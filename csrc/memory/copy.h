@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/hot.h"
+#include "hot/hot.h"
 #include "memory/memory.h"
 
 namespace pyc {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "services/partial_allreduce.h"
+#include "services/partial_allreduce/partial_allreduce.h"
 #include "transport/simulated.h"
 
 namespace pyc {

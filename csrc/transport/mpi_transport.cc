@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/hot.h"
+#include "hot/hot.h"
 
 namespace pyc {
 namespace {

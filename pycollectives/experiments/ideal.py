@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..simulation import seconds_for_all
+from ..simulation.allreduce import seconds_for_all
 from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..communicator import Communicator
-from ..machine import Machine
-from ..provenance import commit
+from ..diagnostics.provenance import commit
+from ..support.machine import Machine
 from ..train import job as training
 from ..train.datasets import DATASETS
 from ..train.loads import require_known

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .. import RoundInfo
-    from ..deadline import Deadline
-    from ..partial import PartialAllreduce
-    from ..typing import Array
+    from ..partial_allreduce.collective import PartialAllreduce
+    from ..support.deadline import Deadline
+    from ..support.typing import Array
 
 __all__ = ["GradientAverager"]
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .. import Round, RoundInfo
-    from ..deadline import Deadline
-    from ..partial import PartialAllreduce
-    from ..typing import Array
+    from ..partial_allreduce.collective import PartialAllreduce
+    from ..support.deadline import Deadline
+    from ..support.typing import Array
 
     Make: TypeAlias = Callable[[Array], PartialAllreduce]
 

@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from ..policies import Full, Policy, Solo
+from ..partial_allreduce.policies import Full, Policy, Solo
 
 if TYPE_CHECKING:
     from .torch import EagerOptimizer

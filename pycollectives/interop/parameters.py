@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..agreement import shortened
-from ..operations import AVG
+from ..agreement.consistency import shortened
+from ..support.operations import AVG
 from .buckets import fused, parts_of, summed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ..communicator import Communicator
-    from ..deadline import Deadline
+    from ..support.deadline import Deadline
 
 __all__ = ["Signature", "average", "give_those_of_rank_0", "name_of", "parameters_of"]
 

@@ -12,12 +12,12 @@ except ModuleNotFoundError as error:
     raise ImportError("EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'", name=error.name) from None
 
 from ..communicator import Communicator
-from ..config import checked_timeout
-from ..deadline import Deadline
-from ..errors import ClosedError
-from ..leaving import leave
-from ..operations import AVG
-from ..policies import Majority, Policy
+from ..partial_allreduce.policies import Majority, Policy
+from ..support.deadline import Deadline
+from ..support.environment import checked_timeout
+from ..support.errors import ClosedError
+from ..support.lifecycle import leave
+from ..support.operations import AVG
 from . import parameters as replicas
 from .averaging import GradientAverager
 from .company import Company, Waits
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .. import RoundInfo
-    from ..partial import PartialAllreduce
-    from ..typing import Array, Missed
+    from ..partial_allreduce.collective import PartialAllreduce
+    from ..support.typing import Array, Missed
 
 __all__ = ["EagerOptimizer"]
 

@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 
 from .. import __version__
-from ..native import LIBRARY, MPI
+from ..support.native import LIBRARY, MPI
 
 __all__ = ["complaint", "describe", "speaks"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import MismatchError, RankFailedError, StallError, TransportError
+from ..support.errors import MismatchError, RankFailedError, StallError, TransportError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""The load of a training: those of `pycollectives.loads`, and what needs the data or a file."""
+"""The load of a training: those of `pycollectives.simulation.workload`, and what needs the data or a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import loads
+from ..simulation import workload
 from .registry import Registry
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["OWN_LOADS", "load_of", "require_known"]
 
 
 def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
-    """Return the seconds that each rank works in each step, shape (ranks, steps): see `pycollectives.loads`.
+    """Return the seconds that each rank works in each step, shape (ranks, steps): see `pycollectives.simulation.workload`.
 
     Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
     """
@@ -28,7 +28,7 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
     if choice.name in OWN_LOADS.names:
         seconds = np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
     else:
-        seconds = loads.make(choice.name, ranks=ranks, calls=steps, **_options(choice, seed))
+        seconds = workload.make(choice.name, ranks=ranks, calls=steps, **_options(choice, seed))
     if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
         raise ValueError(f"load {choice}: expected finite times >= 0 seconds")
     return seconds
@@ -36,7 +36,7 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
 
 def require_known(choice: Choice) -> None:
     """Raise ValueError if there is no load of that name."""
-    known = (*loads.LOADS, *OWN_LOADS.names)
+    known = (*workload.LOADS, *OWN_LOADS.names)
     if choice.name not in known:
         raise ValueError(f"load: expected one of {', '.join(known)}; got {choice.name!r}")
 
@@ -51,7 +51,7 @@ def _options(choice: Choice, seed: int) -> dict[str, Any]:
 
 
 def _trace(batches: Batches, ranks: int, steps: int, *, file: str) -> NDArray[np.float64]:
-    return loads.from_csv(Path(file), ranks=ranks, calls=steps)
+    return workload.from_csv(Path(file), ranks=ranks, calls=steps)
 
 
 def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> NDArray[np.float64]:
@@ -59,4 +59,4 @@ def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> N
 
 
 OWN_LOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
-"""Beside those of `pycollectives.loads`."""
+"""Beside those of `pycollectives.simulation.workload`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
-from ..fingerprint import Fingerprint
+from ..agreement.fingerprint import Fingerprint
 from .synchronizers.base import average
 
 if TYPE_CHECKING:

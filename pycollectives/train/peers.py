@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
-from ..errors import RankFailedError
+from ..support.errors import RankFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

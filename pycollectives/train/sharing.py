@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..agreement import shortened
+from ..agreement.consistency import shortened
 from . import output
 from .registry import Choice
 

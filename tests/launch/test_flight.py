@@ -16,7 +16,7 @@ import pytest
 from launcher import PROGRAMS, environment, launcher, run
 from launcher import mpirun as run_ranks
 
-from pycollectives import flight
+from pycollectives.diagnostics import flight
 
 PATHS = ["flat", "board"]
 
@@ -32,7 +32,7 @@ class Job:
         self.process = subprocess.Popen(
             ["timeout", "--kill-after=5", "90", *launcher(), "-n", str(ranks), *program],
             cwd=folder,
-            env=environment(PYTHONPATH=str(Path(flight.__file__).parents[1]), **env),
+            env=environment(PYTHONPATH=str(Path(flight.__file__).parents[2]), **env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

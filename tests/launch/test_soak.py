@@ -1,11 +1,11 @@
-"""A short version of the soak; the long one is `mpirun -n 4 python tests/soak.py --rounds 100000`."""
+"""A short version of the soak; the long one is `mpirun -n 4 python tests/support/soak.py --rounds 100000`."""
 
 import sys
 from pathlib import Path
 
 from launcher import environment, launcher, run
 
-SOAK = Path(__file__).parents[1] / "soak.py"
+SOAK = Path(__file__).parents[1] / "support" / "soak.py"
 
 
 def test_a_few_thousand_rounds():

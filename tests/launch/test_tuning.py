@@ -8,7 +8,7 @@ import sys
 import pytest
 from launcher import Outcome, environment, launcher, mpirun, run
 
-from pycollectives.selection import SelectionTable
+from pycollectives.selection.choice import SelectionTable
 
 RANKS = 3
 SIZES = [8, 65536]

@@ -43,7 +43,7 @@ def test_flush_of_different_collectives(ranks_per_node, progress):
 
 @pytest.mark.parametrize("ranks_per_node", ["all", 1])
 def test_a_result_that_is_not_the_same(ranks_per_node, monkeypatch):
-    from pycollectives import checking
+    from pycollectives.agreement import checking
 
     real = checking.hash_of_bits
     if WORLD.rank == WORLD.size - 1:

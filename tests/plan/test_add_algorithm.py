@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from plans import asked_to_start, doubling, partial, registered
 
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 ROOT = Path(__file__).parents[2]
 STAR = Path(__file__).parent / "data" / "star.cc"
@@ -33,7 +33,7 @@ def test_written_in_python():
 
 
 CHECK = """
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 [star] = [algorithm for algorithm in core.algorithms() if algorithm["name"] == "star"]
 assert star["steps"] == "2", star

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import ACTIVATIONS, ALGORITHMS, asked_to_start, elements_sent, longest_chain, messages, partial, registered
 
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 SIZES = range(1, 1 + int(os.environ.get("PYC_MOST_RANKS", "64")))
 SEEDS = 3

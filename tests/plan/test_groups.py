@@ -12,7 +12,7 @@ import random
 import pytest
 from group_history import FLAWS, GENERATORS, Case, Literal, Watched
 
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 CASES = max(len(GENERATORS), int(os.environ.get("PYC_CASES", "10000")) // 2)
 

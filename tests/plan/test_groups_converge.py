@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.groups import node_of_each
-from pycollectives.simulation_groups import GroupModel
+from pycollectives.partial_reduce.generators import node_of_each
+from pycollectives.simulation.groups import GroupModel
 from pycollectives.testing import run_ranks
 
 WORKERS = 16

@@ -6,9 +6,9 @@ import itertools
 import numpy as np
 import pytest
 
-from pycollectives import mixing
-from pycollectives.groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
-from pycollectives.simulation_groups import simulate_groups
+from pycollectives.partial_reduce.generators import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
+from pycollectives.simulation import mixing
+from pycollectives.simulation.groups import simulate_groups
 
 GENERATORS = [
     RandomGroups(),

@@ -22,7 +22,7 @@ from plans import (
     written,
 )
 
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 MUTANTS = {}
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from plans import ACTIVATIONS, ALGORITHMS
 from simulated import LOADS, NETWORKS, Case, Outcome
 
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 POLICIES = ["solo", "majority", "quorum", "any_of", "all_of", "full"]
 NODES = [1, 1, 2, 4, 8, 64]  # ranks each: flat, mixed with an uneven last node, one board

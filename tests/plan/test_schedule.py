@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plans import edges, reachable
 
 from pycollectives import ScheduleError
-from pycollectives.native import core
+from pycollectives.support.native import core
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ... import policies
+from ...partial_allreduce import policies
 from .base import Outcome, Synchronizer, average
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import policies
+from ...partial_allreduce import policies
 from .eager import Eager
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ... import groups as generators
+from ...partial_reduce import generators as generators
 from .base import Outcome, Synchronizer, average
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
-    from ...partial_reduce import PartialReduce
-    from ...reduce_specification import AnyGroups
+    from ...partial_reduce.arguments import AnyGroups
+    from ...partial_reduce.collective import PartialReduce
     from ..models.base import Model
 
 __all__ = ["Ripples"]

@@ -6,7 +6,7 @@ import numpy as np
 from common import WORLD, arguments, say
 
 import pycollectives as pc
-from pycollectives.policies import parse
+from pycollectives.partial_allreduce.policies import parse
 
 (policy,) = arguments()
 with pc.Communicator(WORLD) as comm:

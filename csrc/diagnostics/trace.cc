@@ -1,0 +1,43 @@
+#include "diagnostics/trace.h"
+
+#include <fstream>
+#include <stdexcept>
+
+namespace pyc {
+
+Trace::Trace(std::string path, Rank rank, Rank size, int communicator)
+    : path_(std::move(path)), process_name_("rank " + std::to_string(rank)), process_(rank + size * communicator) {
+  const std::string ending = ".json";
+  if (path_.ends_with(ending)) path_.resize(path_.size() - ending.size());
+  path_ += ".rank" + std::to_string(rank);
+  if (communicator > 0) {
+    path_ += ".communicator" + std::to_string(communicator);
+    process_name_ += ", communicator " + std::to_string(communicator);
+  }
+  path_ += ending;
+}
+
+void Trace::end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round) {
+  const auto begun = begun_.find(op);
+  events_.push_back({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round});
+  if (begun != begun_.end()) begun_.erase(begun);
+}
+
+void Trace::write() const {
+  std::ofstream out(path_);
+  if (!out) throw std::runtime_error("PYC_TRACE: cannot write " + path_);
+  out.precision(3);
+  out << std::fixed << "{\"traceEvents\": [\n"
+      << "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": " << process_ << ", \"args\": {\"name\": \""
+      << process_name_ << "\"}}";
+  for (const Event& e : events_) {
+    out << ",\n{\"ph\": \"X\", \"name\": \"" << e.name << "\", \"pid\": " << process_ << ", \"tid\": " << e.collective
+        << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6
+        << ", \"args\": {\"round\": " << e.round << "}}";
+  }
+  out << "\n]}\n";
+  out.close();
+  if (!out) throw std::runtime_error("PYC_TRACE: cannot write all of " + path_);
+}
+
+}  // namespace pyc

@@ -1,0 +1,56 @@
+// Waiting for an event across processes: a futex in shared memory. To ring it where nobody waits is two instructions.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "core/types.h"
+
+namespace pyc {
+
+class EventCount {
+ public:
+  /// std::runtime_error where the system has no futex: waiting would then burn a core.
+  void check() {
+    if (futex(FUTEX_WAIT, rings_.load() - 1, nullptr) == 0 || errno == EAGAIN || errno == EINTR) return;
+    throw std::runtime_error(std::string("futex: ") + std::strerror(errno) + "; ranks_per_node=1 works without");
+  }
+
+  /// To be read before the condition is looked at the last time; see `wait`.
+  std::uint32_t rings() const { return rings_.load(std::memory_order_seq_cst); }
+
+  void ring() {
+    rings_.fetch_add(1, std::memory_order_seq_cst);
+    if (waiters_.load(std::memory_order_seq_cst) > 0) futex(FUTEX_WAKE, INT_MAX, nullptr);
+  }
+
+  /// Sleeps until it rings, unless it has rung since `seen` was read; at most `limit` seconds (less than one).
+  void wait(std::uint32_t seen, Seconds limit) {
+    // seq_cst: either the ringer sees this waiter, or the kernel sees the ringer's count.
+    waiters_.fetch_add(1, std::memory_order_seq_cst);
+    const timespec time{0, static_cast<long>(limit * 1e9)};
+    futex(FUTEX_WAIT, seen, &time);
+    waiters_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+ private:
+  long futex(int operation, std::uint32_t value, const timespec* time) {
+    return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rings_), operation, value, time, nullptr, 0);
+  }
+
+  std::atomic<std::uint32_t> rings_{0};
+  std::atomic<std::uint32_t> waiters_{0};
+};
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+}  // namespace pyc

@@ -1,0 +1,78 @@
+#include "services/partial_allreduce/board_wait.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "core/relax.h"
+
+namespace pyc {
+namespace {
+
+constexpr int kSpins = 1000;             // where every rank has a core: before a waiting rank yields
+constexpr int kYields = 200;             // before a waiting rank sleeps
+constexpr Seconds kLongestSleep = 0.05;  // then it looks whether it was interrupted
+constexpr Seconds kCheckPeriod = 0.25;   // whether everybody lives: some system calls for each rank
+
+/// Cores that this process may run on.
+Rank usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+}  // namespace
+
+BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& standings, bool drives,
+                     Seconds longest_sleep)
+    : engine_(engine),
+      board_(std::move(board)),
+      standings_(standings),
+      drives_(drives),
+      longest_sleep_(std::min(longest_sleep, kLongestSleep)),
+      spins_(engine.transport().local_ranks() <= usable_cores() ? kSpins : 0) {}
+
+bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt) const {
+  struct Waits {
+    explicit Waits(std::atomic<bool>& f) : flag(f) { flag.store(true, std::memory_order_relaxed); }
+    ~Waits() { flag.store(false, std::memory_order_relaxed); }
+    Waits(const Waits&) = delete;
+    Waits& operator=(const Waits&) = delete;
+    std::atomic<bool>& flag;
+  } const waits(board_->own().waits);
+  const auto now = [this] { return engine_.transport().now(); };
+  Seconds next_check = now() + kCheckPeriod;
+  const auto look_around = [&] {
+    if (interrupt) interrupt();
+    board_->check_failure();
+    if (now() < next_check) return;
+    standings_.check_alive();
+    next_check = now() + kCheckPeriod;
+  };
+  if (drives_) return engine_.wait(done, timeout, look_around);
+  const RoundNumber completed = board_->completed();
+  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->offers_help(); ++spins) relax();
+  const Seconds start = now();
+  Seconds next_look = start + kLongestSleep;
+  for (int idle = 0;; ++idle) {
+    const std::uint32_t rings = board_->bell().rings();  // before looking: a later ring ends the sleep
+    if (done()) return true;
+    if (engine_.progress() == Progress::kCaller) engine_.advance();
+    const Seconds waited = now() - start;
+    if (timeout >= 0 && waited >= timeout) return false;
+    if (start + waited >= next_look) {
+      look_around();
+      engine_.check();
+      next_look = now() + kLongestSleep;
+    }
+    if (idle < kYields) {
+      sched_yield();
+      continue;
+    }
+    board_->bell().wait(rings, timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_);
+  }
+}
+
+}  // namespace pyc

@@ -1,0 +1,331 @@
+#include "services/partial_allreduce/leader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "algorithms/activation.h"
+#include "algorithms/registry.h"
+#include "core/error.h"
+
+namespace pyc {
+
+constexpr std::size_t kMostDraining = 2;  // runs whose buffers are still being sent from, while another runs
+
+PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
+                                            Rank nodes, std::size_t count) {
+  ScheduleBuilder s(node, nodes);
+  const Slice data = s.buffer(count, "data");
+  const Activation activated = activate(activation, s);
+  const OpId active = s.signal("activated", std::span(&activated.active, 1));
+  const OpId release = s.trigger("release");
+  const OpId both[] = {activated.active, release};
+  const OpId taken = s.join("taken", both);
+  s.gate(taken);
+  find_allreduce(algorithm).build(s, {data, data});
+  s.ungate();
+  // Also behind receives that do not lead to the result, if an algorithm has any: the next round posts the same ones,
+  // and a transport takes one message with payload at a time from a peer and tag.
+  std::vector<OpId> last = s.receives_after(taken);
+  for (const OpId writer : s.writers(data)) {
+    if (std::find(last.begin(), last.end(), writer) == last.end()) last.push_back(writer);
+  }
+  last.push_back(taken);
+  const OpId result = s.signal("result", last);
+  return {std::move(s).build(), data, activated.start, active, release, result, activated.root};
+}
+
+PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
+  // No elements still make a round: the plan then has one element of no bytes.
+  return plan_partial_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(),
+                                std::max<std::size_t>(options.count, 1));
+}
+
+Leader::Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
+               const StallInspector& standings, PartialAllreducePlan plan, std::uint32_t id)
+    : engine_(engine),
+      memory_(memory),
+      options_(options),
+      nodes_(nodes),
+      board_(board),
+      standings_(standings),
+      node_(nodes.of(engine.rank())),
+      id_(id),
+      plan_(std::move(plan)),
+      data_blocks_(plan_.schedule.blocks_of(plan_.data)),
+      membership_(nodes.size()),
+      told_{{.round = 0}, {.round = 1}} {
+  arm();
+}
+
+bool Leader::advance() {
+  bool moved = false;
+  if (board_.take_attention()) {
+    read_board();
+    moved = true;
+  }
+  if (grace_ends_ < Collective::kNever && engine_.transport().now() >= grace_ends_) {
+    start(told_of(round_).newest_arrival);
+    moved = true;
+  }
+  if (phase_ == Phase::kActive && release()) {
+    current_->run->pump();
+    moved = true;
+  }
+  if (!draining_.empty()) retire();
+  return moved;
+}
+
+// ------------------------------------------------------------------------------------------------ who is there
+
+/// Finds out what the ranks of this node have done since the last look.
+void Leader::read_board() {
+  if (phase_ == Phase::kEnded) return;
+  std::vector<Rank> arrived;
+  std::vector<std::pair<Rank, bool>> left;
+  RoundNumber inquired = kNoRound;
+  {
+    const Lock lock(board_.mutex());
+    const std::vector<Rank>& ranks = board_.shape().ranks;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto place = static_cast<Rank>(i);
+      if (board_.arrived().contains(place) && !arrived_.contains(ranks[i])) arrived.push_back(ranks[i]);
+      const bool closed = board_.closed().contains(place);
+      const bool known = closed ? membership_.closed().contains(ranks[i]) : membership_.left().contains(ranks[i]);
+      if (board_.left().contains(place) && !known) left.emplace_back(ranks[i], closed);
+    }
+    if (std::exchange(board_.state().must_inquire, false)) inquired = board_.state().inquired;
+  }
+  for (const Rank rank : arrived) arrive(rank);
+  for (const auto& [rank, closed] : left) leave(rank, closed);
+  if (inquired != kNoRound) inquire(inquired);
+}
+
+/// A rank of this node has arrived in the present round.
+void Leader::arrive(Rank rank) {
+  arrived_.insert(rank);
+  if (phase_ != Phase::kArmed) return;
+  if (!counts_arrivals(options_.policy)) return reconsider();
+  const Rank referee = nodes_.of(referee_of(options_.policy, round_, nodes_.size()));
+  if (referee == node_) {
+    count_arrival(rank, round_);
+  } else {
+    tell(referee, notice(Notice::kArrived, round_, rank));
+  }
+}
+
+Leader::Told& Leader::told_of(RoundNumber round) {
+  Told& told = told_[round % 2];
+  if (told.round != round) told = {.round = round};
+  return told;
+}
+
+void Leader::count_arrival(Rank rank, RoundNumber round) {
+  if (round < round_) return;  // of a round that has completed here meanwhile
+  Told& told = told_of(round);
+  told.arrived.insert(rank);
+  // Grace does not move the initiator: it is the rank whose arrival made the round possible.
+  if (grace_ends_ == Collective::kNever || round != round_) told.newest_arrival = rank;
+  reconsider();
+}
+
+/// This node is the root of the activation and `initiator` has started the round.
+void Leader::asked_to_start(Rank initiator, RoundNumber round) {
+  if (round < round_) return;
+  Told& told = told_of(round);
+  told.starter = std::min(told.starter, initiator);
+  reconsider();
+}
+
+void Leader::leave(Rank rank, bool for_good) {
+  Notice said = notice(Notice::kLeft, membership_.epoch(), rank);
+  said.closed = for_good ? 1 : 0;
+  membership_.leave(rank, membership_.epoch(), for_good);
+  tell_all(said);
+  reconsider();
+}
+
+// ------------------------------------------------------------------------------------------------ rounds
+
+/// Somebody has arrived or left, or the round has just been armed: may it start?
+void Leader::reconsider() {
+  if (phase_ != Phase::kArmed) return;
+  const Told& told = told_of(round_);
+  if (told.starter != kNoRank && !membership_.all_left()) return start(told.starter);
+  const bool counts = counts_arrivals(options_.policy);
+  const Verdict verdict = judge(options_.policy, round_, counts ? told.arrived : arrived_, membership_.left(),
+                                told.newest_arrival, engine_.rank(), nodes_.size());
+  if (verdict.initiator == kNoRank) return;
+  if (!verdict.gives_grace) return start(verdict.initiator);
+  if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
+}
+
+/// Fires this node's own trigger, and asks the root of the activation to do the same.
+void Leader::start(Rank initiator) {
+  initiator_ = initiator;
+  grace_ends_ = Collective::kNever;
+  if (plan_.root != kNoRank && plan_.root != node_) tell(plan_.root, notice(Notice::kStart, round_, initiator));
+  current_->run->fire(plan_.start);
+  current_->run->pump();
+}
+
+/// The round has reached this node: the board takes what its ranks have.
+void Leader::activated(Run& run) {
+  phase_ = Phase::kActive;
+  engine_.recorder().note(id_, round_, FlightRecorder::State::kStarted);
+  grace_ends_ = Collective::kNever;
+  run.fire(plan_.start);  // consumed, if another node started the round
+  {
+    const Lock lock(board_.mutex());
+    board_.start(initiator_);
+  }
+  release();
+}
+
+/// Sends the node's part on its way, if it is complete.
+bool Leader::release() {
+  if (draining_.size() > kMostDraining) return false;
+  Presence own;
+  Lock lock(board_.mutex());
+  if (!board_.work(lock, memory_)) return false;
+  Board::State& s = board_.state();
+  if (s.sum == kNoBuffer) s.sum = board_.take_buffer();
+  board_.retain(s.sum);
+  current_->data = s.sum;
+  own.contributors = s.part.contributors;
+  own.active = s.part.active;
+  own.left = s.part.left;
+  own.closed = s.part.closed;
+  own.initiator = initiator_;
+  current_->run->presence().assign(data_blocks_, own, {board_.members(), board_.member_words()});
+  lock.unlock();
+
+  phase_ = Phase::kRunning;
+  engine_.recorder().note(id_, round_, FlightRecorder::State::kRunning);
+  current_->run->bind(plan_.data.buffer, board_.data(current_->data));
+  current_->run->fire(plan_.release);
+  return true;
+}
+
+void Leader::complete(Run& run) {
+  const Presence& all = run.presence().at(data_blocks_.first);
+  const auto members = run.presence().members(data_blocks_.first);
+  const auto size = static_cast<std::uint32_t>(nodes_.size());
+  // Flush: every rank had left before its part was taken, so nothing can be waiting any more.
+  const Board::Outcome outcome{.initiator = all.initiator,
+                               .contributors = all.contributors,
+                               .active = all.active,
+                               .flush = all.left == size,
+                               .last = all.closed == size};
+  engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
+  if (outcome.flush) membership_.next_epoch();
+  draining_.push_back(std::exchange(current_, nullptr));
+  ++round_;
+  if (outcome.last) {
+    phase_ = Phase::kEnded;
+  } else {
+    arm();
+  }
+  {
+    const Lock lock(board_.mutex());
+    std::copy(members.begin(), members.end(), board_.members());
+    board_.complete(outcome);
+  }
+  if (!outcome.last) reconsider();
+}
+
+/// Makes the present round ready to be started by any node.
+void Leader::arm() {
+  if (idle_runs_.empty()) {
+    auto pooled = std::make_unique<PooledRun>();
+    const RunContext context{.schedule = plan_.schedule,
+                             .peers = nodes_.agents(),
+                             .members = nodes_.size(),
+                             .memory = memory_,
+                             .transport = engine_.transport(),
+                             .elements = board_.shape().elements,
+                             .op = options_.op,
+                             .element_bytes = options_.count == 0 ? 0 : size_of(board_.shape().elements.accumulator),
+                             .collective = id_,
+                             .track_members = options_.track_members,
+                             .trace = engine_.trace()};
+    pooled->run = std::make_unique<Run>(context, engine_.reserve_run(), std::vector{plan_.data.buffer},
+                                        [this](Run& run, OpId op) {
+                                          if (op == plan_.active) activated(run);
+                                          if (op == plan_.result) complete(run);
+                                        });
+    engine_.set_run(*pooled->run);
+    idle_runs_.push_back(pooled.get());
+    pool_of_runs_.push_back(std::move(pooled));
+  }
+  current_ = idle_runs_.back();
+  idle_runs_.pop_back();
+  phase_ = Phase::kArmed;
+  arrived_ = {};
+  initiator_ = kNoRank;
+  current_->run->arm(round_);
+}
+
+void Leader::retire() {
+  std::erase_if(draining_, [this](PooledRun* pooled) {
+    if (!pooled->run->retired()) return false;
+    const Lock lock(board_.mutex());
+    board_.release(pooled->data);
+    idle_runs_.push_back(pooled);
+    return true;
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ notices
+
+void Leader::inquire(RoundNumber round) {
+  tell_all(notice(Notice::kInquiry, round));
+  answer(node_, round);
+}
+
+void Leader::tell(Rank node, const Notice& notice) {
+  engine_.transport().notify(nodes_.agent(node), std::as_bytes(std::span(&notice, 1)));
+}
+
+void Leader::tell_all(const Notice& notice) {
+  for (Rank node = 0; node < nodes_.count(); ++node) {
+    if (node != node_) tell(node, notice);
+  }
+}
+
+/// Tells how the ranks of this node stand to a round.
+void Leader::answer(Rank node, RoundNumber round) {
+  const std::vector<Rank>& ranks = board_.shape().ranks;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Notice said = notice(Notice::kReport, round, ranks[i]);
+    said.report = standings_.report_of(static_cast<Rank>(i), round);
+    tell(node, said);
+  }
+}
+
+void Leader::on_notice(Rank from, ConstBytes bytes) {
+  Notice said;
+  if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
+  std::memcpy(&said, bytes.data(), sizeof said);
+  switch (said.header.kind) {
+    case Notice::kArrived:
+      return count_arrival(said.rank, said.number);
+    case Notice::kStart:
+      return asked_to_start(said.rank, said.number);
+    case Notice::kLeft:
+      membership_.leave(said.rank, said.number, said.closed != 0);
+      return reconsider();
+    case Notice::kInquiry:
+      return answer(nodes_.of(from), said.number);
+    case Notice::kReport: {
+      const Lock lock(board_.mutex());
+      if (said.number == board_.state().inquired) board_.reports()[said.rank] = said.report;
+      return;
+    }
+    default:
+      throw InternalError("a notice of unknown kind " + std::to_string(said.header.kind));
+  }
+}
+
+}  // namespace pyc

@@ -1,0 +1,129 @@
+// The rounds of a partial allreduce between nodes (eager-SGD, Li et al. 2020, sections 4 and 5). One rank of each node,
+// its agent, speaks for all of them: it tells the others who has arrived and left, starts the round when any node does,
+// takes the node's part of it to the others by a schedule, and publishes the result on its node's board.
+//
+// It is a state machine without clock or I/O of its own, under the engine's progress lock: the same code over MPI, over
+// loopback threads and in the simulator. It meets the applications of its node on the board, under the board's mutex.
+//
+//   armed     receives of the activation are posted; what arrives on the board may start the round
+//   active    activated by this node or another: the board takes what its ranks have and reduces it
+//   running   the node's part is complete and on its way; the result is published when it comes
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "engine/run.h"
+#include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/membership.h"
+#include "services/partial_allreduce/partial_allreduce.h"
+#include "services/partial_allreduce/stall_inspector.h"
+
+namespace pyc {
+
+/// One node's plan: activation by any node, a hold, the allreduce in place on buffer `data`.
+struct PartialAllreducePlan {
+  Schedule schedule;
+  Slice data;
+  OpId start;    ///< trigger: this node starts the round
+  OpId active;   ///< signal: the round has reached this node
+  OpId release;  ///< trigger: this node's part is complete
+  OpId result;   ///< signal: `data` holds the result
+  Rank root;     ///< node that must be asked to start too; kNoRank: none
+};
+PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
+                                            Rank nodes, std::size_t count);
+PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank);
+
+class Leader {
+ public:
+  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. Arms the first round.
+  Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
+         const StallInspector& standings, PartialAllreducePlan plan, std::uint32_t id);
+
+  bool advance();
+  void on_notice(Rank from, ConstBytes notice);
+  bool busy() const { return phase_ == Phase::kActive || phase_ == Phase::kRunning; }
+  Seconds deadline() const { return grace_ends_; }
+  bool finished() const { return phase_ == Phase::kEnded && draining_.empty(); }
+  std::vector<Rank> not_closed() const { return membership_.not_in(membership_.closed()); }
+  const Schedule& schedule() const { return plan_.schedule; }
+
+ private:
+  enum class Phase : std::uint8_t { kArmed, kActive, kRunning, kEnded };
+  using Lock = std::unique_lock<RobustMutex>;
+
+  struct PooledRun {
+    std::unique_ptr<Run> run;
+    BufferNumber data = kNoBuffer;  // bound to it until it has retired
+  };
+
+  /// What this node has been told of a round, as its referee's node or as the root of its activation.
+  struct Told {
+    RoundNumber round = 0;
+    RankSet arrived = {};
+    Rank newest_arrival = kNoRank;
+    Rank starter = kNoRank;  // lowest rank that asked to start it
+  };
+
+  struct Notice {
+    enum Kind : std::uint32_t { kArrived, kStart, kLeft, kInquiry, kReport };
+    NoticeHeader header;
+    std::uint64_t number = 0;  // a round, or the epoch of kLeft
+    Rank rank = kNoRank;       // that arrived, started, left, or is reported on
+    std::uint32_t closed = 0;  // kLeft: for good
+    Report report = {};        // kReport
+  };
+
+  void read_board();
+  void arrive(Rank rank);
+  Told& told_of(RoundNumber round);
+  void count_arrival(Rank rank, RoundNumber round);
+  void asked_to_start(Rank initiator, RoundNumber round);
+  void leave(Rank rank, bool for_good);
+  void reconsider();
+  void start(Rank initiator);
+  void activated(Run& run);
+  bool release();
+  void complete(Run& run);
+  void arm();
+  void retire();
+  void inquire(RoundNumber round);
+  void answer(Rank node, RoundNumber round);
+  void tell(Rank node, const Notice& notice);
+  void tell_all(const Notice& notice);
+  Notice notice(Notice::Kind kind, std::uint64_t number, Rank rank = kNoRank) const {
+    return {.header = {id_, kind}, .number = number, .rank = rank};
+  }
+
+  Engine& engine_;
+  Memory& memory_;
+  const PartialAllreduceOptions& options_;
+  const Nodes& nodes_;
+  Board& board_;
+  const StallInspector& standings_;
+  const Rank node_;
+  const std::uint32_t id_;
+  const PartialAllreducePlan plan_;
+  const BlockRange data_blocks_;
+
+  Phase phase_ = Phase::kArmed;
+  RoundNumber round_ = 0;
+  Membership membership_;
+  RankSet arrived_;  // in round_, of this node
+  Rank initiator_ = kNoRank;
+  Told told_[2];  // of round_ and of the next, by parity: others may be one round ahead
+  Seconds grace_ends_ = Collective::kNever;
+  std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
+  std::vector<PooledRun*> idle_runs_;
+  std::vector<PooledRun*> draining_;  // complete, with sends or activations still in flight
+  PooledRun* current_ = nullptr;
+};
+
+}  // namespace pyc

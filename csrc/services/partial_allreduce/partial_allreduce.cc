@@ -1,0 +1,531 @@
+#include "services/partial_allreduce/partial_allreduce.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+#include "hot/hot.h"
+#include "hot/recycling_allocator.h"
+#include "memory/copy.h"
+#include "services/common/node_memory.h"
+#include "services/common/stall.h"
+#include "services/common/tags.h"
+#include "services/common/waiting.h"
+#include "services/partial_allreduce/leader.h"
+
+namespace pyc {
+namespace {
+
+constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
+constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
+constexpr int kLooksAtDying = 200;  // its mutex is given away before a process counts as ended
+
+PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
+  // Synchronous means that every rank is waited for in every round.
+  if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
+  return options;
+}
+
+BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
+  const bool sums = options.missed == PartialAllreduceOptions::Missed::kSum;
+  return {.ranks = nodes.ranks(nodes.of(rank)),
+          .size = nodes.size(),
+          .count = options.count,
+          .elements = elements_of(options.type, options.op),
+          .op = options.op,
+          .records = sums ? options.history + 1 : 1,
+          .keeps_totals = sums,
+          .max_staleness = options.max_staleness,
+          .track_members = options.track_members,
+          .segment_bytes = options.segment_bytes};
+}
+
+std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
+                                std::shared_ptr<SharedMemory> shared) {
+  const auto place = static_cast<Rank>(nodes.place_of(rank));
+  return std::make_shared<Board>(std::move(shared), shape_of(options, nodes, rank), place, place == 0);
+}
+
+/// Where there are other nodes.
+bool is_agent(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.agent(nodes.of(rank)) == rank; }
+
+/// No bell tells that a grace has ended.
+Seconds longest_sleep(const Policy& policy) {
+  return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
+}
+
+PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
+  if (elements.widened()) return memory.load(elements, into, from, count);
+  copy(memory, into, from, count * size_of(elements.type));
+}
+
+PYC_HOT std::shared_ptr<Call> new_call() { return std::allocate_shared<Call>(RecyclingAllocator<Call>()); }
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ construction
+
+std::size_t PartialAllreduce::bytes_of_board(const Options& options, const Nodes& nodes, Rank rank) {
+  return Board::bytes(shape_of(normalized(options), nodes, rank));
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory,
+                                                           Options options, const Nodes& nodes, Seconds timeout,
+                                                           const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
+  for (const Rank agent : nodes.agents()) bytes_of_board(options, nodes, agent);
+  const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
+  // Nothing is known to the engine before all ranks have said that they can.
+  std::shared_ptr<PartialAllreduce> made;
+  std::optional<PartialAllreducePlan> plan;
+  const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
+    made.reset(new PartialAllreduce(e, memory, normalized(options), nodes, shared));
+    plan = made->plan();
+  };
+  share_memory(e, nodes, bytes, "the board of '" + options.name + "'", prepare, timeout, interrupt);
+  return enroll(std::move(engine), std::move(made), std::move(plan));
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, Memory& memory,
+                                                         Options options, const Nodes& nodes,
+                                                         std::shared_ptr<SharedMemory> shared) {
+  std::shared_ptr<PartialAllreduce> made(
+      new PartialAllreduce(*engine, memory, normalized(std::move(options)), nodes, std::move(shared)));
+  std::optional<PartialAllreducePlan> plan = made->plan();
+  return enroll(std::move(engine), std::move(made), std::move(plan));
+}
+
+/// The agent's; may call Python, hence not under the engine's lock.
+std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
+  const Rank rank = engine_->rank();
+  if (!is_agent(nodes_, rank)) return std::nullopt;
+  PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
+  check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
+  return plan;
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engine> engine,
+                                                           std::shared_ptr<PartialAllreduce> made,
+                                                           std::optional<PartialAllreducePlan> plan) {
+  Engine& e = *engine;
+  e.exclusively([&] {
+    const std::uint32_t id = made->id_ = e.claim_place();
+    if (plan) {
+      made->agent_ = std::make_unique<Leader>(e, made->memory_, made->options_, made->nodes_, *made->board_,
+                                              made->standings_, std::move(*plan), id);
+    }
+    e.enroll(id, made);
+    made->track_ = e.recorder().track_of(id);
+  });
+  e.wake();
+  return with_engine(std::move(engine), std::move(made));
+}
+
+PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
+                                   std::shared_ptr<SharedMemory> shared)
+    : engine_(&engine),
+      memory_(memory),
+      options_(std::move(options)),
+      nodes_(nodes),
+      elements_(elements_of(options_.type, options_.op)),
+      board_(board_of(options_, nodes_, engine.rank(), std::move(shared))),
+      standings_(engine, *this, nodes_, board_),
+      wait_(engine, board_, standings_, is_agent(nodes_, engine.rank()), longest_sleep(options_.policy)),
+      results_(memory, board_, options_.history) {
+  const Lock lock(board_->mutex());
+  board_->own().process = ProcessId::own();
+  board_->own().called = engine.transport().now();
+}
+
+PartialAllreduce::~PartialAllreduce() = default;
+
+void PartialAllreduce::add_to(Footprint& footprint) const {
+  footprint.add(this);
+  engine_->add_to(footprint);
+  board_->add_to(footprint);
+  results_.add_to(footprint);
+  if (track_) footprint.add(track_.get());
+}
+
+const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
+
+// ------------------------------------------------------------------------------------------------ handing over
+
+/// Says who died, where the mutex or MPI only tells that somebody did.
+template <class Action>
+auto PartialAllreduce::naming_the_dead(Action action) {
+  try {
+    return action();
+  } catch (const RankFailedError&) {
+    for (int looks = 0; looks < kLooksAtDying; ++looks) {
+      standings_.check_alive();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    throw;
+  }
+}
+
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+  return naming_the_dead([&] { return do_contribute(data); });
+}
+
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* data) {
+  engine_->check();
+  if (open_flush_) {
+    throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
+  }
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  std::shared_ptr<Call> call = new_call();
+  call->made = engine_->transport().now();
+  if (call->made >= next_look_) {
+    next_look_ = call->made + kLookPeriod;
+    standings_.check_briefly();
+  }
+  Board& board = *board_;
+  Lock lock(board.mutex(), std::defer_lock);
+  if (spare_ == kNoBuffer) {
+    lock.lock();
+    spare_ = board.take_buffer();
+    lock.unlock();
+  }
+  load(memory_, elements_, board.data(spare_), data, options_.count);
+  lock.lock();
+  BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.own().deposit : kNoBuffer;
+  bool combined = earlier != kNoBuffer;
+  if (combined) {
+    board.retain(earlier);  // to read it; a round may take it meanwhile
+    lock.unlock();
+    memory_.reduce(elements_, options_.op, board.data(spare_), board.data(earlier), options_.count);
+    lock.lock();
+    combined = board.own().deposit == earlier;
+    board.release(earlier);
+    if (!combined) {  // a round has taken it: what is handed over now is the new data alone
+      lock.unlock();
+      load(memory_, elements_, board.data(spare_), data, options_.count);
+      lock.lock();
+    }
+  }
+  const bool ends_here = hand_over(*call, spare_, combined);
+  if (spare_ == kNoBuffer) spare_ = board.take_buffer();  // for the next one, while the mutex is held
+  Results::Given given;
+  if (ends_here) {
+    board.own().promised = kNoRound;
+    given = collect(*call);
+  }
+  if (!call->late) {
+    pending_.push_back(call);
+    if (board.state().phase == Board::Phase::kArmed) {
+      board.arrive();
+      if (nodes_.count() > 1) board.draw_attention();
+    }
+  }
+  board.own().called = call->made;
+  // A late call is no arrival and starts nothing, but it may bring what a round waits for.
+  if (!call->late || board.state().phase != Board::Phase::kArmed) run_rounds(lock);
+  if (ends_here) {
+    results_.publish(std::move(given), lock);
+    note_given(*call, call->made);
+    return call;
+  }
+  lock.unlock();
+  if (agent_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
+  return call;
+}
+
+/// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
+/// be given that at once: it is late, and the application has been given all that earlier calls were promised. Rounds
+/// that are summed may be in the making, and are waited for when somebody asks.
+PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
+  Board& board = *board_;
+  Board::Place& own = board.own();
+  const RoundNumber completed = board.completed();
+  promise_kept();
+  call.sequence = ++sequence_;
+  call.late = completed > accounted_;
+  const bool missed_its_round = (call.late || own.taken) && !board.is_awaited(board.own_place());
+  if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
+    if (!combined) {
+      own.handed_over_at = completed;
+      own.contributions = 0;
+    }
+    board.release(own.deposit);
+    own.deposit = std::exchange(written, kNoBuffer);
+    ++own.contributions;
+    own.newest = call.sequence;
+    own.fresh_for = call.late ? kNoRound : completed;
+  }
+  call.round = call.late ? completed - 1 : completed;
+  own.promised = call.round;
+  if (!call.late) {
+    engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kCalled, call.made);
+    return false;
+  }
+  call.done = true;
+  results_.tell(call, board.newest());
+  const bool owes_nothing = results_.given() == accounted_;
+  accounted_ = completed;
+  return owes_nothing && options_.missed == Options::Missed::kLatest;
+}
+
+// ------------------------------------------------------------------------------------------------ rounds
+
+/// Does all that can be done now. Releases the lock while it computes.
+PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
+  Board& board = *board_;
+  const Board::State& s = board.state();
+  const bool brings = board.own().deposit != kNoBuffer || board.left().contains(board.own_place());
+  if (brings && board.is_awaited(board.own_place())) board.take_own();
+  if (nodes_.count() > 1) {
+    if (board.work(lock, memory_)) board.draw_attention();
+    return;
+  }
+  for (;;) {
+    if (s.phase == Board::Phase::kEnded) return;
+    if (s.phase == Board::Phase::kArmed) {
+      const Rank initiator = starter();
+      if (initiator == kNoRank) return;
+      board.start(initiator);
+    }
+    if (!board.work(lock, memory_)) {
+      engine_->recorder().note(id_, board.completed(), FlightRecorder::State::kStarted);
+      return;
+    }
+    const Board::Part& part = s.part;
+    const auto size = static_cast<std::uint32_t>(nodes_.size());
+    board.complete({.initiator = s.initiator,
+                    .contributors = part.contributors,
+                    .active = part.active,
+                    .flush = part.left == size,
+                    .last = part.closed == size});
+  }
+}
+
+/// Of a node that is alone: who starts the round, if it may start now; else kNoRank.
+PYC_HOT Rank PartialAllreduce::starter() {
+  Board::State& s = board_->state();
+  const Verdict verdict = judge(options_.policy, board_->completed(), board_->arrived(), board_->left(),
+                                s.newest_arrival, engine_->rank(), nodes_.size());
+  if (!verdict.gives_grace) return verdict.initiator;
+  const Seconds now = engine_->transport().now();
+  if (s.grace_ends <= 0) s.grace_ends = now + options_.policy.grace;
+  return now >= s.grace_ends ? verdict.initiator : kNoRank;
+}
+
+void PartialAllreduce::leave(bool for_good) {
+  naming_the_dead([&] { do_leave(for_good); });
+}
+
+void PartialAllreduce::do_leave(bool for_good) {
+  if (for_good) engine_->recorder().left(id_);
+  Lock lock(board_->mutex());
+  if (!for_good) {
+    open_flush_->epoch = board_->state().flushes;
+    board_->own().flush_waits = true;
+  }
+  Board::Place& own = board_->own();
+  own.called = engine_->transport().now();
+  if (for_good) own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
+  board_->leave(for_good);
+  if (nodes_.count() > 1) board_->draw_attention();
+  run_rounds(lock);
+  if (for_good) board_->own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+}
+
+std::shared_ptr<Call> PartialAllreduce::start_flush() {
+  engine_->check();
+  if (open_flush_) return open_flush_;
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  std::shared_ptr<Call> call = new_call();
+  call->flush = true;
+  call->made = engine_->transport().now();
+  call->sequence = sequence_;
+  open_flush_ = call;
+  leave(false);
+  if (agent_) engine_->advance();
+  return call;
+}
+
+void PartialAllreduce::close() {
+  engine_->check();
+  if (closed_.exchange(true)) return;
+  leave(true);
+  if (agent_) engine_->advance();
+}
+
+std::size_t PartialAllreduce::discard() {
+  if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
+  const Lock lock(board_->mutex());
+  Board::Place& own = board_->own();
+  const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
+  board_->release(own.deposit);
+  return contributions;
+}
+
+void PartialAllreduce::abandon() {  // under the engine's lock
+  try {
+    discard();
+    if (!closed_.exchange(true)) leave(true);
+  } catch (const RankFailedError&) {
+    closed_ = true;  // the board is lost to everybody
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ results
+
+PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
+  engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
+                              {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
+}
+
+/// Calls whose round has completed are done, whether or not anybody looked: what they are told is kept with them.
+PYC_HOT void PartialAllreduce::promise_kept() {
+  Board& board = *board_;
+  RoundNumber& promised = board.own().promised;
+  if (promised == kNoRound || board.completed() <= promised) return;
+  const Board::RecordView* const record = board.record_of(promised);
+  if (record == nullptr) throw InternalError("'" + options_.name + "': a promised round was not kept");
+  for (const std::shared_ptr<Call>& call : pending_) {
+    results_.tell(*call, *record);
+    call->done = true;
+  }
+  pending_.clear();
+  accounted_ = std::max(accounted_, promised + 1);
+  promised = kNoRound;
+}
+
+PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
+  Results::Given given = results_.collect(call);
+  accounted_ = std::max(accounted_, results_.given());
+  return given;
+}
+
+PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
+  if (call.given) return true;
+  Board& board = *board_;
+  if (!call.flush && board.completed() <= call.round) return false;
+  Lock lock(board.mutex());
+  if (board.own().folding) return false;  // a round is being added to the total, which this call is to be given
+  if (call.flush) {
+    if (board.state().flushes <= call.epoch) return false;
+    results_.tell(call, board.flush_record());
+    call.round = call.info.round;
+    board.own().flush_waits = false;
+    open_flush_.reset();
+  }
+  promise_kept();
+  results_.publish(collect(call), lock);
+  note_given(call, engine_->transport().now());
+  return true;
+}
+
+PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
+
+PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
+
+// ------------------------------------------------------------------------------------------------ waiting
+
+/// Does what has become due; whether the call is done.
+bool PartialAllreduce::drive(Call& call) {
+  if (board_->help(memory_) || (options_.policy.grace > 0 && !agent_ && !call.given)) {
+    Lock lock(board_->mutex());
+    run_rounds(lock);
+    looks_ = 0;
+  } else if (++looks_ == kPatience) {
+    const Lock lock(board_->mutex());
+    board_->begin_batch();
+  }
+  return try_finish(call);
+}
+
+PYC_HOT bool PartialAllreduce::test(Call& call) {
+  return naming_the_dead([&] {
+    engine_->check();
+    if (try_finish(call)) return true;
+    if (agent_ || engine_->progress() == Progress::kCaller) engine_->advance();
+    engine_->check();
+    return drive(call);
+  });
+}
+
+PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+  const auto look = [&] {
+    engine_->check();
+    return try_finish(call);
+  };
+  if (naming_the_dead(look)) return call.info;
+  looks_ = 0;
+  const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
+                                        call.flush ? kNoRound : call.round);
+  const bool done = naming_the_dead([&] { return wait_.until([&] { return drive(call); }, timeout, interrupt); });
+  if (!done) stall(call, interrupt);
+  return call.info;
+}
+
+void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
+  if (agent_ && board_->shape().places() > 1) board_->fail(error);
+}
+
+bool PartialAllreduce::has_waiting(Rank rank) const {
+  if (nodes_.of(rank) != nodes_.of(engine_->rank())) return false;
+  return board_->place(static_cast<Rank>(nodes_.place_of(rank))).waits.load(std::memory_order_relaxed);
+}
+
+void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
+  const Seconds waited = engine_->transport().now() - call.made;
+  const RoundNumber round = call.flush ? board_->completed() : call.round;
+  if (nodes_.count() > 1) {
+    standings_.inquire(round);
+    wait_.until([this] { return standings_.all_answered(); }, kAnswerTime, interrupt);
+  }
+  const std::vector<Report> reports = standings_.reports(round);
+  throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
+                                  .round = round,
+                                  .waited = waited,
+                                  .flush = call.flush,
+                                  .reports = reports,
+                                  .gave_up = engine_->gave_up(),
+                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
+                                  .why_silent = standings_.why_silent(reports)}));
+}
+
+// ------------------------------------------------------------------------------------------------ Collective
+
+bool PartialAllreduce::advance() {
+  if (agent_) return agent_->advance();
+  if (deadline() > engine_->transport().now()) return false;
+  Lock lock(board_->mutex());
+  run_rounds(lock);
+  return true;
+}
+
+bool PartialAllreduce::busy() const { return agent_ && agent_->busy(); }
+
+Seconds PartialAllreduce::deadline() const {
+  if (agent_) return agent_->deadline();
+  if (options_.policy.grace <= 0) return kNever;
+  const Lock lock(board_->mutex());
+  const Board::State& s = board_->state();
+  return s.phase == Board::Phase::kArmed && s.grace_ends > 0 ? s.grace_ends : kNever;
+}
+
+bool PartialAllreduce::finished() const { return board_->ended() && (!agent_ || agent_->finished()); }
+
+void PartialAllreduce::on_notice(Rank from, ConstBytes notice) {
+  if (!agent_) throw InternalError("a notice for a rank that is not its node's agent");
+  agent_->on_notice(from, notice);
+}
+
+std::vector<Rank> PartialAllreduce::not_closed() const {
+  if (agent_) return agent_->not_closed();
+  std::vector<Rank> ranks;
+  const Lock lock(board_->mutex());
+  for (std::size_t i = 0; i < board_->shape().places(); ++i) {
+    if (!board_->closed().contains(static_cast<Rank>(i))) ranks.push_back(board_->shape().ranks[i]);
+  }
+  return ranks;
+}
+
+}  // namespace pyc

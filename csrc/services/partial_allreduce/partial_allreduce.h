@@ -1,0 +1,178 @@
+// Allreduce that does not wait for stragglers (eager-SGD, Li et al. 2020, sections 4 and 5): what its application sees.
+//
+// A call hands its data over by writing it into a buffer of its node's board and hanging that up at its place, under
+// the board's mutex. If the policy says that the round may start, whoever made that so takes all deposits, still under
+// the mutex, reduces them without it, and publishes the result. Ranks that wait help to reduce; ranks that sleep or
+// compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's agent (see
+// node_agent.h) is told of arrivals, starts the round when any node does, and takes the node's part to the others.
+//
+// Calls and rounds (DESIGN section 4). A call is late if rounds have completed that the application has not been given
+// or promised. A call that is not late arrives in the present round and completes with it; a late call waits for
+// nothing and is no arrival.
+//
+// That the promises hold within a node: all decisions (who has arrived, what a round takes, which round a call
+// completes with) are made in critical sections of one mutex, hence in one order that all its ranks agree on. A deposit
+// is hung up and taken down whole. What is read without the mutex is a buffer that the reader has a reference to, and a
+// buffer with more than one reference is never written.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/board_wait.h"
+#include "services/partial_allreduce/policy.h"
+#include "services/partial_allreduce/results.h"
+#include "services/partial_allreduce/round.h"
+#include "services/partial_allreduce/stall_inspector.h"
+
+namespace pyc {
+
+class Leader;
+struct PartialAllreducePlan;
+
+struct PartialAllreduceOptions {
+  enum class Late : std::uint8_t { kAccumulate, kReplace, kDrop };
+  enum class Missed : std::uint8_t { kLatest, kSum };
+
+  std::string name;
+  std::size_t count = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Policy policy;
+  Late late = Late::kAccumulate;
+  Missed missed = Missed::kLatest;
+  std::optional<std::uint64_t> max_staleness;
+  std::size_t history = 8;
+  bool track_members = true;
+  std::size_t segment_bytes = kSegmentBytes;  // of the reduction within a node
+  // Between nodes.
+  std::string activation = "tree";
+  std::string algorithm = "recursive_doubling";
+};
+
+class PartialAllreduce final : public Collective {
+ public:
+  using Options = PartialAllreduceOptions;
+
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
+  /// std::runtime_error on all ranks if the memory cannot be had on one, std::length_error on all if its bytes cannot
+  /// even be counted. The result keeps the engine alive.
+  static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                  const Nodes& nodes, Seconds timeout,
+                                                  const Engine::Interrupt& interrupt);
+
+  /// The same without agreement, which the caller sees to: `shared` has `bytes_of_board` and is the same on all ranks
+  /// of a node; the agent comes first. Every rank must create the same collectives in the same order.
+  static std::shared_ptr<PartialAllreduce> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                const Nodes& nodes, std::shared_ptr<SharedMemory> shared);
+  static std::size_t bytes_of_board(const Options& options, const Nodes& nodes, Rank rank);
+
+  ~PartialAllreduce() override;
+
+  /// Hands over `count` elements; they may be overwritten on return.
+  std::shared_ptr<Call> contribute(const std::byte* data);
+  /// Whether the call is done; if so the result is up to date.
+  bool test(Call& call);
+  /// `test` that drives nothing.
+  bool try_finish(Call& call);
+  /// StallError after `timeout` seconds (negative: no limit) names the ranks that are missing.
+  const RoundInfo& wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
+
+  /// Leaves until a flush round completes, which is what the call waits for.
+  std::shared_ptr<Call> start_flush();
+  /// Leaves for good. Returns at once.
+  void close();
+  /// Throws away what waits to be taken; the number of contributions in it.
+  std::size_t discard();
+
+  /// `count` elements of the element type, never written again while referenced; null before the first.
+  std::shared_ptr<const std::byte> result();
+  /// Copies it there, which takes no memory and no lock; false before the first.
+  bool read_result(std::byte* to) const;
+  bool closed() const { return closed_; }
+  /// What a call touches in every round.
+  void add_to(Footprint& footprint) const;
+  RoundNumber rounds() const { return board_->completed(); }
+  const Options& options() const { return options_; }
+  /// What this rank's engine does between nodes; null if it does nothing there.
+  const Schedule* schedule() const;
+
+  // ---- Collective
+
+  bool advance() override;
+  void on_notice(Rank from, ConstBytes notice) override;
+  bool busy() const override;
+  bool in_background() const override { return agent_ != nullptr; }
+  Seconds deadline() const override;
+  bool finished() const override;
+  const std::string& name() const override { return options_.name; }
+  void abandon() override;
+  std::vector<Rank> not_closed() const override;
+  void name_the_dead() const override { standings_.check_alive(); }
+  bool has_waiting(Rank rank) const override;
+  void on_engine_failure(const std::exception_ptr& error) override;
+
+ private:
+  using Lock = std::unique_lock<RobustMutex>;
+
+  PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
+                   std::shared_ptr<SharedMemory> shared);
+
+  std::optional<PartialAllreducePlan> plan() const;
+  static std::shared_ptr<PartialAllreduce> enroll(std::shared_ptr<Engine> engine,
+                                                  std::shared_ptr<PartialAllreduce> made,
+                                                  std::optional<PartialAllreducePlan> plan);
+
+  // handing over
+  bool hand_over(Call& call, BufferNumber& written, bool combined);
+  void run_rounds(Lock& lock);
+  Rank starter();
+  void leave(bool for_good);
+  void do_leave(bool for_good);
+  std::shared_ptr<Call> do_contribute(const std::byte* data);
+  template <class Action>
+  auto naming_the_dead(Action action);
+
+  // results
+  void promise_kept();
+  Results::Given collect(Call& call);
+  void note_given(const Call& call, Seconds when);
+
+  // waiting
+  bool drive(Call& call);
+  [[noreturn]] void stall(const Call& call, const Engine::Interrupt& interrupt);
+
+  Engine* const engine_;  // owns this
+  Memory& memory_;
+  const Options options_;
+  const Nodes nodes_;
+  const Elements elements_;
+  std::uint32_t id_ = 0;  // set before the first call
+  std::shared_ptr<FlightRecorder::Track> track_;
+  const std::shared_ptr<Board> board_;
+  StallInspector standings_;
+  const BoardWait wait_;
+  Results results_;
+  std::unique_ptr<Leader> agent_;  // if there are other nodes and this rank speaks for its own
+
+  std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
+  std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
+  std::uint64_t sequence_ = 0;
+  RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
+  BufferNumber spare_ = kNoBuffer;
+  int looks_ = 0;  // of a waiting call since it last had something to do
+  Seconds next_look_ = 0;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace pyc

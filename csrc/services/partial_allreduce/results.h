@@ -1,0 +1,87 @@
+// What one rank's application is given of a partial allreduce: the newest result or, under missed="sum", the sum of all
+// results that it had not been given.
+//
+// That takes two steps. `collect`, in the critical section that ends a call, decides which rounds the call is given and
+// refers to their buffers. `publish` makes one result of them: a single buffer is looked at where it is, on the board,
+// and only what must be computed is copied.
+//
+// Owned by a PartialAllreduce. Only calls of the application come here, one thread at a time and never the engine's, so
+// what is kept here has no lock. The records, totals and reference counts are the board's and need its mutex. A buffer
+// is read without it, by this rank or by the application: each has a reference to it until it is done, and what has
+// more than one reference is never written. Who lets go of a result may be any thread: see loans.h.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "hot/footprint.h"
+#include "memory/pool.h"
+#include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/leases.h"
+#include "services/partial_allreduce/round.h"
+
+namespace pyc {
+
+class Results {
+ public:
+  /// `history`: rounds that a call can have missed before it is told of an overrun.
+  Results(Memory& memory, std::shared_ptr<Board> board, std::size_t history);
+
+  /// What a call is given: buffers that this rank has a reference to until they are summed or let go.
+  class Given {
+   private:
+    friend class Results;
+    struct Term {
+      BufferNumber buffer;
+      std::size_t divisor;
+    };
+    bool is_single() const { return one_.buffer != kNoBuffer && others_.empty(); }
+    void add(Term term);
+    template <class Action>
+    void for_each(Action action);
+
+    Term one_{kNoBuffer, 1};
+    std::vector<Term> others_;  // under missed="sum"
+    bool nothing_new_ = false;
+  };
+
+  // ---- under the board's mutex
+
+  /// What the call is told of a completed round.
+  void tell(Call& call, const Board::RecordView& view) const;
+  /// Every round up to the call's that the application has not been given; the call is given them and is done.
+  Given collect(Call& call);
+  /// Makes the result from what was collected; releases the lock.
+  void publish(Given given, std::unique_lock<RobustMutex>& lock);
+
+  // ---- without it
+
+  /// Rounds before this have been given to the application.
+  RoundNumber given() const { return given_; }
+  /// The newest, never written again while referenced; null before the first.
+  std::shared_ptr<const std::byte> newest();
+  /// Copies it there, which takes no memory and no lock; false before the first.
+  bool read(std::byte* to) const;
+
+  /// What a call touches in every round, beside this object and the board.
+  void add_to(Footprint& footprint) const { footprint.add(loans_.get()); }
+
+ private:
+  void compute(Given& given);
+  void take_back();
+
+  Memory& memory_;
+  const std::size_t history_;
+  const std::shared_ptr<Board> board_;
+  const std::shared_ptr<Leases> loans_;
+  const std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
+  RoundNumber given_ = 0;
+  // The newest lies in a buffer of the board that this rank has a reference to, or, once somebody looks at it there or
+  // if it had to be computed, in `newest_`.
+  BufferNumber shown_ = kNoBuffer;
+  std::shared_ptr<const std::byte> newest_;
+};
+
+}  // namespace pyc

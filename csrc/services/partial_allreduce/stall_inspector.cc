@@ -1,0 +1,100 @@
+#include "services/partial_allreduce/stall_inspector.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+
+namespace pyc {
+namespace {
+
+using Lock = std::unique_lock<RobustMutex>;
+
+}  // namespace
+
+StallInspector::StallInspector(Engine& engine, const Collective& collective, const Nodes& nodes,
+                               std::shared_ptr<Board> board)
+    : engine_(engine), collective_(collective), nodes_(nodes), board_(std::move(board)) {}
+
+void StallInspector::check_alive() const {
+  std::vector<Rank> gone;
+  const std::vector<Rank>& ranks = board_->shape().ranks;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const Board::Place& place = board_->place(static_cast<Rank>(i));
+    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the agent, though it has closed
+    if (place.gone.load(std::memory_order_relaxed) && !serves) continue;
+    if (state_of(place.process) == ProcessState::kGone) gone.push_back(ranks[i]);
+  }
+  if (gone.empty()) return;
+  throw RankFailedError("'" + collective_.name() + "': " + list_ranks(gone) + " died; the collective is unusable now");
+}
+
+void StallInspector::check_briefly() const {
+  board_->check_failure();
+  const auto places = static_cast<Rank>(board_->shape().places());
+  for (Rank i = 0; i < places; ++i) {
+    if (!exists(board_->place(i).process)) return check_alive();
+  }
+}
+
+Report StallInspector::report_of(Rank place, RoundNumber round) const {
+  const Board::Place& p = board_->place(place);
+  const ProcessState process = state_of(p.process);
+  const Lock lock(board_->mutex());
+  const Board::State& s = board_->state();
+  if (process == ProcessState::kGone) return {Standing::kGone};
+  if (board_->completed() > round) return {Standing::kComplete};
+  const bool may_hold_a_segment = s.batch > 0 || s.folding;
+  const bool has_come = p.taken || board_->arrived().contains(place);
+  if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {Standing::kStopped};
+  if (board_->left().contains(place)) return {Standing::kLeft};
+  if (has_come) return {Standing::kArrived};
+  const Rank rank = board_->shape().ranks[static_cast<std::size_t>(place)];
+  if (const auto elsewhere = engine_.waits_in(rank, &collective_)) return {Standing::kElsewhere, *elsewhere};
+  const Seconds quiet = engine_.transport().now() - p.called;
+  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
+}
+
+void StallInspector::inquire(RoundNumber round) {
+  {
+    const Lock lock(board_->mutex());
+    if (board_->state().inquired != round) std::fill_n(board_->reports(), nodes_.size(), Report{});
+    board_->state().inquired = round;
+    board_->state().must_inquire = true;
+  }
+  board_->draw_attention();
+}
+
+bool StallInspector::all_answered() const {
+  const Lock lock(board_->mutex());
+  return std::all_of(board_->reports(), board_->reports() + nodes_.size(),
+                     [](const Report& r) { return r.standing != Standing::kSilent; });
+}
+
+std::vector<Report> StallInspector::reports(RoundNumber round) const {
+  std::vector<Report> reports(static_cast<std::size_t>(nodes_.size()));
+  if (nodes_.count() > 1) {
+    const Lock lock(board_->mutex());
+    std::copy_n(board_->reports(), reports.size(), reports.begin());
+  }
+  // Of this node's ranks whatever its agent has not said: it may be the one who is stopped.
+  engine_.exclusively([&] {
+    const std::vector<Rank>& ranks = board_->shape().ranks;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      Report& report = reports[static_cast<std::size_t>(ranks[i])];
+      if (report.standing == Standing::kSilent) report = report_of(static_cast<Rank>(i), round);
+    }
+  });
+  return reports;
+}
+
+std::string StallInspector::why_silent(const std::vector<Report>& reports) const {
+  const Rank agent = board_->shape().ranks.front();
+  const bool agent_is_stopped = reports[static_cast<std::size_t>(agent)].standing == Standing::kStopped;
+  if (nodes_.count() == 1 || !agent_is_stopped) return "stopped or gone";
+  return "asked through rank " + std::to_string(agent) + ", which is stopped";
+}
+
+}  // namespace pyc

@@ -1,0 +1,49 @@
+// How the ranks stand to the rounds of a partial allreduce: who lives, who has come, and whom a round waits for.
+//
+// Owned by a PartialAllreduce. It only looks, and has nothing to guard. Who lives is looked up without the board's
+// mutex, which a rank that died may have taken with it; who has come is read under it. What a rank waits for in other
+// collectives is known to the engine: `report_of` needs its progress lock, which is taken before the board's mutex.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "services/common/standing.h"
+#include "services/partial_allreduce/board.h"
+
+namespace pyc {
+
+class StallInspector {
+ public:
+  /// What is referred to outlives this.
+  StallInspector(Engine& engine, const Collective& collective, const Nodes& nodes, std::shared_ptr<Board> board);
+
+  /// RankFailedError if a rank of this node that has not closed is gone.
+  void check_alive() const;
+  /// The same at less cost, and what the agent's engine failed with: calls that never wait, as under Solo, would hear
+  /// of neither.
+  void check_briefly() const;
+
+  /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.
+  Report report_of(Rank place, RoundNumber round) const;
+
+  /// If there are other nodes: lets this node's agent ask how their ranks stand to a round.
+  void inquire(RoundNumber round);
+  bool all_answered() const;
+  /// What is known, by rank. Takes the progress lock.
+  std::vector<Report> reports(RoundNumber round) const;
+  /// Why nothing is known of some.
+  std::string why_silent(const std::vector<Report>& reports) const;
+
+ private:
+  Engine& engine_;
+  const Collective& collective_;
+  const Nodes& nodes_;
+  const std::shared_ptr<Board> board_;
+};
+
+}  // namespace pyc

@@ -1,0 +1,258 @@
+#include "services/partial_reduce/explicit_groups.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "services/common/stall.h"
+#include "services/common/waiting.h"
+#include "services/partial_reduce/sleep_on_board.h"
+
+namespace pyc {
+
+std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> engine, Memory& memory,
+                                                     const Nodes& nodes) {
+  Engine& e = *engine;
+  std::shared_ptr<ExplicitGroups> made(new ExplicitGroups(e, memory, nodes));
+  e.exclusively([&] {
+    if (e.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+    e.enroll(kExplicitGroups, made);
+  });
+  e.wake();
+  return with_engine(std::move(engine), std::move(made));
+}
+
+ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)
+    : engine_(&engine),
+      meeting_(engine, kExplicitGroups),
+      runs_(engine, memory, kExplicitGroups),
+      on_node_(engine.rank(), memory, nodes),
+      reports_(static_cast<std::size_t>(engine.size())),
+      called_(engine.transport().now()) {}
+
+void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
+                            Seconds timeout, const Engine::Interrupt& interrupt) {
+  engine_->check();
+  const InCall in_call(in_call_);
+  engine_->exclusively([&] { come(members, data, algorithm); });
+  const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members));
+  try {
+    wait(timeout, interrupt);
+  } catch (...) {
+    engine_->exclusively([this] { must_withdraw_ = true; });
+    throw;
+  }
+  engine_->exclusively([this] {
+    if (error_) std::rethrow_exception(error_);
+    failed_ = false;
+  });
+}
+
+/// What can be refused is refused before anything is said to the others.
+void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm) {
+  if (closed_) throw ClosedError("preduce: the communicator is closed");
+  if (failed_) {
+    throw ClosedError("preduce is unusable on this communicator: an earlier P-Reduce, of " + list_ranks(members_) +
+                      ", was given up");
+  }
+  on_board_ = algorithm == "board";
+  if (on_board_) {
+    on_node_.prepare();
+  } else {
+    runs_.prepare(members, data, algorithm);
+  }
+  members_ = members;
+  data_ = data;
+  called_ = engine_->transport().now();
+  error_ = nullptr;
+  failed_ = true;  // unless it ends well
+  done_ = false;
+  stage_ = Stage::kMeeting;
+  meeting_.come(members_, data_, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
+  for (const Rank rank : std::exchange(asked_early_, {})) tell(rank, Notice::kReport, standing());
+}
+
+/// Until the newest P-Reduce has ended.
+void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
+  const Seconds start = engine_->transport().now();
+  const auto done = [this] { return is_done(); };
+  const auto board = [this] { return stage_ == Stage::kBegun && on_board_ ? on_node_.board() : nullptr; };
+  const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
+  if (wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) return;
+  const std::string text = explain(engine_->transport().now() - start, interrupt);
+  if (!is_done()) throw StallError(text);
+}
+
+bool ExplicitGroups::uses(const std::byte* values) {
+  return engine_->exclusively([&] { return is_under_way() && data_.values == values; });
+}
+
+void ExplicitGroups::close() {
+  engine_->exclusively([this] { closed_ = true; });
+}
+
+std::uint64_t ExplicitGroups::cache_hits() {
+  return engine_->exclusively([this] { return runs_.cache_hits(); });
+}
+
+std::uint64_t ExplicitGroups::cache_misses() {
+  return engine_->exclusively([this] { return runs_.cache_misses(); });
+}
+
+// ------------------------------------------------------------------------------------------------ a P-Reduce
+
+bool ExplicitGroups::advance() {
+  if (must_withdraw_) {
+    must_withdraw_ = false;
+    meeting_.withdraw(Handshake::Reason::kGaveUp);
+  }
+  if (!is_under_way()) return false;
+  if (const std::exception_ptr mismatch = meeting_.mismatch()) {
+    fail(mismatch, Handshake::Reason::kMismatch);
+  } else if (const std::exception_ptr obstacle = meeting_.obstacle()) {
+    fail(obstacle, Handshake::Reason::kGaveUp);
+  } else if (stage_ == Stage::kMeeting) {
+    if (!meeting_.complete()) return false;
+    begin();
+  } else {
+    const bool moved = on_board_ && on_node_.advance();
+    if (!has_performed()) return moved;
+    end();
+  }
+  return true;
+}
+
+/// All members are here.
+void ExplicitGroups::begin() {
+  if (!on_board_) {
+    meeting_.begin();
+    stage_ = Stage::kBegun;
+    return runs_.start(meeting_.number());
+  }
+  std::uint64_t ticket = 0;
+  for (const Rank r : members_) ticket = std::max(ticket, meeting_.ticket_of(r));
+  try {
+    seat_all();
+  } catch (const std::runtime_error& error) {
+    const std::string text = "preduce: the P-Reduce of " + list_ranks(members_) +
+                             " cannot be performed: " + error.what() + "; preduce is unusable on this communicator now";
+    return fail(std::make_exception_ptr(std::runtime_error(text)), Handshake::Reason::kMemory);
+  }
+  meeting_.begin();
+  stage_ = Stage::kBegun;
+  on_node_.start(members_, ticket + 1, data_);
+}
+
+void ExplicitGroups::seat_all() {
+  for (const Rank r : members_) {
+    if (r != engine_->rank()) on_node_.seat(r, meeting_.handle_of(r));
+  }
+}
+
+bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.ended() : runs_.finish(); }
+
+void ExplicitGroups::end() {
+  stage_ = Stage::kEnded;
+  called_ = engine_->transport().now();
+  done_.store(true, std::memory_order_release);
+}
+
+void ExplicitGroups::fail(std::exception_ptr error, Handshake::Reason reason) {
+  error_ = std::move(error);
+  meeting_.withdraw(reason);
+  end();
+}
+
+/// Those that a P-Reduce which is under way waits for.
+std::vector<Rank> ExplicitGroups::not_closed() const {
+  if (!closed_) return {engine_->rank()};
+  std::vector<Rank> awaited;
+  for (const Rank r : members_) {
+    if (r != engine_->rank() && (stage_ != Stage::kMeeting || !meeting_.has_come(r))) awaited.push_back(r);
+  }
+  return awaited;
+}
+
+// ------------------------------------------------------------------------------------------------ stalls
+
+/// RankFailedError if a rank of this node is gone that this one has met.
+void ExplicitGroups::check_alive() {
+  const std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
+  if (gone.empty()) return;
+  throw RankFailedError("preduce: " + list_ranks(gone) + " died; it is unusable on this communicator now");
+}
+
+/// Asks the other members, and says whom it waits for.
+std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& interrupt) {
+  const std::vector<Rank> members = engine_->exclusively([this] {
+    for (const Rank rank : members_) {
+      reports_[static_cast<std::size_t>(rank)] = {};
+      tell(rank, Notice::kInquiry);
+    }
+    return members_;
+  });
+  // Once all have come there is nobody to name: it may end within the rest of the time.
+  const auto is_known = [&] {
+    const std::vector<Report> all = engine_->exclusively([this] { return reports(); });
+    bool have_come = true;
+    for (const Report& report : all) {
+      if (report.standing == Standing::kSilent) return false;
+      have_come = have_come && (report.standing == Standing::kArrived || report.standing == Standing::kComplete);
+    }
+    return !have_come;
+  };
+  engine_->wait([&] { return is_done() || is_known(); }, kAnswerTime, interrupt);
+  return text_of_stall({.what = "P-Reduce of " + list_ranks(members),
+                        .round = kNoRound,
+                        .waited = waited,
+                        .flush = false,
+                        .reports = engine_->exclusively([this] { return reports(); }),
+                        .gave_up = engine_->gave_up(),
+                        .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
+                        .why_silent = "they have never called preduce, or are stopped or gone",
+                        .if_all_arrived = "every member has come: it is slow"}) +
+         " preduce is unusable on this communicator now.";
+}
+
+/// How all ranks stand to the newest P-Reduce.
+std::vector<Report> ExplicitGroups::reports() {
+  std::vector<Report> all(reports_.size(), Report{Standing::kComplete});
+  for (const Rank rank : members_) {
+    Report& report = all[static_cast<std::size_t>(rank)];
+    report = reports_[static_cast<std::size_t>(rank)];
+    if (report.standing != Standing::kSilent && meeting_.has_come(rank)) report = {Standing::kArrived};
+  }
+  return all;
+}
+
+/// Of this rank, to a P-Reduce that it has not come to.
+Report ExplicitGroups::standing() const {
+  if (in_call_) return {Standing::kElsewhere, kExplicitGroups};
+  if (const auto elsewhere = engine_->waits_in(engine_->rank(), this)) return {Standing::kElsewhere, *elsewhere};
+  const Seconds quiet = engine_->transport().now() - called_;
+  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
+}
+
+void ExplicitGroups::tell(Rank rank, Notice::Kind kind, Report report) {
+  const Notice notice{{kExplicitGroups, kind}, report};
+  engine_->transport().notify(rank, std::as_bytes(std::span(&notice, 1)));
+}
+
+void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
+  NoticeHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.kind < Handshake::kKinds) return meeting_.on_notice(from, bytes);
+  Notice said;
+  if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
+  std::memcpy(&said, bytes.data(), sizeof said);
+  if (said.header.kind == Notice::kInquiry) {
+    // Its first call is about to come: that is the answer, not that it has not come yet.
+    if (members_.empty()) return asked_early_.push_back(from);
+    return tell(from, Notice::kReport, standing());
+  }
+  reports_[static_cast<std::size_t>(from)] = said.report;
+}
+
+}  // namespace pyc

@@ -1,0 +1,105 @@
+// P-Reduces in groups that the application gives: `Communicator.preduce`.
+//
+// A collective that nobody creates: it has an id of its own (kExplicitGroups), and each rank makes it when it needs it
+// first. Its members meet (meeting.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
+// (node_groups.h), as they agree. What is said to a rank that has not come yet waits in its engine.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "services/common/standing.h"
+#include "services/partial_reduce/group_runs.h"
+#include "services/partial_reduce/handshake.h"
+#include "services/partial_reduce/node_groups.h"
+
+namespace pyc {
+
+class ExplicitGroups final : public Collective {
+ public:
+  /// Once per engine. The result keeps the engine alive.
+  static std::shared_ptr<ExplicitGroups> join(std::shared_ptr<Engine> engine, Memory& memory, const Nodes& nodes);
+
+  /// Collective among `members` (ascending, this rank among them). `algorithm`: the same on all; "board": in shared
+  /// memory, std::runtime_error if it cannot be had. StallError after `timeout` seconds (negative: no limit) names
+  /// those who have not come; RankFailedError those of this node who have died; MismatchError and ClosedError say why
+  /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`.
+  void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, Seconds timeout,
+              const Engine::Interrupt& interrupt);
+
+  /// Whether these values may still be read and written.
+  bool uses(const std::byte* values);
+  void close();
+  std::uint64_t cache_hits();
+  std::uint64_t cache_misses();
+
+  // ---- Collective
+
+  bool advance() override;
+  void on_notice(Rank from, ConstBytes notice) override;
+  bool busy() const override { return is_under_way() && !(stage_ == Stage::kBegun && on_board_); }
+  Seconds deadline() const override { return kNever; }
+  bool finished() const override { return closed_ && !is_under_way() && !must_withdraw_; }
+  const std::string& name() const override { return name_; }
+  void abandon() override { closed_ = true; }
+  std::vector<Rank> not_closed() const override;
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+
+ private:
+  struct Notice {
+    enum Kind : std::uint32_t { kInquiry = Handshake::kKinds, kReport };
+    NoticeHeader header;
+    Report report;
+  };
+  /// Of the newest P-Reduce.
+  enum class Stage : std::uint8_t { kMeeting, kBegun, kEnded };
+
+  ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes);
+
+  bool is_under_way() const { return stage_ != Stage::kEnded; }
+  bool is_done() const { return done_.load(std::memory_order_acquire); }
+  void come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm);
+  void wait(Seconds timeout, const Engine::Interrupt& interrupt);
+  void begin();
+  void seat_all();
+  bool has_performed();
+  void end();
+  void fail(std::exception_ptr error, Handshake::Reason reason);
+  void check_alive();
+
+  Report standing() const;
+  void tell(Rank rank, Notice::Kind kind, Report report = {});
+  std::string explain(Seconds waited, const Engine::Interrupt& interrupt);
+  std::vector<Report> reports();
+
+  Engine* const engine_;  // owns this
+  const std::string name_ = "preduce";
+  Handshake meeting_;
+  GroupRuns runs_;
+  NodeGroups on_node_;
+
+  // The newest P-Reduce. Under the progress lock, as all that is not atomic.
+  Stage stage_ = Stage::kEnded;
+  std::vector<Rank> members_;
+  GroupData data_{};
+  bool on_board_ = false;
+  std::exception_ptr error_;
+
+  std::vector<Report> reports_;    // by rank, to the newest inquiry
+  std::vector<Rank> asked_early_;  // inquired before the first call
+  Seconds called_;
+  bool failed_ = false;         // a call ended by an error
+  bool must_withdraw_ = false;  // ... and the others are to hear of it
+  std::atomic<bool> done_{true};
+  std::atomic<bool> in_call_{false};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace pyc

@@ -1,0 +1,161 @@
+#include "services/partial_reduce/group_runs.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "algorithms/registry.h"
+#include "core/error.h"
+#include "schedule/builder.h"
+#include "services/common/tags.h"
+
+namespace pyc {
+namespace {
+
+constexpr std::size_t kMostCached = 64;  // runs, of a few kilobytes each
+constexpr std::size_t kAlignment = 64;
+
+}  // namespace
+
+bool GroupRuns::Kind::operator==(const Kind& other) const {
+  return size == other.size && place == other.place && count == other.count && elements.type == other.elements.type &&
+         op == other.op && algorithm == other.algorithm;
+}
+
+GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
+    : engine_(engine), memory_(memory), collective_(collective) {}
+
+void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) {
+  if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
+  const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
+  current_ = &cached({.size = static_cast<Rank>(members.size()),
+                      .place = static_cast<Rank>(place),
+                      .count = data.length(),
+                      .elements = data.elements(),
+                      .op = data.op,
+                      .algorithm = algorithm});
+  const bool in_place = data.values != nullptr && !data.elements().widened() && !data.weight;
+  const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
+  reserve_scratch(current_->scratch_bytes + own);
+  work_ = in_place ? data.values : scratch_.get() + current_->scratch_bytes;
+  std::copy(members.begin(), members.end(), current_->peers.begin());
+  data_ = data;
+}
+
+void GroupRuns::start(std::uint64_t number) {
+  if (data_.values != nullptr && work_ != data_.values) load_values(memory_, data_, work_);
+
+  Run& run = *current_->run;
+  running_ = true;
+  run.arm(number);
+  for (std::size_t b = 0; b < current_->places.size(); ++b) {
+    run.bind(BufferId(b), scratch_.get() + current_->places[b]);
+  }
+  run.bind(current_->data.buffer, work_);
+  const Presence own{.contributors = data_.values != nullptr ? 1U : 0U};
+  run.presence().assign(current_->plan.blocks_of(current_->data), own, {});
+  run.fire(current_->release);
+  run.pump();
+}
+
+bool GroupRuns::finish() {
+  if (!running_ || !current_->run->retired()) return false;
+  put_result();
+  running_ = false;
+  return true;
+}
+
+void GroupRuns::put_result() const {
+  if (data_.values == nullptr) return;
+  const std::uint32_t contributors =
+      current_->run->presence().at(current_->plan.blocks_of(current_->data).first).contributors;
+  if (data_.weight) {
+    memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
+  }
+  store_values(memory_, data_, work_, contributors);
+}
+
+// ------------------------------------------------------------------------------------------------ kept runs
+
+GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
+  const auto found = std::find_if(cache_.begin(), cache_.end(), [&](const Cached& c) { return c.kind == kind; });
+  if (found != cache_.end()) {
+    ++hits_;
+    cache_.splice(cache_.begin(), cache_, found);
+    return cache_.front();
+  }
+  ++misses_;
+  std::list<Cached> made;  // in its place for good: the run refers to it
+  made.push_back(make(kind));
+  std::uint32_t serial = 0;
+  if (cache_.size() == kMostCached) {  // nothing of it is in flight: its number may be used again
+    serial = cache_.back().run->serial();
+    cache_.pop_back();
+  } else {
+    serial = engine_.reserve_run();
+  }
+  made.front().run = make_run(made.front(), serial);
+  engine_.set_run(*made.front().run);
+  cache_.splice(cache_.begin(), made);
+  return cache_.front();
+}
+
+std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial) const {
+  const Kind& kind = of.kind;
+  const RunContext context{.schedule = of.plan,
+                           .peers = of.peers,
+                           .members = kind.size,
+                           .memory = memory_,
+                           .transport = engine_.transport(),
+                           .elements = kind.elements,
+                           .op = kind.op,
+                           .element_bytes = kind.count == 0 ? 0 : size_of(kind.elements.accumulator),
+                           .collective = collective_,
+                           .track_members = false,
+                           .trace = engine_.trace()};
+  std::vector<BufferId> bound;
+  for (std::size_t b = 0; b < of.places.size(); ++b) bound.push_back(BufferId(b));
+  return std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
+}
+
+GroupRuns::Cached GroupRuns::make(const Kind& kind) const {
+  ScheduleBuilder s(kind.place, kind.size);
+  // No elements still make an exchange: the plan then has one element of no bytes.
+  const Slice data = s.buffer(std::max<std::size_t>(kind.count, 1), "data");
+  const OpId release = s.trigger("release");
+  s.gate(release);
+  find_allreduce(kind.algorithm).build(s, {data, data});
+  s.ungate();
+  Schedule plan = std::move(s).build();
+  check_tags(plan, kind.algorithm, engine_.transport().max_tag());
+  std::vector<std::size_t> places;
+  std::size_t bytes = 0;
+  for (const Schedule::Buffer& buffer : plan.buffers()) {
+    const std::size_t length = buffer.count * size_of(kind.elements.accumulator);
+    places.push_back(bytes);
+    if (places.size() - 1 != index(data.buffer)) bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  places[index(data.buffer)] = bytes;  // last: a run in place has none of it
+  return {kind,   std::move(plan), data,   release, std::vector<Rank>(static_cast<std::size_t>(kind.size)),
+          places, bytes,           nullptr};
+}
+
+void GroupRuns::check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements,
+                      ReduceOp op) const {
+  std::set<std::string> checked;
+  for (std::size_t size = algorithms.size(); size-- > 2;) {
+    if (!checked.insert(algorithms[size]).second) continue;  // fewer ranks do not have more messages between two
+    for (const std::size_t place : {std::size_t{0}, size - 1}) {
+      make({static_cast<Rank>(size), static_cast<Rank>(place), count, elements, op, algorithms[size]});
+    }
+  }
+}
+
+void GroupRuns::reserve_scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return;
+  scratch_.reset();
+  scratch_ = memory_.allocate(bytes);
+  scratch_bytes_ = bytes;
+}
+
+}  // namespace pyc

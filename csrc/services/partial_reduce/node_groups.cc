@@ -1,0 +1,31 @@
+#include "services/partial_reduce/node_groups.h"
+
+namespace pyc {
+NodeGroups::NodeGroups(Rank rank, Memory& memory, const Nodes& nodes) : rank_(rank), memory_(memory), nodes_(nodes) {}
+
+void NodeGroups::prepare() {
+  if (board_) return;
+  shared_ = SharedMemory::create(GroupBoard::bytes(GroupBoard::kLongestSlot));
+  board_ = std::make_unique<GroupBoard>(memory_, nodes_.neighbours(rank_).size(), nodes_.place_of(rank_),
+                                        GroupBoard::kLongestSlot, std::shared_ptr<std::byte>(shared_, shared_->data()));
+}
+
+void NodeGroups::seat(Rank neighbour, const std::string& handle) {
+  const std::size_t place = nodes_.place_of(neighbour);
+  if (board_->has(place)) return;
+  const auto memory = SharedMemory::open(handle);
+  board_->seat(place, std::shared_ptr<std::byte>(memory, memory->data()));
+}
+
+void NodeGroups::start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data) {
+  board_->start(nodes_.places_of(members), ticket, data);
+}
+
+std::vector<Rank> NodeGroups::gone() const {
+  std::vector<Rank> ranks;
+  if (!board_) return ranks;
+  for (const std::size_t place : board_->gone()) ranks.push_back(nodes_.neighbours(rank_)[place]);
+  return ranks;
+}
+
+}  // namespace pyc

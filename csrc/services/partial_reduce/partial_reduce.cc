@@ -1,0 +1,216 @@
+#include "services/partial_reduce/partial_reduce.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "services/common/node_memory.h"
+#include "services/common/waiting.h"
+#include "services/partial_reduce/generated_groups.h"
+#include "services/partial_reduce/ruled_groups.h"
+#include "services/partial_reduce/sleep_on_board.h"
+
+namespace pyc {
+
+std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                     const Nodes& nodes, Seconds timeout,
+                                                     const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
+  if (nodes.count() < nodes.size()) {
+    const std::size_t bytes = nodes.neighbours(e.rank()).size() * GroupBoard::bytes(made->slot_bytes());
+    share_memory(
+        e, nodes, bytes, "the memory of '" + made->name() + "'",
+        [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
+  }
+  e.exclusively([&] {
+    const std::uint32_t id = made->id_ = e.claim_place();
+    if (made->options_.generator) {
+      made->source_ = std::make_unique<GeneratedGroups>(e, id, *made->options_.generator, made->options_.server);
+    } else {
+      made->source_ = std::make_unique<RuledGroups>(e, id);
+    }
+    made->runs_ = std::make_unique<GroupRuns>(e, memory, id);
+    const GroupData data = made->data_of(nullptr, 0);
+    made->runs_->check(made->options_.algorithms, data.length(), data.elements(), data.op);
+    e.enroll(id, made);
+  });
+  e.wake();
+  return with_engine(std::move(engine), std::move(made));
+}
+
+PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
+    : engine_(&engine), memory_(memory), options_(std::move(options)), nodes_(nodes) {}
+
+std::size_t PartialReduce::slot_bytes() const {
+  const GroupData data = data_of(nullptr, 0);
+  return std::min(data.length() * size_of(data.elements().accumulator), GroupBoard::kLongestSlot);
+}
+
+void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
+  const std::size_t ranks = nodes_.neighbours(engine_->rank()).size();
+  const auto seat = [&](std::size_t place) {
+    return std::shared_ptr<std::byte>(shared, shared->data() + place * GroupBoard::bytes(slot_bytes()));
+  };
+  const std::size_t own = nodes_.place_of(engine_->rank());
+  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), seat(own));
+  for (std::size_t place = 0; place < ranks; ++place) board_->seat(place, seat(place));
+}
+
+// ------------------------------------------------------------------------------------------------ the application
+
+GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+                              const Engine::Interrupt& interrupt) {
+  engine_->check();
+  std::optional<InCall> in_call;
+  std::optional<FlightRecorder::Waiting> waiting;
+  engine_->exclusively([&] {
+    if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+    if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
+    in_call.emplace(in_call_);
+    waiting.emplace(engine_->recorder(), id_, "a group for step " + std::to_string(step));
+    failed_ = true;  // unless it ends well
+    values_ = values;
+    step_ = step;
+    asked_ = engine_->transport().now();
+    answered_ = false;
+    asking_ = true;
+    source_->request(step, group);
+  });
+  const auto done = [this] { return is_answered(); };
+  const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
+  const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
+  if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) {
+    const std::string text = explain(interrupt);
+    if (!is_answered()) throw StallError(text);
+  }
+  return engine_->exclusively([this] {
+    failed_ = false;
+    return answer_;
+  });
+}
+
+void PartialReduce::close(const std::byte* values) {
+  engine_->check_process();
+  engine_->exclusively([&] { do_close(values); });
+}
+
+void PartialReduce::do_close(const std::byte* values) {
+  if (closed_) return;
+  closed_ = true;
+  engine_->recorder().left(id_);
+  if (asking_) return;  // given up: its engine goes on with the values that it was given, and leaves then
+  if (values != nullptr) {
+    const std::size_t bytes = options_.count * size_of(options_.type);
+    final_ = memory_.allocate(bytes);
+    memory_.copy(final_.get(), values, bytes);
+  }
+  say_left();
+}
+
+void PartialReduce::say_left() {
+  values_ = final_.get();
+  said_left_ = true;
+  source_->leave();
+}
+
+bool PartialReduce::uses(const std::byte* values) {
+  return engine_->exclusively([&] { return asking_ && values_ == values; });
+}
+
+std::uint64_t PartialReduce::cache_hits() {
+  return engine_->exclusively([this] { return runs_->cache_hits(); });
+}
+
+std::uint64_t PartialReduce::cache_misses() {
+  return engine_->exclusively([this] { return runs_->cache_misses(); });
+}
+
+// ------------------------------------------------------------------------------------------------ its groups
+
+bool PartialReduce::advance() {
+  bool moved = false;
+  for (;;) {
+    if (performing_) {
+      moved = (on_board_ && board_->advance()) || moved;
+      if (!has_ended()) return moved;
+      conclude();
+    } else {
+      const Turn* const turn = asking_ || said_left_ ? source_->next() : nullptr;
+      if (turn == nullptr) return moved;
+      begin(*turn);
+    }
+    moved = true;
+  }
+}
+
+void PartialReduce::begin(const Turn& turn) {
+  performing_ = true;
+  if (in_call_) {
+    engine_->recorder().waits_for(id_, "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
+  }
+  info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
+  on_board_ = false;
+  if (turn.members.size() == 1) return;
+  const GroupData data = data_of(values_, turn.newest_step);
+  on_board_ = board_ && std::all_of(turn.members.begin(), turn.members.end(),
+                                    [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
+  if (!on_board_) {
+    runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
+    return runs_->start(turn.sequence);
+  }
+  board_->start(nodes_.places_of(turn.members), turn.sequence + 1, data);
+}
+
+bool PartialReduce::has_ended() {
+  if (info_.group.size() == 1) return true;
+  return on_board_ ? board_->ended() : runs_->finish();
+}
+
+GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {
+  GroupData data{values, options_.count, options_.type, options_.op};
+  const auto behind = static_cast<double>(std::max<std::int64_t>(newest_step - step_, 0));
+  if (options_.by_staleness) data.weight = 1.0 / (1.0 + behind);
+  return data;
+}
+
+void PartialReduce::conclude() {
+  performing_ = false;
+  const bool answers = source_->next()->answers;
+  source_->performed();
+  if (!answers || !asking_) return;
+  asking_ = false;
+  answer_ = info_;
+  if (closed_) say_left();
+  answered_.store(true, std::memory_order_release);
+}
+
+// ------------------------------------------------------------------------------------------------ stalls
+
+/// RankFailedError if a rank of this node is gone: its engine is needed until all have left.
+void PartialReduce::check_alive() const {
+  if (!board_) return;
+  std::vector<Rank> gone;
+  for (const std::size_t place : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[place]);
+  if (gone.empty()) return;
+  throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; it is unusable now");
+}
+
+std::string PartialReduce::what() const {
+  if (!performing_) return "the request of step " + std::to_string(step_) + " is not answered";
+  return "group " + std::to_string(info_.sequence) + ", of " + list_ranks(info_.group) + ", is not complete";
+}
+
+/// Asks the source, and says what is known of the request that is not answered.
+std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
+  const std::string text = engine_->exclusively([this] {
+    source_->inquire();
+    return "partial reduce '" + options_.name + "': " + what() + " after " +
+           in_seconds(engine_->transport().now() - asked_) + "; ";
+  });
+  const auto explanation = [this] { return engine_->exclusively([this] { return source_->explanation(); }); };
+  engine_->wait([&] { return is_answered() || explanation().has_value(); }, kAnswerTime, interrupt);
+  return text + explanation().value_or(source_->silence()) + "; it is unusable now.";
+}
+
+}  // namespace pyc

@@ -1,0 +1,123 @@
+// Averages in groups, for which somebody else says who is in which (Ripples, sections 3 and 4): what the application of
+// one rank sees of it.
+//
+// A rank that synchronises asks its source of groups (group_source.h) and performs what it is given, one P-Reduce after
+// the other, until one answers its request. A group whose members are all of one node exchanges nothing: it meets in
+// shared memory (node/group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
+// After it has closed, its engine performs what there still is, in the background, with the values that it left.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "groups/options.h"
+#include "node/shared_memory.h"
+#include "services/partial_reduce/group_board.h"
+#include "services/partial_reduce/group_runs.h"
+#include "services/partial_reduce/group_source.h"
+
+namespace pyc {
+
+struct PartialReduceOptions {
+  std::string name;
+  std::size_t count = 0;
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kAvg;
+  bool by_staleness = false;              ///< weights 1 / (1 + steps behind); float types, AVG
+  std::optional<GroupOptions> generator;  ///< none: a rule says the groups
+  Rank server = 0;                        ///< has the generator
+  std::vector<std::string> algorithms;    ///< by the number of members, from 0 on
+};
+
+/// What a synchronisation is told.
+struct GroupInfo {
+  std::vector<Rank> group;  ///< ascending
+  std::uint64_t sequence = 0;
+  Seconds waited = 0;  ///< from the request until this rank began its part of the reduction
+  std::int32_t conflicts = 0;
+};
+
+class PartialReduce final : public Collective {
+ public:
+  using Options = PartialReduceOptions;
+
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
+  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                               const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
+
+  /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
+  /// the rule says. StallError after `timeout` seconds (negative: no limit); after an error no call works any more.
+  GroupInfo sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+                 const Engine::Interrupt& interrupt);
+  /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
+  void close(const std::byte* values);
+
+  /// Whether these values, given to `sync`, may still be read and written: after an error.
+  bool uses(const std::byte* values);
+  bool closed() const { return closed_; }
+  const Options& options() const { return options_; }
+  std::uint64_t cache_hits();
+  std::uint64_t cache_misses();
+
+  // ---- Collective
+
+  bool advance() override;
+  void on_notice(Rank from, ConstBytes notice) override { source_->on_notice(from, notice); }
+  bool busy() const override { return performing_ && !on_board_; }
+  Seconds deadline() const override { return kNever; }
+  bool finished() const override { return said_left_ && source_->finished() && !performing_; }
+  const std::string& name() const override { return options_.name; }
+  void abandon() override { do_close(nullptr); }
+  std::vector<Rank> not_closed() const override { return source_->not_left(); }
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+
+ private:
+  PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
+
+  std::size_t slot_bytes() const;
+  GroupData data_of(std::byte* values, std::int64_t newest_step) const;
+  void make_board(const std::shared_ptr<SharedMemory>& shared);
+  bool has_ended();
+  void begin(const Turn& turn);
+  void conclude();
+  void do_close(const std::byte* values);
+  void say_left();
+  void check_alive() const;
+  std::string what() const;
+  std::string explain(const Engine::Interrupt& interrupt);
+  bool is_answered() const { return answered_.load(std::memory_order_acquire); }
+
+  Engine* const engine_;  // owns this
+  Memory& memory_;
+  const Options options_;
+  std::uint32_t id_ = 0;  // set before the first call
+  std::unique_ptr<GroupSource> source_;
+  const Nodes nodes_;
+  std::unique_ptr<GroupRuns> runs_;
+  std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
+
+  std::byte* values_ = nullptr;  // the application's, or `final_`, or nothing
+  BufferPtr final_;
+  std::int64_t step_ = 0;  // of the newest request
+  Seconds asked_ = 0;      // when
+  bool asking_ = false;    // a request is not answered yet
+  bool performing_ = false;
+  bool on_board_ = false;  // ... in shared memory
+  bool said_left_ = false;
+  bool failed_ = false;  // a call ended by an error
+  GroupInfo info_;       // of the group that is or was performed last
+  GroupInfo answer_;     // of the one that answered the newest request
+  std::atomic<bool> answered_{false};
+  std::atomic<bool> in_call_{false};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace pyc

@@ -1,0 +1,1 @@
+"""What ranks compare before anything is made, and the checks of `PYC_CHECK`."""

@@ -1,0 +1,176 @@
+"""Agreement at creation: arguments that must be the same on all ranks are compared, and every rank learns the outcome.
+
+Each rank tells the others either its arguments or why it refused them. So a mistake on one rank is an error on all of
+them, no rank waits for an object that another did not create, and the objects that exist are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..support.errors import MismatchError, StallError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = [
+    "Exchange",
+    "Signed",
+    "agree",
+    "describe_difference",
+    "describe_ranks",
+    "describe_values",
+    "encode",
+    "share",
+    "shortened",
+]
+
+MAX_REFUSAL = 500
+"""Characters of a refusal that are told to the other ranks; the engine exchanges at most 4096 bytes."""
+
+MAX_GROUPS = 8
+"""Different values that a message lists."""
+
+
+class Exchange(Protocol):
+    """The part of an engine that agreement needs."""
+
+    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
+        """Give every rank's bytes to every rank, in the order of ranks."""
+
+
+class Signed(Protocol):
+    """Something that has a signature, which is compared: a call's arguments, or the fingerprint of a buffer."""
+
+    def signature(self) -> Mapping[str, str | int | None]:
+        """Return what must be the same on all ranks."""
+
+
+SignedT = TypeVar("SignedT", bound=Signed)
+
+
+def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
+    """Make this rank's arguments and return them once all ranks have said the same; collective.
+
+    Parameters
+    ----------
+    engine
+        Carries the comparison.
+    what
+        The call, for messages: "partial_allreduce".
+    make
+        Checks this rank's arguments. What it raises is raised here, after the other ranks have been told.
+    timeout
+        Seconds to wait for the other ranks.
+
+    Raises
+    ------
+    MismatchError
+        Ranks differ, or another rank refused its arguments; names ranks and values.
+    StallError
+        Some ranks did not make this call in time.
+    """
+    mine, statements = share(engine, what, make, timeout=timeout)
+    if any(said != statements[0] for said in statements):
+        raise MismatchError(f"{what}: arguments differ: {describe_difference(dict(enumerate(statements)))}")
+    return mine
+
+
+def share(
+    engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None
+) -> tuple[SignedT, list[dict[str, Any]]]:
+    """Make this rank's arguments; return them, and every rank's signature in the order of ranks; collective.
+
+    Parameters
+    ----------
+    engine, what, make, timeout
+        As for `agree`.
+
+    Raises
+    ------
+    MismatchError
+        Ranks make different calls, or another rank refused its arguments; names them.
+    StallError
+        Some ranks did not make this call in time.
+    """
+    try:
+        mine = make()
+    except Exception as error:
+        refusal = f"{type(error).__name__}: {error}"[:MAX_REFUSAL]
+        with contextlib.suppress(StallError):  # the caller's own mistake matters more
+            engine.exchange(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
+        raise
+    heard = engine.exchange(encode({"call": what, **mine.signature()}), what=what, timeout=timeout)
+    decoded = {text: json.loads(text) for text in set(heard)}
+    statements = [decoded[text] for text in heard]
+    refusals = {rank: said["refused"] for rank, said in enumerate(statements) if "refused" in said}
+    if refusals:
+        texts = _listed(f"refused on {describe_ranks(ranks)}: {text}" for text, ranks in _grouped(refusals))
+        raise MismatchError(f"{what}: {'; '.join(texts)}")
+    calls = {rank: said["call"] for rank, said in enumerate(statements)}
+    if len(set(calls.values())) > 1:
+        raise MismatchError(f"{what}: ranks make different calls: {describe_values(calls)}")
+    return mine, statements
+
+
+def encode(statement: Mapping[str, object]) -> bytes:
+    """Return a statement as the text that ranks exchange; `json.loads` reads it."""
+    return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text that is to be compared, and of one with more characters the beginning and a hash."""
+    if len(text) <= longest:
+        return text
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).hexdigest()
+    return f"{text[:longest]}... (hash {digest})"
+
+
+def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
+    """Say in which fields statements of one form differ: "count: 10 on ranks 0-2, 12 on rank 3; op: ..."."""
+    fields = next(iter(statements.values()))
+    return "; ".join(
+        f"{field}: {describe_values({rank: said[field] for rank, said in statements.items()})}"
+        for field in fields
+        if len({said[field] for said in statements.values()}) > 1
+    )
+
+
+def describe_values(by_rank: Mapping[int, Any]) -> str:
+    """Say who has what: "10 on ranks 0-2, 12 on rank 3"."""
+    return ", ".join(_listed(f"{value} on {describe_ranks(ranks)}" for value, ranks in _grouped(by_rank)))
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    """Return the first few, and how many more there are."""
+    every = list(texts)
+    more = len(every) - MAX_GROUPS
+    return every if more <= 0 else [*every[:MAX_GROUPS], f"and {more} more"]
+
+
+def _grouped(by_rank: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
+    groups: dict[Any, list[int]] = {}
+    for rank, value in by_rank.items():
+        groups.setdefault(value, []).append(rank)
+    return list(groups.items())
+
+
+def describe_ranks(ranks: Sequence[int]) -> str:
+    """Return ascending ranks in words.
+
+    >>> describe_ranks([0, 1, 2, 5])
+    'ranks 0-2, 5'
+    >>> describe_ranks([3])
+    'rank 3'
+    """
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"rank{'s' if len(ranks) > 1 else ''} {text}"

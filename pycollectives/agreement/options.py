@@ -1,0 +1,157 @@
+"""The options of a communicator: its arguments, checked on one rank and agreed on by all before there is an engine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..support.deadline import Deadline
+from ..support.environment import checked_progress, checked_ranks_per_node, checked_timeout, settings
+from ..support.errors import StallError
+from ..support.nodes import machine_of_this_process, nodes_of
+from .consistency import agree
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from ..support.typing import Progress
+
+__all__ = ["Options"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Checked arguments of `Communicator`. Ranks may make progress in different ways."""
+
+    progress: Progress
+    timeout: float | None
+    exit_timeout: float | None
+    ranks_per_node: int | None
+    check: bool
+
+    @classmethod
+    def agreed(
+        cls, comm: MPI.Comm, progress: Progress | None, ranks_per_node: object, timeout: float | None
+    ) -> tuple[Options, list[int]]:
+        """Check the arguments of `Communicator`; collective.
+
+        Returns them, and the node of each rank, once all ranks have said the same.
+        """
+        _check_usable(comm)
+        _warn_of_singletons()
+        over_mpi, limit = _OverMpi(comm), _limit_of_creation(timeout)
+        options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
+        mine = machine_of_this_process().encode()
+        machines = [rank.decode() for rank in over_mpi.exchange(mine, what="Communicator", timeout=limit)]
+        return options, nodes_of(machines, options.ranks_per_node)
+
+    @classmethod
+    def checked(cls, progress: Progress | None, ranks_per_node: object, timeout: float | None) -> Options:
+        """Check what needs no other rank; what is None comes from the environment."""
+        environment = settings()
+        progress = environment.progress if progress is None else checked_progress(progress)
+        per_node = environment.ranks_per_node if ranks_per_node is None else checked_ranks_per_node(ranks_per_node)
+        timeout = environment.timeout if timeout is None else checked_timeout(timeout)
+        _check_thread_level(progress)
+        return cls(progress, timeout, environment.exit_timeout, per_node, environment.check)
+
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks."""
+        return {"ranks_per_node": self.ranks_per_node, "PYC_CHECK": int(self.check)}
+
+
+class _OverMpi:
+    """Agreement before there is an engine: by collectives on the user's communicator, as its duplication is.
+
+    They are non-blocking: a blocking call would answer neither Ctrl-C nor a time limit. Point-to-point messages would
+    tell which ranks are missing, but could meet the user's own.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+
+    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
+        """Give every rank's bytes to every rank, in the order of ranks."""
+        deadline = Deadline(timeout)
+
+        def complete(request: MPI.Request, *buffers: object) -> None:
+            passes = 0
+            try:
+                while not request.Test():
+                    if deadline.passed:
+                        raise StallError(
+                            f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
+                            "collective, and MPI does not tell which); no collective works on that communicator now"
+                        )
+                    passes += 1
+                    time.sleep(0 if passes <= 200 else 1e-3)
+            except BaseException:
+                # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))
+                raise
+
+        length = np.array([len(mine)], np.int32)
+        lengths = np.empty(self._comm.size, np.int32)
+        complete(self._comm.Iallgather(length, lengths), length, lengths)
+        everything = np.empty(lengths.sum(), np.uint8)
+        complete(self._comm.Iallgatherv(mine, [everything, lengths]), mine, everything, lengths)
+        ends = np.cumsum(lengths)
+        return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
+
+
+def _limit_of_creation(timeout: object) -> float | None:
+    """Return the limit that the arguments ask for; None if they are refused, which `Options` says."""
+    try:
+        return settings().timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+
+
+def _check_usable(comm: object) -> None:
+    from ..support.native import MPI
+
+    if not isinstance(comm, MPI.Comm):
+        raise TypeError(f"comm: expected an mpi4py communicator such as MPI.COMM_WORLD, got {comm!r}")
+    if not MPI.Is_initialized():
+        raise RuntimeError("MPI is not initialised: call MPI.Init_thread(MPI.THREAD_MULTIPLE) first")
+    if MPI.Is_finalized():
+        raise RuntimeError("MPI is finalised: no communicator can be made any more")
+    if comm == MPI.COMM_NULL:
+        raise ValueError("comm: expected a communicator that this rank belongs to, got MPI.COMM_NULL")
+    if comm.Is_inter():
+        raise ValueError("comm: expected an intracommunicator, got an intercommunicator; join both groups with Merge()")
+
+
+LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Where launchers say how many ranks they started, the innermost first: mpirun inside a job step of SLURM."""
+
+
+def _warn_of_singletons() -> None:
+    """A launcher that the MPI library does not understand starts N programs of one rank each, without an error."""
+    from ..support.native import LIBRARY, MPI
+
+    announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))
+    if MPI.COMM_WORLD.size == 1 and announced.isdecimal() and int(announced) > 1:
+        warnings.warn(
+            f"{variable} says {announced} ranks, MPI.COMM_WORLD has 1: every rank works alone, since the launcher does "
+            f"not belong to {LIBRARY}; use that MPI's own mpirun, or srun --mpi=pmix",
+            RuntimeWarning,
+            stacklevel=4,  # the user's call of Communicator
+        )
+
+
+def _check_thread_level(progress: Progress) -> None:
+    from ..support.native import MPI, THREAD_LEVELS
+
+    level = MPI.Query_thread()
+    if progress == "thread" and level < MPI.THREAD_MULTIPLE:
+        raise RuntimeError(
+            "progress='thread': expected MPI initialised with MPI_THREAD_MULTIPLE (mpi4py's default: see "
+            f"mpi4py.rc.thread_level), got {THREAD_LEVELS[level]}; use that level, or progress='caller'"
+        )

@@ -1,0 +1,109 @@
+"""The command line of experiments: list, run, plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+__all__ = ["experiments"]
+
+
+@click.group()
+def experiments() -> None:
+    """Figures of the papers, measured with this library, each method beside a baseline."""
+
+
+@experiments.command(name="list")
+def list_command() -> None:
+    """Show what can be run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..experiments.experiment import catalogue
+
+    table = Table("name", "figure", "ranks", "jobs", "what", box=None)
+    for one in catalogue():
+        jobs = len(one.jobs) * len(one.seeds)
+        table.add_row(one.name, one.figure, str(one.ranks), str(jobs), one.title)
+    Console().print(table)
+    click.echo("eager-SGD's Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew")
+
+
+@experiments.command()
+@click.argument("name")
+@click.option(
+    "--json",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File for the results.  [default: NAME.json]",
+)
+def run(name: str, path: Path | None) -> None:
+    """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
+    from mpi4py import MPI
+
+    from ..experiments.experiment import find
+    from ..experiments.report import table
+    from ..experiments.runner import require
+    from ..experiments.runner import run as run_experiment
+    from ..train import failing
+    from ..train.files import dumps, replace
+
+    world = MPI.COMM_WORLD
+    failures = world.Dup()
+
+    def say(text: str) -> None:
+        if world.rank == 0:
+            click.echo(text, err=True)
+
+    try:
+        experiment = find(name)
+        require(experiment, world.size)
+        path = path or Path(f"{experiment.name}.json")
+        if world.rank == 0:
+            path.touch()  # if it cannot be written, better now
+        say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
+        for results in run_experiment(experiment, world, say):
+            if world.rank == 0:
+                replace(path, dumps(results, indent=1) + "\n")
+    except (Exception, KeyboardInterrupt) as error:
+        failing.explain(failures, error)
+        raise SystemExit(1) from error
+    if world.rank == 0:
+        _print(*table(results))
+
+
+@experiments.command()
+@click.argument("name")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: beside the results]"
+)
+def plot(name: str, output: Path | None) -> None:
+    """Print and draw the results of NAME or NAME.toml, from NAME.json, or from a .json file."""
+    from ..experiments import report
+
+    path = Path(name if name.endswith(".json") else f"{name.removesuffix('.toml')}.json")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        _print(*report.table(found))
+    except FileNotFoundError:
+        raise click.ClickException(f"{path} is not there: `experiments run` writes it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise click.ClickException(f"{path} has no results of an experiment: {error!r}") from None
+    try:
+        report.plot(found, output or path.with_suffix(".png"))
+    except ImportError:
+        raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _print(head: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=160).print(table)

@@ -1,0 +1,158 @@
+"""The commands `python -m pycollectives slurm render | submit | sweep | check-ranks`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..slurm import profiles, scripts, submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMAND = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+
+
+@click.group()
+def slurm() -> None:
+    """Write and submit batch scripts: `python -m pycollectives slurm submit --cluster alps --nodes 2 -- COMMAND`."""
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+JOB = _options(
+    click.option(
+        "--cluster",
+        metavar="NAME",
+        help=f"A built-in profile: {', '.join(profiles.names())}.  [default: generic]",
+    ),
+    click.option("--profile", "profile_file", metavar="FILE", type=click.Path(path_type=Path), help="A profile, TOML."),
+    click.option("--nodes", "-N", type=int),
+    click.option("--tasks-per-node", type=int, help="Ranks per node."),
+    click.option("--partition", "-p"),
+    click.option("--constraint", "-C"),
+    click.option("--account", "-A"),
+    click.option("--time", "-t", help="Limit: minutes, hours:minutes:seconds or days-hours:minutes:seconds."),
+    click.option("--job-name", "-J"),
+    click.option("--launcher", help=f"One of {', '.join(profiles.LAUNCHERS)}."),
+    click.option("--launcher-option", "launcher_options", multiple=True, help="E.g. --launcher-option=--mpi=pmix."),
+    click.option("--folder", default="runs", show_default=True, help="Of logs (JOB.log) and results (JOB/)."),
+    click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+)
+SUBMISSION = _options(
+    click.option("--wait", is_flag=True, help="Until the job has ended; its status is the exit status."),
+    click.option("--test-only", is_flag=True, help="Ask sbatch whether it would take the job; nothing is submitted."),
+)
+
+
+@slurm.command(context_settings=COMMAND)
+@JOB
+def render(folder: str, command: tuple[str, ...], **given: Any) -> None:
+    """Print the batch script that runs COMMAND on all ranks. In it, {results} stands for the job's folder."""
+    click.echo(_script([command], folder, given), nl=False)
+
+
+@slurm.command(context_settings=COMMAND)
+@SUBMISSION
+@JOB
+def submit(folder: str, command: tuple[str, ...], wait: bool, test_only: bool, **given: Any) -> None:
+    """Hand the batch script to sbatch, and print the id of the job."""
+    _submit(_script([command], folder, given), folder, wait=wait, test_only=test_only)
+
+
+@slurm.command(context_settings=COMMAND)
+@click.option("--method", multiple=True, help="Put in place of {method} in COMMAND; more than once, one job each.")
+@click.option("--seed", multiple=True, help="Put in place of {seed} in COMMAND.")
+@click.option("--at-most", type=click.IntRange(1), help="Jobs that run at the same time.")
+@click.option("--dry-run", is_flag=True, help="Print the batch script, and submit nothing.")
+@SUBMISSION
+@JOB
+def sweep(
+    folder: str,
+    command: tuple[str, ...],
+    method: tuple[str, ...],
+    seed: tuple[str, ...],
+    at_most: int | None,
+    dry_run: bool,
+    wait: bool,
+    test_only: bool,
+    **given: Any,
+) -> None:
+    """Submit a job array: COMMAND with every combination of methods and seeds."""
+    try:
+        commands = scripts.product(command, method=method, seed=seed)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    script = _script(commands, folder, given, array=True, at_most=at_most)
+    if dry_run:
+        click.echo(script, nl=False)
+    else:
+        _submit(script, folder, wait=wait, test_only=test_only)
+
+
+@slurm.command(name="check-ranks")
+@click.argument("ranks", type=click.IntRange(1))
+def check_ranks(ranks: int) -> None:
+    """Check that the launcher has started RANKS ranks, and print what they run on. Jobs do it before their program."""
+    try:
+        from ..slurm.ranks import complaint, describe, speaks
+        from ..support.native import MPI
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+    world = MPI.COMM_WORLD
+    if problem := complaint(world, ranks):
+        if speaks(world):
+            click.echo(f"Error: {problem}", err=True)
+        sys.exit(1)
+    for name, value in describe(world):
+        click.echo(f"{name}: {value}")
+
+
+def _script(
+    commands: list[tuple[str, ...]] | list[list[str]],
+    folder: str,
+    given: dict[str, Any],
+    **array: Any,
+) -> str:
+    try:
+        return scripts.render(_profile(**given), commands, folder=folder, **array)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _profile(cluster: str | None, profile_file: Path | None, launcher_options: tuple[str, ...], **given: Any) -> Any:
+    """Return the profile of a file or a cluster, with what the command line says in place of what it says."""
+    overrides = {key: value for key, value in given.items() if value is not None}
+    if launcher_options:
+        overrides["launcher_options"] = list(launcher_options)
+    if profile_file is None:
+        return profiles.built_in(cluster or "generic", overrides)
+    if cluster is not None:
+        raise ValueError('expected --cluster or --profile, got both; a profile may say base = "NAME" of a cluster')
+    return profiles.load(profile_file, overrides)
+
+
+def _submit(script: str, folder: str, *, wait: bool, test_only: bool) -> None:
+    options = [option for option, wanted in (("--wait", wait), ("--test-only", test_only)) if wanted]
+    try:
+        if not test_only:
+            Path(folder).mkdir(parents=True, exist_ok=True)  # SLURM makes no folder for its log
+        status, said = submission.submit(script, options)
+    except (OSError, submission.SubmissionError) as error:
+        raise click.ClickException(str(error)) from error
+    if said:
+        click.echo(said, err=not test_only)
+    if status:
+        click.echo(f"the job ended with status {status}", err=True)
+        sys.exit(status)

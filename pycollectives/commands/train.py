@@ -1,0 +1,163 @@
+"""The command line of training: `mpirun -n 8 python -m pycollectives train eager,policy=majority`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..train import failing
+from ..train import settings as settings_
+from ..train.datasets import DATASETS
+from ..train.models import MODELS
+from ..train.optimizers import OPTIMIZERS
+from ..train.schedules import SCHEDULES
+from ..train.signals import Signals
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["train"]
+
+
+def _names(registry: Any) -> str:
+    return ", ".join(registry.names)
+
+
+CHOICES = {
+    "model": f"One of {_names(MODELS)}.",
+    "data": f"One of {_names(DATASETS)}.",
+    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9.",
+    "schedule": f"Of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
+    "load": "Injected: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, computing is "
+    "emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
+}
+
+DEFAULTS = settings_.Settings()
+
+
+class _Command(click.Command):
+    """What is wrong with the options is said by one rank; the methods are named when help is asked for."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **extra)
+        except click.UsageError as error:
+            from mpi4py import MPI
+
+            failing.explain(MPI.COMM_WORLD.Dup(), error)
+            raise SystemExit(error.exit_code) from error
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ..train.synchronizers import METHODS  # brings MPI up
+
+        super().format_help_text(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"METHOD is one of {_names(METHODS)}; by default {DEFAULTS.method}.")
+
+
+def _choices(command: Any) -> Any:
+    for name, text in reversed(CHOICES.items()):
+        default = str(getattr(DEFAULTS, name))
+        command = click.option(f"--{name}", metavar="NAME[,KEY=VALUE...]", show_default=default, help=text)(command)
+    return command
+
+
+@click.command(cls=_Command)
+@click.argument("method", required=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with METHOD and the options up to --output as keys; options given here go first.",
+)
+@_choices
+@click.option(
+    "--batch",
+    type=int,
+    show_default=f"{settings_.DEFAULT_BATCH}, or the next multiple",
+    help="Examples of all ranks together in a step: a multiple of their number.",
+)
+@click.option("--epochs", type=float, show_default=str(DEFAULTS.epochs), help="Passes over the data.")
+@click.option(
+    "--settle-epochs",
+    type=float,
+    show_default="only at the end",
+    help="Epochs between two times that all replicas are made equal and a checkpoint is written.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    show_default=str(DEFAULTS.seed),
+    help="Of the data, the order of examples, the first weights, the load, and the method if it has one.",
+)
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    show_default="nothing is written",
+    help="For metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",
+)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
+@click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
+@click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
+def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **said: Any) -> None:
+    """Train with METHOD, a name and its options.
+
+    mpirun -n 8 python -m pycollectives train eager,policy=majority,missed=sum --output run
+
+    SIGUSR1 or SIGTERM on any rank ends it on all, with a checkpoint and exit code 75, on which a job script requeues.
+    """
+    signals = Signals()  # first: a job may be told to end while it begins
+    from mpi4py import MPI
+
+    failures = MPI.COMM_WORLD.Dup()
+    try:
+        if ranks is not None and failures.size != ranks:
+            library = MPI.get_vendor()[0]
+            raise ValueError(f"expected {ranks} ranks, got {failures.size}: did the launcher of {library} start it?")
+        given = {key: value for key, value in said.items() if value is not None}
+        settings = settings_.Settings.read(config, given)
+        if resume and settings.output is None:
+            raise ValueError("--resume needs --output: that is where the checkpoint is")
+        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
+    except (Exception, KeyboardInterrupt) as error:
+        failing.explain(failures, error)
+        code = 1
+    signals.ignore()
+    raise SystemExit(code)
+
+
+def _run(
+    settings: settings_.Settings, world: MPI.Intracomm, signals: Signals, resume: bool, ranks_per_node: int | None
+) -> int:
+    from .. import Communicator
+    from ..train import job
+    from ..train.summary import report
+
+    with Communicator(world, ranks_per_node=ranks_per_node) as comm:
+        summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
+    if not summary.finished:
+        if world.rank == 0:
+            click.echo(_how_to_go_on(settings), err=True)
+            try:
+                report(settings, summary)
+            except OSError as error:  # the checkpoint is good all the same
+                click.echo(f"Error: {error}", err=True)
+        return settings_.REQUEUE if settings.output is not None else 1
+    if world.rank == 0:
+        report(settings, summary)
+        if not summary.same_everywhere:
+            click.echo("Error: the replicas are different; at the end they should be equal", err=True)
+    return 0 if summary.same_everywhere else 1
+
+
+def _how_to_go_on(settings: settings_.Settings) -> str:
+    from ..train import checkpoint
+
+    if settings.output is None:
+        return "Stopped; without --output no checkpoint was written."
+    folder = settings.output / "checkpoint"
+    folder /= checkpoint.newest(folder)
+    step = int(folder.name.removeprefix("step-").partition(".")[0])
+    return f"Stopped at step {step}, checkpoint in {folder}; --resume goes on."

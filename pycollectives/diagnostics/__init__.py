@@ -1,0 +1,1 @@
+"""Flight records, traces, and which commit a result was made with."""

@@ -1,0 +1,235 @@
+"""For code written against MPI: a persistent allreduce request, in mpi4py's names and argument order."""
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .communicator import Communicator
+from .partial_allreduce.policies import Policy, Solo
+from .support import buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
+
+    from ._core import Round, RoundInfo
+    from .partial_allreduce.collective import PartialAllreduce
+    from .support.typing import Array, BufferSpec, InPlace, Late, Missed, Op
+
+__all__ = ["Allreduce_init", "PartialRequest"]
+
+
+def Allreduce_init(
+    sendbuf: BufferSpec | InPlace,
+    recvbuf: BufferSpec,
+    op: Op = "SUM",
+    comm: MPI.Comm | Communicator | None = None,
+    *,
+    policy: Policy = Solo(),  # noqa: B008 - immutable
+    late: Late = "accumulate",
+    missed: Missed = "latest",
+    max_staleness: int | None = None,
+    algorithm: str = "auto",
+    history: int = 8,
+    name: str | None = None,
+) -> PartialRequest:
+    """Make a persistent request for a partial allreduce; collective.
+
+    Parameters
+    ----------
+    sendbuf
+        What `Start` contributes: a buffer or `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
+    recvbuf
+        Writable memory of the same count and type, where a completed round's result is written.
+    op
+        As for `Communicator.partial_allreduce`.
+    comm
+        An mpi4py communicator, `MPI.COMM_WORLD` by default: the first request makes a `Communicator` for it, later
+        ones share it, and freeing the last request closes it (collective). Or a `Communicator`, which stays open.
+    policy, late, missed, max_staleness, algorithm, history, name
+        As for `Communicator.partial_allreduce`.
+
+    Raises
+    ------
+    ValueError, TypeError, BufferError, MismatchError, StallError, ClosedError
+        As `Communicator.partial_allreduce`.
+    """
+    operands: list[Array] = []
+
+    def like() -> Array:
+        operands.extend(_operands(sendbuf, recvbuf))
+        return operands[0]
+
+    shared = None
+    if isinstance(comm, Communicator):
+        communicator = comm
+    else:
+        shared = _Shared.of(comm)
+        communicator = shared.communicator
+    try:
+        collective = communicator._create(
+            "Allreduce_init",
+            like,
+            op=op,
+            policy=policy,
+            late=late,
+            missed=missed,
+            max_staleness=max_staleness,
+            algorithm=algorithm,
+            history=history,
+            name=name,
+        )
+    except BaseException:
+        if shared is not None:
+            shared.release()
+        raise
+    send, recv = operands
+    return PartialRequest(collective, send, recv, shared)
+
+
+class PartialRequest:
+    """A persistent request: `Start` contributes the send buffer, `Wait` writes the receive buffer.
+
+    Like any MPI request it is used by one thread at a time, and its buffers must stay alive and, between `Start` and
+    completion, the receive buffer must be left alone. The send buffer may be reused as soon as `Start` returns.
+
+    >>> import numpy as np, pycollectives as pc
+    >>> from mpi4py import MPI
+    >>> gradient, total = np.ones(2), np.empty(2)
+    >>> request = pc.Allreduce_init(gradient, total, MPI.SUM, MPI.COMM_SELF, policy=pc.Solo())
+    >>> for step in range(3):
+    ...     request.Start()
+    ...     info = request.Wait()
+    >>> request.Free()
+    >>> print(total, info.round)
+    [1. 1.] 2
+    """
+
+    def __init__(self, collective: PartialAllreduce, send: Array, recv: Array, shared: _Shared | None) -> None:
+        """Use `Allreduce_init`."""
+        self._collective = collective
+        self._send = send
+        self._recv = recv
+        self._shared = shared
+        self._round: Round | None = None
+        self._info: RoundInfo | None = None
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The collective under it, for what MPI has no name for: `flush`, `result`, `policy`."""
+        return self._collective
+
+    def Start(self) -> None:
+        """Contribute the send buffer; `RuntimeError` if the request is active."""
+        if self._round is not None:
+            raise RuntimeError(f"{self._collective.name}: Start of a request that is active; Wait for it first")
+        self._round = self._collective.contribute(self._send)
+
+    def Wait(self, *, timeout: float | None = None) -> RoundInfo:
+        """Wait for the round and write its result to the receive buffer.
+
+        A request that is not active keeps what it has and returns the last round's information.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for no limit.
+
+        Raises
+        ------
+        StallError
+            The round is not done in time. The request stays active.
+        RuntimeError
+            The request was never started.
+        """
+        if self._round is not None:
+            info = self._round.wait(timeout)
+            self._complete(info)
+        if self._info is None:
+            raise RuntimeError(f"{self._collective.name}: Wait for a request that was never started")
+        return self._info
+
+    def Test(self) -> bool:
+        """Whether the request is not active any more; if its round has just completed, writes the receive buffer."""
+        if self._round is not None and self._round.test():
+            self._complete(self._round.wait(0.0))
+        return self._round is None
+
+    def Free(self) -> None:
+        """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks."""
+        if self._collective.closed:
+            return
+        self._round = None
+        self._collective.close()
+        if self._shared is not None:
+            self._shared.release()
+
+    @classmethod
+    def Startall(cls, requests: Sequence[PartialRequest]) -> None:
+        """Start all of them, in order."""
+        for request in requests:
+            request.Start()
+
+    @classmethod
+    def Waitall(cls, requests: Sequence[PartialRequest]) -> list[RoundInfo]:
+        """Wait for all of them; the information of each."""
+        return [request.Wait() for request in requests]
+
+    def _complete(self, info: RoundInfo) -> None:
+        np.copyto(self._recv, self._collective.result)
+        self._info = info
+        self._round = None
+
+
+def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
+    """Return what is sent and where the result goes, as arrays of one shape."""
+    from .support.native import MPI
+
+    in_place = sendbuf is None or sendbuf is MPI.IN_PLACE
+    expected = buffers.describe(recvbuf if in_place else sendbuf)
+    try:
+        recv = buffers.writable_array(recvbuf, expected).reshape(expected.shape)
+    except (ValueError, TypeError, BufferError) as error:
+        raise type(error)(f"recvbuf: {error}") from None
+    send = recv if in_place else buffers.matching_array(sendbuf, expected)
+    return send.reshape(expected.shape), recv
+
+
+@dataclass
+class _Shared:
+    """The communicator that the requests on one mpi4py communicator share, kept as an attribute of that."""
+
+    communicator: Communicator
+    users: int = 0
+
+    @classmethod
+    def of(cls, comm: MPI.Comm | None) -> _Shared:
+        """Return what is kept with `comm`, made at first use; counts one user more."""
+        from .support.native import MPI
+
+        comm = MPI.COMM_WORLD if comm is None else comm
+        kept = comm.Get_attr(_keyval()) if isinstance(comm, MPI.Comm) and comm != MPI.COMM_NULL else None
+        if not isinstance(kept, cls) or kept.communicator.closed:
+            kept = cls(Communicator(comm))
+            comm.Set_attr(_keyval(), kept)
+        kept.users += 1
+        return kept
+
+    def release(self) -> None:
+        """Count one user less; the last closes the communicator."""
+        self.users -= 1
+        if self.users == 0:
+            self.communicator.close()
+
+
+@functools.cache
+def _keyval() -> int:
+    from .support.native import MPI
+
+    return MPI.Comm.Create_keyval()

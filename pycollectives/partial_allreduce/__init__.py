@@ -1,0 +1,1 @@
+"""The partial allreduce (eager-SGD): its calls, arguments and policies."""

@@ -1,0 +1,213 @@
+"""What a partial allreduce is: its arguments, checked on one rank and put into a form that ranks can compare."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..selection import choice, tables
+from ..support import buffers, operations
+from .policies import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..support.typing import Array
+
+__all__ = ["PartialAllreduceSpecification"]
+
+LATE = ("accumulate", "replace", "drop")
+MISSED = ("latest", "sum")
+MAX_NAME = 200
+MAX_NUMBER = 2**63 - 1
+"""The engine counts, elements and bytes too, in 64 bits."""
+
+
+@dataclass(frozen=True)
+class PartialAllreduceSpecification:
+    """The arguments of `Communicator.partial_allreduce` after all checks that need no other rank.
+
+    Attributes
+    ----------
+    buffer
+        Shape and element type of every contribution and result.
+    exact_shape
+        Whether contributions must have that shape, or only its count.
+    choice
+        What `algorithm` stands for: "auto" is resolved.
+    selection_table
+        The table that was asked, as ranks compare it; None: `algorithm` left nothing open.
+    """
+
+    buffer: buffers.BufferDescription
+    exact_shape: bool
+    op: str
+    policy: Policy
+    late: str
+    missed: str
+    max_staleness: int | None
+    choice: choice.Choice
+    selection_table: str | None
+    history: int
+    name: str
+    nodes: tuple[int, ...]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name, after "auto" has been resolved."""
+        return self.choice.name
+
+    @classmethod
+    def checked(
+        cls,
+        like: Any = None,
+        *,
+        count: Any,
+        dtype: Any,
+        op: Any,
+        policy: Any,
+        late: Any,
+        missed: Any,
+        max_staleness: Any,
+        algorithm: Any,
+        history: Any,
+        name: Any,
+        size: int,
+        algorithms: Sequence[str],
+        nodes: Sequence[int] | None = None,
+    ) -> PartialAllreduceSpecification:
+        """Check the arguments for `size` ranks on `nodes` (None: one each) and an engine that has `algorithms`.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            State the argument, what was expected and what was got.
+        """
+        buffer, exact_shape = _buffer(like, count, dtype)
+        op = operations.checked_op(op)
+        if not isinstance(policy, Policy) or type(policy) is Policy:
+            raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), got {policy!r}")
+        policy.check(size)
+        late = _choice("late", late, LATE)
+        missed = _choice("missed", missed, MISSED)
+        if missed == "sum" and op not in ("SUM", "AVG"):
+            raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {op}")
+        if max_staleness is not None:
+            max_staleness = _integer("max_staleness", max_staleness, at_least=0, at_most=MAX_NUMBER)
+        history = _integer("history", history, at_least=1, at_most=MAX_NUMBER)
+        if not isinstance(algorithm, str):
+            raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
+        nodes = range(size) if nodes is None else nodes
+        count = len(set(nodes))
+        asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD))
+        table = tables.in_use() if asked else tables.built_in()
+        chosen = choice.resolve(
+            algorithm,
+            algorithms,
+            table,
+            ranks=size,
+            nodes=count,
+            nbytes=buffer.count * buffer.dtype.itemsize,
+            sparse=choice.is_sparse(policy, late, max_staleness),
+        )
+        selection_table = tables.describe(table) if asked else None
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected a string, got {name!r}")
+        if not 0 < len(name) <= MAX_NAME:
+            raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(name)}")
+        return cls(
+            buffer,
+            exact_shape,
+            op,
+            policy,
+            late,
+            missed,
+            max_staleness,
+            chosen,
+            selection_table,
+            history,
+            name,
+            tuple(nodes) if chosen.board else tuple(range(size)),
+        )
+
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks; the shape need not be."""
+        return {
+            "count": self.buffer.count,
+            "dtype": self.buffer.dtype.name,
+            "op": self.op,
+            "policy": repr(self.policy),
+            "late": self.late,
+            "missed": self.missed,
+            "max_staleness": self.max_staleness,
+            "algorithm": self.algorithm,
+            "segment_bytes": self.choice.segment_bytes,
+            "selection_table": self.selection_table,
+            "history": self.history,
+            "name": self.name,
+        }
+
+    def readable(self, x: object) -> Array:
+        """Return the memory of a contribution that is not simply an array of our shape and dtype; raise if wrong."""
+        try:
+            array = buffers.matching_array(x, self.buffer, exact_shape=self.exact_shape)
+        except (ValueError, TypeError, BufferError) as error:
+            raise type(error)(f"{self.name}: {error}") from None
+        return buffers.as_bytes_exporter(array)
+
+    def writable(self, out: object) -> Array:
+        """Return an array of our shape over memory that a result is to be written to; raise if it cannot be."""
+        return buffers.writable_array(out, self.buffer).reshape(self.buffer.shape)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective."""
+        return {
+            "shape": self.buffer.shape,
+            "dtype": self.buffer.dtype,
+            "dtype_name": self.buffer.dtype.name,
+            "op": self.op,
+            **self.policy.engine_arguments(),
+            "late": self.late,
+            "missed": self.missed,
+            "max_staleness": self.max_staleness,
+            "nodes": self.nodes,
+            "algorithm": self.choice.schedule or "recursive_doubling",  # nothing is sent on a single node
+            "segment_bytes": self.choice.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
+            "history": self.history,
+            "name": self.name,
+        }
+
+
+def _buffer(like: Any, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:
+    """Return what contributions hold, and whether their shape matters."""
+    if like is not None:
+        if count is not None or dtype is not None:
+            raise TypeError("expected either like, or count and dtype; got both")
+        return buffers.describe(like), True
+    if count is None or dtype is None:
+        missing = (
+            "like, or count and dtype" if count is None and dtype is None else "count" if count is None else "dtype"
+        )
+        raise TypeError(f"expected either like, or count and dtype; {missing} missing")
+    element = buffers.checked_dtype(dtype)
+    number = _integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
+    return buffers.BufferDescription((number,), element), False
+
+
+def _choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{what}: expected {' or '.join(map(repr, choices))}, got {value!r}")
+    return str(value)
+
+
+def _integer(what: str, value: Any, *, at_least: int, at_most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
+    if number < at_least:
+        raise ValueError(f"{what}: expected at least {at_least}, got {number}")
+    if number > at_most:
+        raise ValueError(f"{what}: expected at most {at_most}, got {number}")
+    return number

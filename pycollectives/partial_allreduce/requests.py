@@ -1,0 +1,79 @@
+"""Waiting for several rounds at once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ..support.deadline import Deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._core import Round, RoundInfo
+
+__all__ = ["wait_all", "wait_any"]
+
+_YIELDS = 200
+"""Passes of `wait_any` that only yield the processor, before it sleeps between passes."""
+
+_NAP = 50e-6
+"""Seconds that `wait_any` sleeps between two passes."""
+
+
+def wait_all(rounds: Sequence[Round], timeout: float | None = None) -> list[RoundInfo]:
+    """Wait until all rounds are done.
+
+    Parameters
+    ----------
+    rounds
+        Handles that `contribute` returned, of one or more collectives.
+    timeout
+        Seconds for all of them together; None for no limit.
+
+    Returns
+    -------
+    list of RoundInfo
+        One for each, in the order given.
+
+    Raises
+    ------
+    StallError
+        At the first that is not done in time; names its collective, round and the ranks that are missing.
+    """
+    deadline = Deadline(timeout)
+    return [handle.wait(deadline.remaining()) for handle in rounds]
+
+
+def wait_any(rounds: Sequence[Round], timeout: float | None = None) -> int:
+    """Wait until one of the rounds is done and return its index: the lowest, if several are.
+
+    A handle that is done stays done, so take it out of the sequence before the next call.
+
+    Parameters
+    ----------
+    rounds
+        Handles that `contribute` returned, of one or more collectives.
+    timeout
+        Seconds; None for no limit.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    StallError
+        None is done in time; the text is that of the first.
+    """
+    if not rounds:
+        raise ValueError("wait_any: expected at least one round, got none")
+    deadline = Deadline(timeout)
+    passes = 0
+    while True:
+        for index, handle in enumerate(rounds):
+            if handle.test():
+                return index
+        if deadline.passed:
+            rounds[0].wait(0.0)  # raises, with the collective's own account; or it is done by now
+            return 0
+        passes += 1
+        time.sleep(0 if passes <= _YIELDS else _NAP)

@@ -1,0 +1,1 @@
+"""The partial reduce, and P-Reduce in groups that the application names (Ripples)."""

@@ -1,0 +1,220 @@
+"""The partial reduce: weights averaged in groups that a generator forms (Ripples, sections 3 and 4)."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..support.buffers import as_bytes_exporter
+from ..support.environment import checked_timeout
+from ..support.errors import RankFailedError, TransportError
+from .generators import StaticGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    import numpy as np
+    from typing_extensions import Self
+
+    from .. import _core
+    from ..support.typing import Array, BufferSpec
+    from .arguments import AnyGroups, PartialReduceSpecification
+
+__all__ = ["GroupInfo", "PartialReduce"]
+
+END_OF_STEPS = 1 << 39
+"""In shared memory a word has 40 bits for a group; under a rule its number is the step."""
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """What `PartialReduce.sync` says of the group that answered it.
+
+    Attributes
+    ----------
+    group
+        Its members, ascending; this rank alone if nobody is averaged with.
+    sequence
+        Its number, in the order of generation; under `StaticGroups` the step.
+    waited
+        Seconds from the request until this rank began its part of the reduction.
+    conflicts
+        Earlier groups that it had to wait for when it was generated.
+    """
+
+    group: tuple[int, ...]
+    sequence: int
+    waited: float
+    conflicts: int
+
+
+class PartialReduce:
+    """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
+
+    A rank calls `sync` after each iteration, as often as it likes; the others may call it more or less often. One
+    thread at a time. A rank that closes it is in no new group.
+
+    As a context manager it is closed at the end, with the final weights. If the block raises, it is closed at once, and
+    groups that this rank is in already are performed without it.
+
+    >>> import numpy as np, pycollectives as pc
+    >>> from pycollectives.testing import run_ranks
+    >>> def train(comm):
+    ...     weights = np.full(2, float(comm.rank))
+    ...     with comm.partial_reduce(like=weights, groups=pc.RandomGroups(size=2)) as pr:
+    ...         info = pr.sync(weights, timeout=30.0)
+    ...     return info.group, weights.tolist()
+    >>> run_ranks(2, train)
+    [((0, 1), [0.5, 0.5]), ((0, 1), [0.5, 0.5])]
+    """
+
+    def __init__(
+        self,
+        collective: _core.PartialReduce,
+        specification: PartialReduceSpecification,
+        *,
+        weights: Array,
+        rank: int,
+        size: int,
+        forget: Callable[[PartialReduce], None],
+    ) -> None:
+        """Wrap the engine's collective; `forget` is told when it is closed."""
+        self._collective = collective
+        self._specification = specification
+        self._weights = weights  # what was passed last
+        self._rank = rank
+        self._size = size
+        self._forget = forget
+        self._step = 0
+
+    def sync(self, weights: BufferSpec, step: int | None = None, timeout: float | None = None) -> GroupInfo:
+        """Average with the next group of this rank, in place; blocks until that is done.
+
+        Parameters
+        ----------
+        weights
+            C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`.
+        step
+            The number of the iteration, from 0 to 2**39 - 1. By default that of the call before and one more. Under
+            `StaticGroups` it says which group this is: all ranks must count alike, and upwards.
+        timeout
+            Seconds; None for no limit.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            Wrong count; wrong dtype, or no buffer; not contiguous, or read-only. Nothing is sent.
+        StallError
+            Not done in time: names the group and who has not come to it. Nothing can be synchronised any more;
+            `weights` may still be changed, by a group that completes late.
+        ClosedError
+            After `close`, or after an error.
+        RuntimeError
+            Another thread is in a call of this object.
+        """
+        specification = self._specification
+        limit = None if timeout is None else checked_timeout(timeout)
+        array = specification.writable(weights)
+        number = self._step if step is None else operator.index(step)
+        if not 0 <= number < END_OF_STEPS:
+            raise ValueError(f"{self.name}: expected 0 <= step < 2**39, got {number}")
+        groups = specification.groups
+        ruled: tuple[int, ...] = ()
+        if isinstance(groups, StaticGroups):
+            if number < self._step:  # messages tell groups apart by it
+                raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
+            ruled = groups.group_of(self._rank, number, self._size)
+        group, sequence, waited, conflicts = self._collective.sync(
+            as_bytes_exporter(array), step=number, group=ruled, timeout=limit
+        )
+        self._weights = array
+        self._step = number + 1
+        return GroupInfo(group, sequence, waited, conflicts)
+
+    def close(self, weights: BufferSpec | None = None) -> None:
+        """Leave for good, without waiting for anybody: this rank is in no new group.
+
+        Groups that it is in already are performed by its engine, in the background, with a copy of the final weights.
+        Closing again does nothing.
+
+        Parameters
+        ----------
+        weights
+            The final weights; by default what the buffer holds that was passed to `sync` last, or to `like`.
+        """
+        final = self._weights if weights is None else self._specification.readable(weights)
+        self._collective.close(as_bytes_exporter(final))
+        self._forget(self)
+
+    def abandon(self) -> int:
+        """Close at once; groups that this rank is in already are performed without it. Returns 0.
+
+        As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
+        """
+        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+            self._collective.close(None)
+        self._forget(self)
+        return 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left for good."""
+        return self._collective.closed
+
+    @property
+    def name(self) -> str:
+        """The name in messages and traces."""
+        return self._specification.name
+
+    @property
+    def groups(self) -> AnyGroups:
+        """Who says the groups."""
+        return self._specification.groups
+
+    @property
+    def op(self) -> str:
+        """The reduction's name: "SUM", "PROD", "MIN", "MAX" or "AVG"."""
+        return self._specification.op
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the weights."""
+        return self._specification.buffer.dtype
+
+    @property
+    def count(self) -> int:
+        """Elements of the weights."""
+        return self._specification.buffer.count
+
+    @property
+    def cache_hits(self) -> int:
+        """How many groups were performed, by messages, with a plan that was there: of their size and this place."""
+        return self._collective.cache_hits
+
+    @property
+    def cache_misses(self) -> int:
+        """For how many a plan had to be made; the newest 64 are kept."""
+        return self._collective.cache_misses
+
+    def __repr__(self) -> str:
+        """Show what it is and whether it is closed."""
+        state = " closed" if self.closed else ""
+        return f"<PartialReduce {self.name!r} {self.op} of {self.count} {self.dtype} groups={self.groups!r}{state}>"
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close; after an exception without this rank's weights."""
+        if self.closed:
+            return
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()

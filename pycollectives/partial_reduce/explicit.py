@@ -1,0 +1,70 @@
+"""P-Reduces among ranks that the application names (Ripples, section 3)."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..selection import tables
+from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
+from ..support.environment import checked_timeout
+from ..support.operations import checked_op
+from .arguments import checked_group, explicit_group_algorithm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .. import _core
+    from ..support.typing import BufferSpec, Op
+
+__all__ = ["ExplicitGroups"]
+
+
+class ExplicitGroups:
+    """One rank's part in them. The engine's are made when a group needs them first."""
+
+    def __init__(self, engine: _core.Engine, nodes: Sequence[int]) -> None:
+        """`nodes`: the node of each rank."""
+        self._engine = engine
+        self._nodes = nodes
+        self._made: _core.ExplicitGroups | None = None
+        self._making = threading.Lock()
+
+    def reduce(self, x: BufferSpec, group: Iterable[int], op: Op, timeout: float | None) -> None:
+        """Reduce in place among the ranks of a group: see `Communicator.preduce`."""
+        members = checked_group(group, self._engine.rank, self._engine.size)
+        name = checked_op(op)
+        limit = None if timeout is None else checked_timeout(timeout)
+        array = array_of(x)
+        dtype = checked_dtype(array.dtype)
+        if not array.flags.writeable:
+            raise BufferError("preduce: expected a writable buffer, got a read-only one")
+        if len(members) == 1:
+            return
+        self.in_use().reduce(
+            as_bytes_exporter(array),
+            dtype_name=dtype.name,
+            members=members,
+            op=name,
+            algorithm=explicit_group_algorithm(tables.built_in(), members, self._nodes, array.nbytes),
+            timeout=limit,
+        )
+
+    @property
+    def cache(self) -> tuple[int, int]:
+        """Hits and misses of the engine's plans: see `Communicator.preduce_cache`."""
+        return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
+
+    def close(self) -> None:
+        """Perform no more."""
+        if self._made is not None:
+            self._made.close()
+
+    def in_use(self) -> _core.ExplicitGroups:
+        """Return the engine's part, which hears the other ranks from its making on."""
+        from ..support.native import core
+
+        with self._making:
+            if self._made is None:
+                self._made = core.ExplicitGroups(self._engine, nodes=self._nodes)
+            return self._made

@@ -1,0 +1,1 @@
+"""Which algorithm `algorithm="auto"` means: tables of what was measured."""

@@ -1,0 +1,341 @@
+"""Which algorithm `algorithm="auto"` means, from a table that was measured.
+
+Ranks of a node can work in shared memory, on a *board*; between nodes, or among all ranks if there is no board, they
+exchange messages by a *schedule*. A table answers three questions, each by the first of its rows that holds for a call:
+
+| rows | answer | asked for |
+|---|---|---|
+| `board` | whether the ranks of a node use a board | the ranks of a node, the bytes, whether rounds are sparse |
+| `schedule` | the schedule of the messages | the nodes that exchange them, or if there is no board the ranks; ... |
+| `segment_bytes` | what a rank reduces on a board at a time | as `board` |
+
+A row has its answer under the name of its list, and limits, all inclusive; one that is absent does not limit.
+
+- `min_ranks`, `max_ranks`: the number of those who work together, as the table above says.
+- `min_bytes`, `max_bytes`: of one rank's data: count times the size of an element.
+- `sparse`: true: only where few ranks contribute to a round, so that most blocks are absent; false: only elsewhere.
+- `among`, of schedules: "ranks": only where there is no board; "nodes": only between boards.
+
+The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
+(where the numbers come from, in words), `machine` (`cpu`, `cores`, `mpi`: where they hold), and `allreduce` with the
+three lists; `tuning` is for people: what was measured. `pycollectives.selection.tables` says which table a process uses.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..partial_allreduce.policies import Policy, Solo
+from ..support.machine import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["BOARD", "DEFAULT_SEGMENT_BYTES", "FORMAT", "Choice", "Row", "SelectionTable", "is_sparse", "resolve"]
+
+FORMAT = 2
+
+BOARD = "board"
+"""The algorithm of ranks that share a machine: in shared memory, without messages."""
+
+DEFAULT_SEGMENT_BYTES = 65536
+"""What a rank reduces on a board at a time, unless a table says otherwise."""
+
+T = TypeVar("T", bool, str, int)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How ranks work together.
+
+    Attributes
+    ----------
+    board
+        Whether the ranks of a node use a board.
+    schedule
+        Of the messages between nodes, or without a board among all ranks; None: there are no messages.
+    segment_bytes
+        What a rank reduces on the board at a time; None: there is no board.
+
+    >>> Choice(True, "tree", 65536).name
+    'board+tree'
+    """
+
+    board: bool
+    schedule: str | None
+    segment_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The algorithm's name: "tree", "board+tree", or on a single node "board"."""
+        return "+".join(part for part in (BOARD if self.board else None, self.schedule) if part)
+
+
+@dataclass(frozen=True)
+class Row(Generic[T]):
+    """One line of a table: an answer, and the limits, inclusive, within which it holds."""
+
+    answer: T
+    min_ranks: int | None = None
+    max_ranks: int | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    sparse: bool | None = None
+    among: str | None = None
+
+    def holds(self, ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> bool:
+        """Whether this row serves `ranks` that work together with `nbytes` each; few of them contribute if `sparse`."""
+        return (
+            (self.min_ranks is None or ranks >= self.min_ranks)
+            and (self.max_ranks is None or ranks <= self.max_ranks)
+            and (self.min_bytes is None or nbytes >= self.min_bytes)
+            and (self.max_bytes is None or nbytes <= self.max_bytes)
+            and (self.sparse is None or sparse == self.sparse)
+            and (self.among is None or among == self.among)
+        )
+
+    def limits(self) -> dict[str, int | bool | str]:
+        """Return the limits that there are, by name."""
+        return {limit: value for limit in LIMITS if (value := getattr(self, limit)) is not None}
+
+
+LIMITS: dict[str, type] = {
+    "min_ranks": int,
+    "max_ranks": int,
+    "min_bytes": int,
+    "max_bytes": int,
+    "sparse": bool,
+    "among": str,
+}
+"""The limits of a row, and what each is."""
+
+AMONG = ("ranks", "nodes")
+
+
+@dataclass(frozen=True)
+class SelectionTable:
+    """The rows for an allreduce, and where they come from.
+
+    Attributes
+    ----------
+    board, schedule, segment_bytes
+        The rows; see the top of this file.
+    source
+        Where the numbers come from.
+    name
+        What messages call the table: "built-in", or its file.
+    machine
+        Where the numbers hold; None: anywhere.
+
+    >>> table = SelectionTable(schedule=(Row("recursive_doubling", max_bytes=1024), Row("ring")), source="an example")
+    >>> table.choose(ranks=8, nodes=8, nbytes=4096).name
+    'ring'
+    >>> table.choose(ranks=8, nodes=2, nbytes=1024).name
+    'board+recursive_doubling'
+    """
+
+    schedule: tuple[Row[str], ...]
+    board: tuple[Row[bool], ...] = (Row(True),)
+    segment_bytes: tuple[Row[int], ...] = (Row(DEFAULT_SEGMENT_BYTES),)
+    source: str = ""
+    name: str = "built-in"
+    machine: Machine | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a table that has no answer for some call."""
+        for question in QUESTIONS:
+            rows = getattr(self, question)
+            if not rows or rows[-1].limits():
+                raise ValueError(
+                    f"allreduce.{question}: the last row must have no limits, or some calls have no answer"
+                )
+
+    @classmethod
+    def from_json(cls, document: Any, name: str = "built-in") -> SelectionTable:
+        """Read the format described above; `ValueError`, which names the table and the key, for anything else."""
+        try:
+            return cls._from_json(document, name)
+        except ValueError as error:
+            raise ValueError(f"selection table {name}: {error}") from None
+
+    @classmethod
+    def _from_json(cls, document: Any, name: str) -> SelectionTable:
+        document = _object(document, "the document")
+        _check_keys(document, "", ("format", "source", "machine", "allreduce", "tuning"))
+        if document.get("format") != FORMAT:
+            raise ValueError(f"format: expected {FORMAT}, got {document.get('format')!r}")
+        source = document.get("source", "")
+        if not isinstance(source, str):
+            raise ValueError(f"source: expected a text, got {source!r}")
+        lists = _object(document.get("allreduce"), "allreduce")
+        _check_keys(lists, "allreduce.", tuple(QUESTIONS))
+        rows = {question: _rows(lists.get(question), question, kind) for question, kind in QUESTIONS.items()}
+        return cls(**rows, source=source, name=name, machine=_machine(document.get("machine")))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `from_json` reads."""
+        machine = {} if self.machine is None else {"machine": self.machine.as_json()}
+        return {"format": FORMAT, "source": self.source, **machine, "allreduce": self._answers()}
+
+    def _answers(self) -> dict[str, list[dict[str, Any]]]:
+        return {
+            question: [{**row.limits(), question: row.answer} for row in getattr(self, question)]
+            for question in QUESTIONS
+        }
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits of what the table says, the same wherever it comes from."""
+        return hashlib.sha256(json.dumps(self._answers(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
+        """Return the best for `ranks` ranks on `nodes` nodes with `nbytes` bytes each.
+
+        The mean node counts, if they differ.
+        """
+        per_node = -(-ranks // nodes)
+        board = nodes < ranks and _first(self.board, per_node, nbytes, sparse=sparse)
+        return self.complete(board, ranks, nodes, nbytes, sparse=sparse)
+
+    def complete(
+        self, board: bool, ranks: int, nodes: int, nbytes: int, *, schedule: str | None = None, sparse: bool = False
+    ) -> Choice:
+        """Return the best with a board or without, by `schedule` if there is one; arguments as for `choose`."""
+        partners, among = (nodes, "nodes") if board else (ranks, "ranks")
+        if schedule is None:
+            schedule = _first(self.schedule, partners, nbytes, sparse=sparse, among=among)
+        if not board:
+            return Choice(False, schedule)
+        segment_bytes = _first(self.segment_bytes, -(-ranks // nodes), nbytes, sparse=sparse)
+        return Choice(True, schedule if nodes > 1 else None, segment_bytes)
+
+
+QUESTIONS: dict[str, type] = {"board": bool, "schedule": str, "segment_bytes": int}
+"""What a table is asked, and what it answers."""
+
+
+def _first(rows: Sequence[Row[T]], ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> T:
+    return next(row.answer for row in rows if row.holds(ranks, nbytes, sparse=sparse, among=among))
+
+
+def _object(value: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected an object, got {value!r}" if value is not None else f"{key}: missing")
+    return value
+
+
+def _check_keys(value: Mapping[str, Any], prefix: str, known: Sequence[str]) -> None:
+    for key in value:
+        if key not in known:
+            raise ValueError(f"{prefix}{key}: unknown, expected one of {', '.join(known)}")
+
+
+def _rows(value: Any, question: str, kind: type) -> tuple[Row[Any], ...]:
+    where = f"allreduce.{question}"
+    if not isinstance(value, list):
+        raise ValueError(
+            f"{where}: expected a list of rows, got {value!r}" if value is not None else f"{where}: missing"
+        )
+    rows = []
+    for number, row in enumerate(value):
+        at = f"{where}[{number}]"
+        row = _object(row, at)
+        known: dict[str, type] = {question: kind, **LIMITS}
+        if question != "schedule":
+            del known["among"]
+        _check_keys(row, f"{at}.", tuple(known))
+        if question not in row:
+            raise ValueError(f"{at}.{question}: missing")
+        for key, entry in row.items():
+            _check_entry(f"{at}.{key}", entry, known[key])
+        if row.get("among", "ranks") not in AMONG:
+            raise ValueError(f"{at}.among: expected 'ranks' or 'nodes', got {row['among']!r}")
+        if kind is int and (row[question] < 1024 or row[question] % 64 or row[question] > 1 << 30):
+            raise ValueError(f"{at}.{question}: expected a multiple of 64 from 1024 to 2^30, got {row[question]}")
+        rows.append(Row(row[question], **{key: entry for key, entry in row.items() if key != question}))
+    return tuple(rows)
+
+
+def _check_entry(where: str, value: Any, kind: type) -> None:
+    if type(value) is not kind or (isinstance(value, int) and value < 0):
+        what = {int: "an integer of at least 0", bool: "true or false"}.get(kind, "a name")
+        raise ValueError(f"{where}: expected {what}, got {value!r}")
+
+
+def _machine(value: Any) -> Machine | None:
+    if value is None:
+        return None
+    value = _object(value, "machine")
+    kinds = {"cpu": str, "cores": int, "mpi": str}
+    _check_keys(value, "machine.", tuple(kinds))
+    for field in fields(Machine):
+        if field.name not in value:
+            raise ValueError(f"machine.{field.name}: missing")
+        _check_entry(f"machine.{field.name}", value[field.name], kinds[field.name])
+    return Machine(**value)
+
+
+def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bool:
+    """Whether few ranks contribute to a round: the first comes alone, and who comes late contributes nothing."""
+    return isinstance(policy, Solo) and late == "drop" and max_staleness is None
+
+
+def resolve(
+    algorithm: str,
+    known: Sequence[str],
+    table: SelectionTable,
+    *,
+    ranks: int,
+    nodes: int,
+    nbytes: int,
+    sparse: bool = False,
+) -> Choice:
+    """Return what an `algorithm` means.
+
+    Parameters
+    ----------
+    algorithm
+        "auto": what the table says. "board": boards within nodes, and between them the table's schedule.
+        "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
+    known
+        The schedules that the engine has.
+    table
+        Asked for what `algorithm` leaves open.
+    ranks, nodes
+        Their numbers, 1 <= nodes <= ranks.
+    nbytes
+        Bytes of one rank's data.
+    sparse
+        Whether few ranks contribute to a round.
+
+    Raises
+    ------
+    ValueError
+        No such algorithm; a board without a node of several ranks; a schedule of the table that the engine has not.
+    """
+    if algorithm == "auto":
+        choice = table.choose(ranks, nodes, nbytes, sparse=sparse)
+    else:
+        first, plus, rest = algorithm.partition("+")
+        board = first == BOARD
+        schedule = rest if board and plus else None if board else algorithm
+        if schedule is not None and schedule not in known:
+            raise ValueError(
+                "algorithm: expected 'auto', 'board', NAME or 'board+NAME', with NAME one of "
+                f"{', '.join(sorted(known))}; got {algorithm!r}"
+            )
+        if board and nodes == ranks:
+            raise ValueError(
+                f"algorithm {algorithm!r}: expected nodes of several ranks (see ranks_per_node), got {nodes} of 1 rank"
+            )
+        choice = table.complete(board, ranks, nodes, nbytes, schedule=schedule, sparse=sparse)
+    if choice.schedule is not None and choice.schedule not in known:
+        raise ValueError(
+            f"selection table {table.name}: expected schedules of {', '.join(sorted(known))}; got {choice.schedule!r}"
+        )
+    return choice

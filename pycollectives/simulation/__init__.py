@@ -1,0 +1,1 @@
+"""Collectives and groups in virtual time, and the mathematics of averaging."""

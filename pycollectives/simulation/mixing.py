@@ -1,0 +1,148 @@
+"""How averaging in groups mixes the workers' weights: matrices and their spectral gap (Ripples, section 3.3).
+
+Weights are the columns of X; averaging in the group G makes it X F, where F has 1 / |G| between members of G and is the
+identity elsewhere. F is symmetric, doubly stochastic and a projection, so that E[W^T W] of the analysis is E[F]. The
+weights of all workers meet if the spectral gap of E[F] is positive: if its graph is connected.
+
+Matrices are per P-Reduce, as in the paper: the mean over groups, not over steps. A synchronisation with nobody is a
+group of one, whose matrix is the identity, and counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "Matrix",
+    "expected_matrix",
+    "group_matrix",
+    "is_connected",
+    "is_doubly_stochastic",
+    "mean_matrix",
+    "random_groups_matrix",
+    "spectral_gap",
+]
+
+Matrix = npt.NDArray[np.float64]
+
+
+class Generator(Protocol):
+    """What knows its expected matrix: the classes of `pycollectives.partial_reduce.generators`."""
+
+    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
+        """Return E[W^T W]."""
+
+
+def group_matrix(group: Sequence[int], size: int) -> Matrix:
+    """Return F of a group among `size` workers.
+
+    >>> group_matrix([0, 2], 3)
+    array([[0.5, 0. , 0.5],
+           [0. , 1. , 0. ],
+           [0.5, 0. , 0.5]])
+    """
+    members = sorted(set(group))
+    if len(members) != len(group) or not members or members[0] < 0 or members[-1] >= size:
+        raise ValueError(f"expected different workers from 0 to {size - 1}, got {list(group)}")
+    matrix = np.eye(size)
+    matrix[np.ix_(members, members)] = 1 / len(members)
+    return matrix
+
+
+def is_doubly_stochastic(matrix: Matrix, tolerance: float = 1e-9) -> bool:
+    """Whether no entry is negative, and every row and column sums to 1.
+
+    >>> is_doubly_stochastic(group_matrix([0, 2], 3))
+    True
+    """
+    sums = np.concatenate([matrix.sum(axis=0), matrix.sum(axis=1)])
+    return bool(matrix.min() >= -tolerance and np.allclose(sums, 1, rtol=0, atol=tolerance))
+
+
+def is_connected(matrix: Matrix) -> bool:
+    """Whether every worker's weights reach every other: the graph of the entries that are not 0 is connected."""
+    reached = np.zeros(len(matrix), dtype=bool)
+    front = [0]
+    while front:
+        worker = front.pop()
+        reached[worker] = True
+        front.extend(np.flatnonzero((matrix[worker] > 0) & ~reached).tolist())
+    return bool(reached.all())
+
+
+def mean_matrix(groups: Iterable[Sequence[int]], size: int) -> Matrix:
+    """Return the mean of the matrices of some groups: what a history says of E[W^T W].
+
+    >>> float(spectral_gap(mean_matrix([(0, 1), (1, 2)], 3)))
+    0.25
+    """
+    sums = np.zeros((size, size))
+    count = 0
+    for group in groups:
+        count += 1
+        members = np.asarray(group)
+        sums[np.ix_(members, members)] += 1 / len(members)
+        sums[members, members] -= 1
+    if count == 0:
+        raise ValueError("expected at least one group")
+    return np.eye(size) + sums / count
+
+
+def random_groups_matrix(group_size: int, size: int) -> Matrix:
+    """Return the mean over all groups of `group_size` of `size` workers; its gap is (group_size - 1) / (size - 1).
+
+    A pair of workers is in a share g (g - 1) / (P (P - 1)) of the groups, and averages with weight 1 / g.
+
+    >>> round(spectral_gap(random_groups_matrix(3, 16)) * 15, 9)
+    2.0
+    """
+    group_size = min(group_size, size)
+    if size == 1:
+        return np.ones((1, 1))
+    between = (group_size - 1) / (size * (size - 1))
+    return np.full((size, size), between) + np.eye(size) * (1 - size * between)
+
+
+def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) -> Matrix:
+    """Return E[W^T W] of a generator.
+
+    In closed form for random groups and for the cycle of static ones; for the others, the mean over a simulated history
+    of equally fast workers.
+
+    Parameters
+    ----------
+    generator
+        One of `pycollectives.partial_reduce.generators`.
+    size
+        Number of workers.
+    ranks_per_node
+        Workers of a node; the last one may have fewer.
+    """
+    return generator.expected_matrix(size, ranks_per_node)
+
+
+def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per_node: int = 4) -> float:
+    """Return 1 - max(|lambda_2|, |lambda_n|) of E[W^T W], in [0, 1]; 1 if there is one worker.
+
+    Parameters
+    ----------
+    what
+        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`; then `size` and `ranks_per_node` say of whom.
+
+    >>> spectral_gap(group_matrix([0, 1], 2))
+    1.0
+    """
+    if isinstance(what, np.ndarray):
+        matrix = what
+    elif size is None:
+        raise ValueError("spectral_gap: expected size=, the number of workers, with a generator")
+    else:
+        matrix = expected_matrix(what, size, ranks_per_node)
+    values = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
+    return 1.0 if len(values) == 1 else float(min(1.0, max(0.0, 1 - values[-2])))

@@ -1,0 +1,89 @@
+"""Starts programs of several ranks from a test, with the MPI launcher that belongs to this Python.
+
+Open MPI and MPICH take different options; both are told to run more ranks than there are cores. Every job has a time
+limit of its own, outside of Python: a rank that hangs in MPI would not end otherwise.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAMS = Path(__file__).parents[1] / "launch" / "programs"
+
+LAUNCHED = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDRA_", "PYC_")
+"""How the variables begin that a launcher, or our own settings, leave in the environment."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended. 124 or 137 is the outer time limit: it hung."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"status {self.status} after {self.seconds:.1f} s\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+    @property
+    def hung(self) -> bool:
+        return self.status in (124, 137)
+
+    def said(self, rank: int) -> list[str]:
+        """Return what a rank printed, by the convention of the programs: lines that begin with "rank R: "."""
+        start = f"rank {rank}: "
+        return [line.removeprefix(start) for line in self.out.splitlines() if line.startswith(start)]
+
+
+@functools.cache
+def launcher() -> tuple[str, ...]:
+    """Return the command that starts ranks, without their number: beside this Python, or on PATH."""
+    beside = Path(sys.executable).parent / "mpirun"
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    assert mpirun, "no mpirun beside this Python, and none on PATH"
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    return (mpirun, "--oversubscribe", "--bind-to", "none") if "Open MPI" in version else (mpirun,)
+
+
+def environment(**changed: str) -> dict[str, str]:
+    """Return the environment of a job: this one's, without what a launcher around this test left in it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
+    return {**clean, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **changed}
+
+
+def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = None) -> Outcome:
+    """Run a command with an outer time limit in seconds."""
+    begin = time.monotonic()
+    job = subprocess.run(
+        ["timeout", "--kill-after=5", str(limit), *command],
+        capture_output=True,
+        text=True,
+        env=environment() if env is None else env,
+        check=False,
+    )
+    return Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin)
+
+
+def mpirun(
+    ranks: int, program: str, *arguments: object, limit: float = 60, options: Sequence[str] = (), **env: str
+) -> Outcome:
+    """Run a program of tests/launch/programs on `ranks` ranks; it is given their number first. Fails if it hangs.
+
+    `options` are the launcher's.
+    """
+    command = [*launcher(), *options, "-n", str(ranks), sys.executable, str(PROGRAMS / program), str(ranks)]
+    outcome = run([*command, *map(str, arguments)], limit=limit, env=environment(**env))
+    assert not outcome.hung, f"{program} hung: {outcome}"
+    return outcome

@@ -1,0 +1,194 @@
+"""A long run of random arrivals: `mpirun -n 4 python tests/support/soak.py --rounds 100000 --seed 1 [--seconds N]`.
+
+Several collectives with different policies on one communicator, driven by several threads of every rank, with random
+delays, unfinished calls and flushes. Checked on the fly:
+
+- agreement: a hash of (contributors, initiator, result) of every round that a rank is given alone, compared between
+  ranks at the end of each stretch;
+- exactness: a contributor's element holds a sum of its contributions, another's holds none;
+- conservation: under missed="sum" every rank's running total after a flush is the sum of everything contributed;
+- stability: results kept for a while have not changed;
+- no growth of memory: the resident set after the first tenth and at the end.
+
+Ends with one line, and status 1 if anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+LIMIT = 120.0
+STRETCH = 500
+"""Rounds, about, between two flushes."""
+
+
+def policies(size: int) -> list[tuple[pc.Policy, int | None]]:
+    """Return policies, each with a `max_staleness`."""
+    half = (size + 1) // 2
+    return [
+        (pc.Solo(), None),
+        (pc.Majority(1), None),
+        (pc.Quorum(half), None),
+        (pc.Quorum(half, grace=1e-4), None),
+        (pc.AnyOf(half, 2), 3),
+        (pc.AllOf(half, 3), None),
+        (pc.Solo(), 2),
+        (pc.Full(), None),
+    ]
+
+
+class Worker:
+    """One collective of one rank, and the thread that drives it.
+
+    A contribution has this rank's next number, 1, 2, 3..., in its own element, its square in another, so that a sum of
+    contributions that are not each counted once is found, and ones for a checksum in the rest.
+    """
+
+    def __init__(self, comm: pc.Communicator, index: int, seed: int) -> None:
+        kinds = policies(comm.size)
+        policy, max_staleness = kinds[index % len(kinds)]
+        self.name = f"{index}: {policy!r}"
+        self.rank, self.size = comm.rank, comm.size
+        self.width = 2 * comm.size
+        self.count = self.width * (1 if index % 2 == 0 else 300)  # inline, and with payloads of their own
+        self.ar = comm.partial_allreduce(
+            count=self.count, dtype="int64", policy=policy, max_staleness=max_staleness, missed="sum", history=4
+        )
+        self.random = random.Random(f"{seed} {index} {comm.rank}")
+        self.contributed = np.zeros(self.width, np.int64)
+        self.total = np.zeros(self.width, np.int64)
+        self.number = 0
+        self.rounds_alone: dict[int, str] = {}
+        self.given = 0
+        self.error: BaseException | None = None
+
+    def stretch(self, rounds: int, stop: float) -> None:
+        """Go on for about so many rounds, then flush; an error is kept for the main thread."""
+        try:
+            end = self.ar.rounds + rounds
+            while self.ar.rounds < end and time.monotonic() < stop:
+                self._call()
+            self._account(self.ar.flush(timeout=LIMIT))
+        except BaseException as error:
+            self.error = error
+
+    def _call(self) -> None:
+        draw = self.random.random()
+        if draw < 0.02:
+            time.sleep(self.random.expovariate(1 / 2e-3))
+        handle = self._contribute()
+        if handle.late:
+            self._account(handle.wait(LIMIT))
+        elif draw > 0.9:  # a second before the first is waited for
+            second = self._contribute()
+            for one in (second, handle):  # the newest is given the rounds of both
+                self._account(one.wait(LIMIT))
+        else:
+            if draw > 0.8:
+                while not handle.test():
+                    time.sleep(0)
+            self._account(handle.wait(LIMIT))
+
+    def _contribute(self) -> pc.Round:
+        self.number += 1
+        x = np.zeros(self.width, np.int64)
+        x[2 * self.rank : 2 * self.rank + 2] = self.number, self.number**2
+        self.contributed += x
+        payload = np.tile(x, self.count // self.width)
+        handle = self.ar.contribute(payload)
+        payload[:] = -1
+        return handle
+
+    def _account(self, info: pc.RoundInfo) -> None:
+        if info.round < self.given:
+            return
+        result = self.ar.result
+        tiles = result.reshape(-1, self.width)
+        assert (tiles == tiles[0]).all(), f"{self.name}: parts of a result differ in {info}"
+        self.total += tiles[0]
+        if info.missed == 0:
+            numbers = tiles[0, ::2]
+            named = tuple(int(rank) for rank in np.flatnonzero(numbers))
+            assert named == info.contributors, f"{self.name}: the result has {named}: {info}"
+            text = f"{info.contributors} {info.initiator} {info.active} ".encode()
+            self.rounds_alone[info.round] = hashlib.blake2b(text + result.tobytes(), digest_size=8).hexdigest()
+        self.given += info.missed + 1
+
+    def verify(self) -> tuple[int, int]:
+        """Compare with the other ranks, after a flush; return the rounds so far, and how many were compared now."""
+        everything = WORLD.allreduce(self.contributed)
+        assert (self.total == everything).all(), f"{self.name}: total {self.total}, contributed {everything}"
+        compared: dict[int, str] = {}
+        for other in WORLD.allgather(self.rounds_alone):
+            for number, digest in other.items():
+                assert compared.setdefault(number, digest) == digest, f"{self.name}: round {number} differs"
+        self.rounds_alone.clear()
+        return self.given, len(compared)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=100_000, help="of all collectives together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, whatever the rounds")
+    parser.add_argument("--collectives", type=int, default=8, help="each driven by a thread of its own")
+    parser.add_argument("--max-growth-mib", type=float, default=16.0)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    rounds = compared = stretches = 0
+    first_resident = None
+    with pc.Communicator(WORLD, timeout=LIMIT) as comm:
+        workers = [Worker(comm, index, options.seed) for index in range(options.collectives)]
+        going = True
+        while going:
+            stop = begin + options.seconds
+            threads = [threading.Thread(target=w.stretch, args=(STRETCH, stop), daemon=True) for w in workers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            errors = [(w.name, w.error) for w in workers if w.error is not None]
+            if errors:
+                where = f"rank {comm.rank}, seed {options.seed}, after {rounds} rounds"
+                print(f"{where}: {errors}", file=sys.stderr, flush=True)
+                WORLD.Abort(1)
+            seen = [worker.verify() for worker in workers]
+            rounds = sum(given for given, _ in seen)
+            compared += sum(number for _, number in seen)
+            stretches += 1
+            if first_resident is None and rounds >= options.rounds / 10:
+                first_resident = resident_bytes()
+            going = WORLD.bcast(rounds < options.rounds and time.monotonic() < stop)
+        growth = (resident_bytes() - (first_resident or resident_bytes())) / 2**20
+        contributions = WORLD.allreduce(sum(worker.number for worker in workers))
+    worst = WORLD.allreduce(growth, op=MPI.MAX)
+    grown = worst > options.max_growth_mib
+    if WORLD.rank == 0:
+        print(
+            f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {options.collectives} collectives, "
+            f"{rounds} rounds ({compared} compared), {contributions} contributions, {stretches} flushes, "
+            f"{time.monotonic() - begin:.1f} s, growth {worst:.1f} MiB, seed {options.seed}",
+            flush=True,
+        )
+    return int(grown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Starts `mpirun -n P python -m pycollectives train` from a test, and reads what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+from launcher import environment, launcher, run
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS = 3
+EPOCHS, STEPS = 10, 80
+SMALL = ["--model", "hyperplane", "--data", "hyperplane,dimensions=16,points=192,validation=32"]
+SMALL += ["--batch", "24", "--epochs", str(EPOCHS), "--optimizer", "sgd,rate=0.01,momentum=0.9"]
+SLOWLY = ["--load", "lognormal,work_ms=40,skew_ms=20"]
+SUMMING = "eager,policy=solo,missed=sum"
+
+OF_ONE_RANK = """
+import os
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
+"""
+"""The begin of a sitecustomize.py: what follows, indented, is for rank 1 alone."""
+
+
+def command(*arguments, ranks=RANKS):
+    """Return the command; one rank needs no launcher."""
+    prefix = [] if ranks == 1 else [*launcher(), "-n", str(ranks)]
+    return [*prefix, sys.executable, "-m", "pycollectives", "train", *map(str, arguments)]
+
+
+def train(*arguments, ranks=RANKS, path=ROOT, **env):
+    """Run it to its end, with modules in `path` in front of those installed."""
+    found = os.pathsep.join(dict.fromkeys([str(path), str(ROOT)]))
+    outcome = run(command(*arguments, ranks=ranks), limit=60, env=environment(PYTHONPATH=found, **env))
+    assert not outcome.hung, outcome
+    return outcome
+
+
+def told(outcome, text):
+    """The job failed, with one line that says why, on one rank."""
+    assert outcome.status in (1, 2), outcome
+    (line,) = [line for line in outcome.err.splitlines() if "Error" in line]
+    assert line.startswith("Error: "), outcome
+    assert text in line, outcome
+    assert "Traceback" not in outcome.err, outcome
+    assert outcome.seconds < 30, outcome
+
+
+def weights_in(folder):
+    """The weights of all ranks in a checkpoint."""
+    checkpoint = folder / "checkpoint"
+    files = sorted((checkpoint / (checkpoint / "latest").read_text()).glob("rank-*.npz"))
+    assert len(files) == RANKS
+    return [np.load(path)["weights"] for path in files]
+
+
+def summary_of(folder):
+    return json.loads((folder / "summary.json").read_text())

@@ -1,0 +1,102 @@
+"""What the documentation shows is what the program does; its links lead somewhere."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = sorted(path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "bench" / "README.md"))
+LIMIT = 100
+
+
+def python_blocks(document: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments, "-c", program] if program else [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=ROOT)
+
+
+@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/training.md", "CONTRIBUTING.md"])
+def test_the_examples_of_a_page_are_one_program(document):
+    done = run("\n".join(python_blocks(ROOT / document)), "-W", "error")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_program_of_the_page_on_torch():
+    pytest.importorskip("torch")
+    done = run("\n".join(python_blocks(ROOT / "docs/torch.md")), "-W", "error")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"rank 0: loss 0\.\d+, 1\.0 ranks in time\n", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("document", ["docs/groups.md"])
+def test_the_sessions_of_a_page(document):
+    """What is shown as a session at Python's prompt, one after the other."""
+    sessions = "\n".join(python_blocks(ROOT / document))
+    test = doctest.DocTestParser().get_doctest(sessions, {}, document, document, 0)
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_example_of_the_readme():
+    program = python_blocks(ROOT / "README.md")[0].replace("pc.Quorum(2)", "pc.Quorum(1)")
+    done = run(program, "-W", "error")
+    assert done.stderr == ""
+    assert done.stdout == "rank 0: [10. 10. 10. 10.] after 11 rounds\n"
+
+
+def test_what_is_taken_from_the_program_is_up_to_date():
+    done = run("", "docs/generate.py", "--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_drawing_is_there():
+    assert (ROOT / "docs" / "figures" / "activation.svg").read_text().count('class="node"') == (
+        ROOT / "docs" / "figures" / "activation.dot"
+    ).read_text().count("[label=")
+
+
+def commands() -> list[str]:
+    """The lines of all pages that call this package's own command line without an MPI launcher."""
+    found = set()
+    for document in DOCUMENTS:
+        for line in re.findall(r"python -m pycollectives simulate [^`\n]*", document.read_text()):
+            found.add(line.strip())
+    return sorted(found)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands(command):
+    if "FILE" in command:
+        pytest.skip("a form, not a command")
+    done = run("", *command.removeprefix("python ").split())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links(document):
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if "://" in target:
+            continue
+        path, _, heading = target.partition("#")
+        page = (document.parent / path).resolve() if path else document
+        assert page.exists(), target
+        if heading:
+            assert heading in {anchor(line) for line in page.read_text().splitlines() if line.startswith("#")}, target
+
+
+def anchor(heading: str) -> str:
+    """What GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lstrip("#").strip().lower()).replace(" ", "-")
+
+
+def test_everything_was_measured():
+    results = {path.name: path.read_text() for path in ROOT.glob("docs/results/*.txt") if path.name != "test.txt"}
+    assert not [name for name, text in results.items() if "NOT MEASURED" in text], "python docs/generate.py --measure"

@@ -1,0 +1,27 @@
+"""The examples in docstrings do what they show."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import pycollectives
+from pycollectives.partial_allreduce import policies
+
+MODULES = ["pycollectives"] + [
+    module.name
+    for module in pkgutil.walk_packages(pycollectives.__path__, "pycollectives.")
+    if module.name.rpartition(".")[2] not in ("_core", "_version", "__main__")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_every_public_class_has_an_example():
+    for name in ("Communicator", "PartialAllreduce", "PartialRequest", *policies.__all__[:-1]):
+        if name != "Policy":
+            assert ">>> " in getattr(pycollectives, name).__doc__, name

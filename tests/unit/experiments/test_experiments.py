@@ -1,0 +1,231 @@
+"""Experiments: what the catalogue says, and what is made of results."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pycollectives.commands.experiments import experiments
+from pycollectives.experiments import report
+from pycollectives.experiments.experiment import catalogue, find
+from pycollectives.experiments.ideal import ideal_steps_per_s
+from pycollectives.experiments.runner import _until, compare, require
+from pycollectives.train.datasets import DATASETS
+from pycollectives.train.job import Plan, Point
+from pycollectives.train.models import MODELS
+from pycollectives.train.optimizers import OPTIMIZERS
+from pycollectives.train.registry import Choice
+from pycollectives.train.settings import Settings
+from pycollectives.train.synchronizers import METHODS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+MINIMAL = """
+title = "T"
+figure = "F"
+scale = "S"
+ranks = 2
+[settings]
+epochs = 1
+[[jobs]]
+name = "a"
+[[jobs]]
+name = "b"
+beside = "a"
+method = "eager,policy=solo"
+"""
+
+
+@pytest.mark.parametrize("experiment", catalogue(), ids=lambda one: one.name)
+def test_what_the_catalogue_names_is_there(experiment):
+    for job in experiment.jobs:
+        settings = job.with_seed(2)
+        assert settings.seed == 2
+        for registry, choice in (
+            (DATASETS, settings.data),
+            (OPTIMIZERS, settings.optimizer),
+            (METHODS, settings.method),
+        ):
+            registry.find(choice)
+        assert settings.model.name in MODELS.names
+        assert settings.batch % experiment.ranks == 0
+
+
+def test_the_hyperplane_has_the_ideal_speedups_that_the_papers_load_allows():
+    jobs = {job.name: job.with_seed(1) for job in find("hyperplane").jobs}
+    of = {name: ideal_steps_per_s(settings, Plan.of(settings, rank=0, ranks=8)) for name, settings in jobs.items()}
+    base = {delay: of[f"synchronous, {delay} ms"] for delay in (200, 300, 400)}
+    assert [*base.values()] == pytest.approx([1 / 0.395, 1 / 0.495, 1 / 0.595])
+    assert [of[f"solo, {delay} ms"] / base[delay] for delay in base] == pytest.approx([1.80, 2.13, 2.43], rel=0.04)
+    assert of["quorum:4, 200 ms"] / base[200] == pytest.approx(1.75, rel=0.04)
+
+
+def ideal(method, seconds, settle_every=None):
+    plan = SimpleNamespace(steps=seconds.shape[1], settle_every=settle_every, seconds=seconds)
+    return ideal_steps_per_s(Settings(method=Choice.parse(method)), plan)
+
+
+def test_an_ideal_waits_for_the_last_rank_as_a_training_does():
+    assert ideal("eager,policy=solo", np.array([[0.1] * 50, [0.2] * 50])) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(("settle_every", "seconds"), [(None, 7.5), (25, 10.0), (20, 9.5), (50, 7.5)])
+def test_an_ideal_waits_wherever_replicas_are_made_equal(settle_every, seconds):
+    """Two ranks, the one slow in the first half, the other in the second."""
+    halves = np.array([[0.2] * 25 + [0.1] * 25, [0.1] * 25 + [0.2] * 25])
+    assert ideal("eager,policy=solo", halves, settle_every) == pytest.approx(50 / seconds)
+
+
+def test_a_method_without_a_model_has_no_ideal():
+    assert ideal("ripples", np.ones((2, 3))) is None
+
+
+def test_a_load_of_nothing_has_no_ideal():
+    assert ideal("synchronous", np.zeros((2, 3))) is None
+
+
+def test_a_speed_is_beside_that_of_the_same_seed():
+    results = [
+        {"job": job, "seed": seed, "beside": beside, "steps_per_s": speed * seed, "ideal_steps_per_s": ideal}
+        for seed in (1, 2)
+        for job, beside, speed, ideal in (("a", None, 4.0, 5.0), ("b", "a", 6.0, 10.0), ("c", "a", 2.0, None))
+    ]
+    compare(results)
+    assert [(result["speedup"], result["ideal_speedup"]) for result in results] == 2 * [(1, 1), (1.5, 2), (0.5, None)]
+
+
+def test_of_the_time_to_a_target_there_is_no_ideal():
+    results = [
+        {"job": "a", "seed": 1, "beside": None, "ideal_steps_per_s": 5.0, "time_to_target_s": 8.0},
+        {"job": "b", "seed": 1, "beside": "a", "ideal_steps_per_s": 6.0, "time_to_target_s": 2.0},
+    ]
+    compare(results)
+    assert [(result["speedup"], result["ideal_speedup"]) for result in results] == [(1, None), (4, None)]
+
+
+def test_a_result_of_what_a_job_was_before_is_not_its_own():
+    job = find("digits").jobs[0]
+    result = {"job": job.name, "beside": job.beside, "paper_speedup": job.paper, "seed": 3}
+    settings = json.loads(json.dumps(job.with_seed(3).as_json()))
+    assert job.gave({**result, "settings": settings})
+    assert job.gave({**result, "settings": {key: value for key, value in settings.items() if key != "output"}})
+    assert not job.gave({**result, "settings": {**settings, "batch": 64}})
+    assert not job.gave({**result, "settings": settings, "paper_speedup": 2.0})
+
+
+def test_the_list_has_every_figure():
+    said = CliRunner().invoke(experiments, ["list"]).output
+    assert all(one.name in said for one in catalogue())
+    assert "Fig. 9 is a benchmark: mpirun -n 32 python -m pycollectives bench skew" in said
+
+
+def read(tmp_path, text):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return find(str(path))
+
+
+def test_a_file_of_ones_own(tmp_path):
+    experiment = read(tmp_path, MINIMAL)
+    assert (experiment.name, experiment.seeds, experiment.target_loss) == ("mine", (1,), None)
+    assert [(job.name, job.beside, job.settings.method.name) for job in experiment.jobs] == [
+        ("a", None, "synchronous"),
+        ("b", "a", "eager"),
+    ]
+
+
+def test_the_file_that_the_documentation_shows(tmp_path):
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    experiment = read(tmp_path, shown)
+    assert [job.name for job in experiment.jobs] == ["synchronous", "solo"]
+    assert experiment.seeds == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (('beside = "a"', 'beside = "c"'), r"job 'b': beside: expected the name of a job before it \(a\), got 'c'"),
+        (('name = "b"', 'name = "a"'), "'a' is there twice"),
+        (("epochs = 1", "epoch = 1"), "unknown setting 'epoch'"),
+        (("ranks = 2", "rank = 2"), "rank"),
+        (('title = "T"', ""), "title"),
+        (("ranks = 2", "ranks = 2.5"), "ranks: expected a whole number >= 1, got 2.5"),
+        (("ranks = 2", "ranks = 2\nranks_per_node = -1"), "ranks_per_node: expected a whole number >= 1, got -1"),
+        (("ranks = 2", 'ranks = 2\ntarget_loss = "0.3"'), "target_loss: expected a number, got '0.3'"),
+        (("ranks = 2", "ranks = 2\nseeds = []"), "seeds, jobs: expected at least one of each"),
+    ],
+)
+def test_files_refused(tmp_path, change, text):
+    with pytest.raises(ValueError, match=rf"mine\.toml: .*{text}"):
+        read(tmp_path, MINIMAL.replace(*change))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "change", "text"),
+    [
+        (3, ("", ""), "experiment mine: expected 2 ranks, got 3"),
+        (2, ("eager,policy=solo", "eager,polcy=solo"), "job 'b': method 'eager': unknown option 'polcy'"),
+        (2, ("epochs = 1", 'epochs = 1\nmodel = "mpl"'), "job 'a': model: expected one of .* got 'mpl'"),
+        (2, ("epochs = 1", 'epochs = 1\nload = "evn"'), "job 'a': load: expected one of .* got 'evn'"),
+    ],
+)
+def test_what_would_stop_a_later_job_is_found_before_the_first(tmp_path, ranks, change, text):
+    with pytest.raises(ValueError, match=text):
+        require(read(tmp_path, MINIMAL.replace(*change) if change[0] else MINIMAL), ranks)
+
+
+def test_an_unknown_name_is_told_what_there_is():
+    with pytest.raises(ValueError, match=r"expected one of digits, .*hyperplane.*got 'odd'"):
+        find("odd")
+
+
+def points(*losses):
+    return SimpleNamespace(curve=[Point(i + 1, 10.0 * (i + 1), loss, None) for i, loss in enumerate(losses)])
+
+
+@pytest.mark.parametrize(
+    ("losses", "seconds"), [((4, 2, 1), 25.0), ((1, 0.5), 10.0), ((1.5, 1.5), 10.0), ((4, 3, 2), None)]
+)
+def test_the_time_to_a_loss_is_between_two_points(losses, seconds):
+    assert _until(1.5, points(*losses), "elapsed_s") == seconds
+    assert _until(1.5, points(*losses), "epoch") == (seconds if seconds is None else seconds / 10)
+
+
+def results():
+    def one(job, seed, accuracy, speedup):
+        curve = [{"epoch": epoch, "elapsed_s": epoch, "loss": 1.0, "accuracy": accuracy} for epoch in (1, 2)]
+        figures = {"steps_per_s": 2.0, "active": 1.5, "speedup": speedup, "ideal_speedup": None, "paper_speedup": 1.25}
+        figures["ideal_steps_per_s"] = {"a": 2.5}.get(job)
+        return {"job": job, "seed": seed, "curve": curve, **figures}
+
+    runs = [one("a", 1, 0.5, 1.0), one("b", 1, 0.5, 2.0), one("a", 2, 0.5, 1.0), one("b", 2, 0.7, 3.0)]
+    return {"title": "T", "figure": "F", "results": runs}
+
+
+def test_a_row_has_the_mean_over_seeds_and_what_nobody_knows_is_left_out():
+    assert report.table(results()) == (
+        ["method", "steps/s", "of the ideal", "speedup", "paper", "validation loss", "accuracy", "active"],
+        [
+            ["a", "2.00", "80 %", "1.00x", "1.25x", "1", "50.0 % (50.0 to 50.0)", "1.5"],
+            ["b", "2.00", "-", "2.50x", "1.25x", "1", "60.0 % (50.0 to 70.0)", "1.5"],
+        ],
+    )
+
+
+def test_a_target_that_was_not_reached_is_said():
+    found = results()
+    for result in found["results"]:
+        result["time_to_target_s"] = None if (result["job"], result["seed"]) == ("b", 2) else 4.0
+    head, rows = report.table(found)
+    assert [row[head.index("time to target")] for row in rows] == ["4.0 s", "not reached"]
+
+
+def test_a_figure_is_drawn_from_what_json_keeps(tmp_path):
+    pytest.importorskip("matplotlib")
+    report.plot(json.loads(json.dumps(results())), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,329 @@
+"""Gradients in buckets: how they are fused, when they are contributed, what is in them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E402
+
+import pycollectives as pc  # noqa: E402
+from pycollectives.interop.buckets import Bucket, fused, summed_in  # noqa: E402
+from pycollectives.support.deadline import Deadline  # noqa: E402
+
+
+def test_fused_keeps_the_order_and_separates_dtypes():
+    a, b, c, d = weights(2, 2, 2, 2)
+    x, y = weights(3, 3, dtype=torch.float16)
+    groups = list(fused([a, x, b, c, y, d], 32))
+    assert [[id(tensor) for tensor in group] for group in groups] == [
+        [id(a), id(b)],
+        [id(c), id(d)],
+        [id(x), id(y)],
+    ]
+
+
+def test_fused_for_buffers_of_another_type():
+    a, b = weights(2, 2, dtype=torch.float32)
+    x, y = weights(3, 3, dtype=torch.bfloat16)
+    wide = weights(1)
+    groups = list(fused([a, x, *wide, b, y], 20, summed_in))
+    assert [[id(tensor) for tensor in group] for group in groups] == [[id(a), id(x)], [id(b), id(y)], [id(wide[0])]]
+
+
+def test_gradients_are_views_of_a_bucket_and_stay_so():
+    def program(comm):
+        parameters = weights((2, 3), 4)
+        with eager(sgd(parameters), comm) as optimizer:
+            for set_to_none in (True, False, False):
+                optimizer.zero_grad(set_to_none=set_to_none)
+                backward(parameters, 2.0)
+                optimizer.step()
+                (bucket,) = optimizer._gradients.buckets
+                data = bucket.flat.untyped_storage().data_ptr()
+                assert all(tensor.grad.untyped_storage().data_ptr() == data for tensor in parameters)
+            assert bucket.flat.tolist() == [2.0] * 10
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-6.0}, {-6.0}]] * 2
+
+
+def wait_for_rounds(numbers, *buckets):
+    while [bucket.allreduce.rounds for bucket in buckets] != numbers:
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
+    """Whatever becomes of the zeros by which a rank arrives again. Any two of three ranks start a round."""
+
+    def program(comm):
+        (parameter,) = weights(2)
+        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        told = []
+
+        def contribute():
+            bucket.begin()
+            bucket.contribute()
+            told.append((bucket.must_wait(), bucket.late))
+
+        comm.same_everywhere(b"begin")
+        if comm.rank > 0:
+            bucket.contribute()
+            bucket.wait(Deadline(LIMIT))
+        comm.same_everywhere(b"round 0 is of ranks 1 and 2")
+        if comm.rank == 0:
+            wait_for_rounds([1], bucket)
+            contribute()
+            bucket.arrive_again()
+        comm.same_everywhere(b"rank 0 was late, and has arrived with zeros")
+        if comm.rank == 1:
+            contribute()
+            bucket.wait(Deadline(LIMIT))
+        comm.same_everywhere(b"round 1 is of ranks 0 and 1")
+        if comm.rank == 0:
+            wait_for_rounds([2], bucket)
+            contribute()
+            assert bucket.info.included, "the zeros"
+        comm.same_everywhere(b"rank 0 has arrived alone")
+        if comm.rank == 1:
+            contribute()
+        if comm.rank < 2:
+            bucket.wait(Deadline(LIMIT))
+            told.append(bucket.late)
+        if comm.rank == 0:
+            contribute()
+        comm.same_everywhere(b"rank 0 has arrived alone again")
+        if comm.rank == 1:
+            contribute()
+            bucket.wait(Deadline(LIMIT))
+        if comm.rank == 0:
+            wait_for_rounds([4], bucket)
+            bucket.start_flush()
+            told.append(bucket.late)
+        return told
+
+    of_rank_0, *_ = ranks(3, program, ranks_per_node=ranks_per_node)
+    assert of_rank_0 == [(False, True), (True, True), False, (True, True), True]
+
+
+def test_two_calls_in_one_round_are_given_its_result_once():
+    """As when a rank has arrived again, and the round is still open in its next step."""
+    contributed = threading.Event()
+
+    def program(comm):
+        (parameter,) = weights(2)
+        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        parameter.grad = torch.ones(2, dtype=torch.float64)
+        if comm.rank == 0:
+            bucket.contribute()
+            bucket.begin()
+        else:
+            contributed.wait(LIMIT)
+        bucket.contribute()
+        contributed.set()
+        bucket.wait(Deadline(LIMIT))
+        return bucket.flat.tolist()
+
+    assert ranks(2, program) == [[3.0, 3.0]] * 2
+
+
+def test_buckets_are_contributed_during_backward():
+    """The last layer's is on its way, and under Solo its round done, before the first layer's gradient is there."""
+    seen = []
+
+    def program(comm):
+        first, last = weights(2, 2)
+        with eager(sgd([first, last]), comm, pc.Solo(), bucket_bytes=1) as optimizer:
+            rounds = [bucket.allreduce for bucket in optimizer._gradients.buckets]
+            hidden = first * 1.0
+            hidden.register_hook(lambda _: seen.append([allreduce.rounds for allreduce in rounds]))
+            (hidden * last).sum().backward()
+            seen.append([allreduce.rounds for allreduce in rounds])
+            optimizer.step()
+            seen.append([allreduce.rounds for allreduce in rounds])
+
+    ranks(1, program)
+    assert seen == [[1, 0], [1, 1], [1, 1]]
+
+
+def test_without_overlap_nothing_is_contributed_before_step():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), overlap=False) as optimizer:
+            (bucket,) = optimizer._gradients.buckets
+            backward(parameters, 1.0)
+            backward(parameters, 1.0)
+            parameters[0].grad *= 2
+            assert bucket.allreduce.rounds == 0
+            optimizer.step()
+            assert bucket.allreduce.rounds == 1
+        return values(parameters)
+
+    assert ranks(1, program) == [[{-4.0}]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtypes(dtype):
+    def program(comm):
+        parameters = [*weights(3, (2, 2), dtype=dtype), *weights(2)]
+        with eager(sgd(parameters), comm) as optimizer:
+            for _ in range(2):
+                optimizer.zero_grad()
+                for parameter in parameters:
+                    parameter.sum().mul(1.0 + comm.rank).backward()
+                optimizer.step()
+            assert len(optimizer._gradients.buckets) == (1 if dtype is torch.float64 else 2)
+            assert [parameter.grad.dtype for parameter in parameters] == [dtype, dtype, torch.float64]
+        return values(parameters)
+
+    assert ranks(3, program) == [[{-4.0}] * 3] * 3
+
+
+@pytest.mark.parametrize("average", ["world", "contributors"])
+def test_16_bit_gradients_whose_sum_overflows_have_their_average(average):
+    def program(comm):
+        parameters = weights(3, dtype=torch.float16)
+        with eager(sgd(parameters), comm, average=average) as optimizer:
+            backward(parameters, 60000.0)
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-60000.0}]] * 2
+
+
+def test_the_average_of_16_bit_gradients_is_rounded_once():
+    """Their sum, rounded to bfloat16 before it is divided, would give 3 of the least steps above 1."""
+    least = 2.0**-7
+
+    def program(comm):
+        parameters = weights(1, dtype=torch.bfloat16)
+        with eager(sgd(parameters), comm) as optimizer:
+            backward(parameters, 1 + least * (2, 2, 3)[comm.rank])
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(3, program) == [[{-1.0 - 2 * least}]] * 3
+
+
+def test_16_bit_parameters_meet_in_their_mean():
+    def program(comm):
+        parameters = weights(2, dtype=torch.bfloat16)
+        with eager(sgd(parameters), comm, pc.Solo()) as optimizer:
+            with torch.no_grad():
+                parameters[0].fill_(256.0 + 2 * comm.rank)
+            optimizer.synchronize_parameters()
+        return values(parameters)
+
+    assert ranks(3, program) == [[{258.0}]] * 3
+
+
+def test_a_16_bit_gradient_changed_after_backward_is_noticed():
+    def program(comm):
+        parameters = weights(2, 2, dtype=torch.float16)
+        optimizer = eager(sgd(parameters), comm)
+        backward(parameters, 1.0)
+        parameters[1].grad *= 2
+        with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbours was changed after"):
+            optimizer.step()
+        parameters[1].grad.mul_(0.5)
+        optimizer._abandon()
+
+    ranks(1, program)
+
+
+def test_parameters_that_are_not_contiguous():
+    def program(comm):
+        matrix = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.float64).t())
+        assert not matrix.is_contiguous()
+        scale = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+        with eager(sgd([matrix]), comm) as optimizer:
+            (matrix * scale).sum().backward()
+            optimizer.step()
+        return torch.equal(matrix.detach(), -scale)
+
+    assert ranks(2, program) == [True, True]
+
+
+@pytest.mark.parametrize("average", ["world", "contributors"])
+def test_a_gradient_that_a_rank_lacks_counts_as_zeros(average):
+    def program(comm):
+        used, skipped, never = parameters = weights(2, 2, 2)
+        with eager(sgd(parameters), comm, average=average) as optimizer:
+            backward([used] if comm.rank == 0 else [used, skipped], 4.0)
+            optimizer.step()
+            assert never.grad.tolist() == [0.0, 0.0]
+            optimizer.zero_grad()
+            backward([never], 0.0)
+            optimizer.step()  # nothing of the first step is left in the bucket
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-4.0}, {-2.0}, {0.0}]] * 2
+
+
+def test_average_over_contributors_or_over_all():
+    def program(comm, average):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, pc.Solo(), average=average) as optimizer:
+            if comm.rank == 0:
+                backward(parameters, 6.0)
+                optimizer.step()
+            comm.same_everywhere(b"rank 0 has stepped")
+        return values(parameters)[0]
+
+    assert ranks(2, lambda comm: program(comm, "world"))[0] == {-3.0}
+    assert ranks(2, lambda comm: program(comm, "contributors"))[0] == {-6.0}
+
+
+def test_what_the_rounds_were():
+    def program(comm):
+        parameters = weights(2, 2)
+        with eager(sgd(parameters), comm, bucket_bytes=1) as optimizer:
+            assert optimizer.rounds == ()
+            assert (optimizer.mean_active, optimizer.mean_late, optimizer.mean_missed) == (0.0, 0.0, 0.0)
+            backward(parameters, 1.0)
+            optimizer.step()
+            means = optimizer.mean_active, optimizer.mean_late, optimizer.mean_missed
+            return [info.contributors for info in optimizer.rounds], means
+
+    assert ranks(3, program) == [([(0, 1, 2)] * 2, (3.0, 0.0, 0.0))] * 3
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
+    def program(comm):
+        parameters = weights(2, 2)
+        told = []
+
+        def step():
+            backward([parameter for parameter in parameters if parameter.grad is None], 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            told.append((optimizer.mean_late, optimizer.mean_missed))
+
+        with eager(sgd(parameters), comm, pc.Solo(), bucket_bytes=1) as optimizer:
+            comm.same_everywhere(b"begin")
+            if comm.rank == 0:
+                for _ in range(3):
+                    step()
+                backward(parameters[1:], 1.0)
+                wait_for_rounds([5, 4], *optimizer._gradients.buckets)
+            else:
+                wait_for_rounds([4, 3], *optimizer._gradients.buckets)
+                for _ in range(2):
+                    step()
+            comm.same_everywhere(b"rank 1 has taken two steps")
+            if comm.rank == 0:
+                step()
+        return told
+
+    # Of four rounds of one bucket and three of the other, rank 1 is given the last: it has missed three and two. Its
+    # second step is one round of each. So rank 0 is late in the other bucket, and has missed nothing but that round.
+    assert ranks(2, program, ranks_per_node=ranks_per_node) == [
+        [(0.0, 0.0)] * 3 + [(0.5, 0.0)],
+        [(1.0, 2.5), (0.0, 0.0)],
+    ]

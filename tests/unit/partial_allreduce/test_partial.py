@@ -1,0 +1,283 @@
+"""The partial allreduce's own work, on an engine that is played: checks, one thread at a time, ways to leave."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.partial_allreduce.arguments import PartialAllreduceSpecification
+from pycollectives.partial_allreduce.collective import PartialAllreduce
+
+
+class PlayedRound:
+    def __init__(self, gate):
+        self.gate = gate
+
+    def wait(self, timeout=None):
+        if not self.gate.wait(timeout):
+            raise pc.StallError("sum: round 0: missing rank 1")
+        return "info"
+
+
+class PlayedCollective:
+    """Takes what it is given; its rounds complete while `gate` is open."""
+
+    def __init__(self, convert=None):
+        self.convert = convert
+        self.calls = []
+        self.result = np.arange(6, dtype="f4").reshape(2, 3)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = False
+        self.in_own_process = True
+        self.waiting = 0
+
+    def contribute(self, data):
+        if self.closed:
+            raise pc.ClosedError("sum is closed")
+        self.calls.append(("contribute", memoryview(self.convert(data)).nbytes))
+        self.waiting += 1
+        return PlayedRound(self.gate)
+
+    def allreduce(self, data, out=None, timeout=None):
+        self.contribute(data)
+        PlayedRound(self.gate).wait(timeout)
+        return self.result if out is None else out, "info"
+
+    def flush(self, timeout=None):
+        self.calls.append(("flush", timeout))
+        PlayedRound(self.gate).wait(timeout)
+        return "info"
+
+    def abandon(self):
+        self.calls.append(("abandon",))
+        self.closed = True
+        discarded, self.waiting = self.waiting, 0
+        return discarded
+
+    def close(self):
+        self.calls.append(("close",))
+        self.closed = True
+
+
+def specification(like=None, *, size=4, **changed):
+    arguments = {
+        "count": None,
+        "dtype": None,
+        "op": "SUM",
+        "policy": pc.Solo(),
+        "late": "accumulate",
+        "missed": "latest",
+        "max_staleness": None,
+        "algorithm": "ring",
+        "history": 8,
+        "name": "sum",
+        **changed,
+    }
+    return PartialAllreduceSpecification.checked(like, size=size, algorithms=["ring"], **arguments)
+
+
+@pytest.fixture
+def engine_side():
+    return PlayedCollective()
+
+
+@pytest.fixture
+def forgotten():
+    return []
+
+
+@pytest.fixture
+def ar(engine_side, forgotten):
+    made = specification(like=np.zeros((2, 3), "f4"))
+    engine_side.convert = made.readable
+    return PartialAllreduce(engine_side, made, forget=forgotten.append, timeout=5.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"like": None}, TypeError, "like, or count and dtype; like, or count and dtype missing"),
+        ({"like": None, "count": 3}, TypeError, "dtype missing"),
+        ({"like": None, "dtype": "f4"}, TypeError, "count missing"),
+        ({"count": 3, "dtype": "f4"}, TypeError, "got both"),
+        ({"like": None, "count": -1, "dtype": "f4"}, ValueError, "count: expected at least 0, got -1"),
+        ({"like": None, "count": 2**61, "dtype": "f8"}, ValueError, f"count: expected at most {2**60 - 1}, got"),
+        ({"like": None, "count": 2**64, "dtype": "i1"}, ValueError, f"count: expected at most {2**63 - 1}, got"),
+        ({"like": None, "count": 1.5, "dtype": "f4"}, TypeError, "count: expected an integer, got 1.5"),
+        ({"like": None, "count": 3, "dtype": "c16"}, TypeError, "got complex128"),
+        ({"like": np.zeros((3, 4)).T}, BufferError, "C-contiguous"),
+        ({"op": "sum"}, ValueError, "op: expected .* got 'sum'"),
+        ({"op": print}, TypeError, "op: expected"),
+        ({"policy": pc.Solo}, TypeError, "policy: expected an object such as"),
+        ({"policy": "solo"}, TypeError, "policy: expected an object such as"),
+        ({"policy": pc.Quorum(5)}, ValueError, "expected 1 <= k <= 4, the number of ranks, got 5"),
+        ({"late": "add"}, ValueError, "late: expected 'accumulate' or 'replace' or 'drop', got 'add'"),
+        ({"missed": "all"}, ValueError, "missed: expected 'latest' or 'sum', got 'all'"),
+        ({"missed": "sum", "op": "MAX"}, ValueError, "expected op SUM or AVG, got MAX"),
+        ({"max_staleness": -1}, ValueError, "max_staleness: expected at least 0, got -1"),
+        ({"max_staleness": 2**64}, ValueError, f"max_staleness: expected at most {2**63 - 1}, got {2**64}"),
+        ({"max_staleness": 0.5}, TypeError, "max_staleness: expected an integer"),
+        ({"history": 0}, ValueError, "history: expected at least 1, got 0"),
+        ({"history": 2**64}, ValueError, f"history: expected at most {2**63 - 1}, got {2**64}"),
+        ({"algorithm": "tree"}, ValueError, "with NAME one of ring; got 'tree'"),
+        ({"algorithm": "board"}, ValueError, "expected nodes of several ranks"),
+        ({"algorithm": None}, TypeError, "algorithm: expected a name"),
+        ({"name": ""}, ValueError, "name: expected 1 to 200 characters, got 0"),
+        ({"name": 3}, TypeError, "name: expected a string"),
+    ],
+)
+def test_arguments_refused(changed, error, message):
+    with pytest.raises(error, match=message):
+        specification(**{"like": np.zeros(3), **changed})
+
+
+def test_operations_of_mpi():
+    MPI = pytest.importorskip("mpi4py.MPI")  # noqa: N806
+    assert specification(like=np.zeros(3), op=MPI.PROD).op == "PROD"
+    with pytest.raises(ValueError, match=r"got MPI\.LAND"):
+        specification(like=np.zeros(3), op=MPI.LAND)
+    custom = MPI.Op.Create(lambda a, b, datatype: None)
+    with pytest.raises(ValueError, match=r"made by MPI\.Op\.Create"):
+        specification(like=np.zeros(3), op=custom)
+    custom.Free()
+
+
+def test_the_signature_leaves_the_shape_out():
+    flat = specification(count=6, dtype="float32")
+    assert flat.signature() == specification(like=np.zeros((2, 3), "f4")).signature()
+    assert flat.signature() != specification(like=np.zeros((2, 3))).signature()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"op": "MAX"},
+        {"policy": pc.Majority()},
+        {"late": "drop"},
+        {"missed": "sum"},
+        {"max_staleness": 3},
+        {"history": 9},
+        {"name": "another"},
+    ],
+)
+def test_the_signature_has_everything_else(changed):
+    assert specification(like=np.zeros(3), **changed).signature() != specification(like=np.zeros(3)).signature()
+
+
+def test_properties(ar):
+    assert (ar.name, ar.op, ar.count, ar.shape, ar.dtype) == ("sum", "SUM", 6, (2, 3), np.dtype("float32"))
+    assert (ar.policy, ar.algorithm, ar.closed) == (pc.Solo(), "ring", False)
+    assert repr(ar) == "<PartialAllreduce 'sum' SUM of 6 float32 policy=Solo() algorithm=ring>"
+
+
+def test_contribute_hands_the_memory_over(ar, engine_side):
+    ar.contribute(np.zeros((2, 3), "f4"))
+    ar.contribute([np.zeros(6, "f4"), 6, "f"])
+    assert engine_side.calls == [("contribute", 24)] * 2
+
+
+def test_contribute_of_bfloat16(engine_side):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.zeros(6, ml_dtypes.bfloat16)
+    made = specification(like=x)
+    engine_side.convert = made.readable
+    PartialAllreduce(engine_side, made, forget=print).contribute(x)
+    assert engine_side.calls == [("contribute", 12)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (np.zeros((3, 2), "f4"), ValueError, r"sum: expected shape \(2, 3\), got \(3, 2\)"),
+        (np.zeros((2, 3), "f8"), TypeError, "sum: expected elements of float32, got float64"),
+        (np.zeros((3, 2), "f4").T, BufferError, "sum: expected a C-contiguous buffer"),
+        (0.5, TypeError, "sum: expected a buffer"),
+    ],
+)
+def test_contributions_refused_before_anything_is_sent(ar, engine_side, wrong, error, message):
+    with pytest.raises(error, match=message):
+        ar.contribute(wrong)
+    with pytest.raises(error, match=message):
+        ar.allreduce(wrong)
+    assert engine_side.calls == []
+
+
+def test_allreduce(ar, engine_side):
+    result, info = ar.allreduce(np.zeros((2, 3), "f4"))
+    assert result is engine_side.result
+    assert info == "info"
+
+
+def test_what_a_result_is_written_to():
+    made = specification(like=np.zeros((2, 3), "f4"))
+    out = np.zeros(6, "f4")
+    array = made.writable(out)
+    assert np.shares_memory(array, out)
+    assert array.shape == (2, 3)
+    for bad, error in ((np.zeros(5, "f4"), ValueError), (np.zeros(6), TypeError), ([bytes(24), "f"], BufferError)):
+        with pytest.raises(error):
+            made.writable(bad)
+
+
+def test_a_failed_call_frees_the_collective(ar, engine_side):
+    engine_side.gate.clear()
+    with pytest.raises(pc.StallError):
+        ar.allreduce(np.zeros((2, 3), "f4"), timeout=0)
+    engine_side.gate.set()
+    ar.flush()
+
+
+def test_flush_takes_the_default_limit(ar, engine_side):
+    ar.flush()
+    ar.flush(timeout=1)
+    assert engine_side.calls == [("flush", 5.0), ("flush", 1.0)]
+
+
+def test_closing(ar, forgotten):
+    ar.close()
+    assert ar.closed
+    assert forgotten == [ar]
+    assert "closed" in repr(ar)
+    with pytest.raises(pc.ClosedError):
+        ar.contribute(np.zeros((2, 3), "f4"))
+
+
+def test_leaving_the_block_flushes_then_closes(ar, engine_side):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ar as entered:
+            assert entered is ar
+    assert engine_side.calls == [("flush", 5.0), ("close",)]
+
+
+def test_leaving_the_block_after_close_does_nothing(ar, engine_side):
+    with ar:
+        ar.close()
+    assert engine_side.calls == [("close",)]
+
+
+def test_leaving_the_block_closes_even_if_the_flush_fails(ar, engine_side):
+    engine_side.gate.clear()
+    ar._timeout = 0.01
+    with pytest.raises(pc.StallError), ar:
+        pass
+    assert engine_side.closed
+
+
+def contribute_twice_and_fail(ar):
+    with ar:
+        ar.contribute(np.zeros((2, 3), "f4"))
+        ar.contribute(np.zeros((2, 3), "f4"))
+        raise KeyError
+
+
+def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine_side, forgotten):
+    says = "left by KeyError: closed without flush, 2 contributions discarded"
+    with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
+        contribute_twice_and_fail(ar)
+    assert seen[0].filename == __file__
+    assert engine_side.calls[2:] == [("abandon",)]
+    assert forgotten == [ar]

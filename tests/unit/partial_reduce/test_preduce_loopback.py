@@ -1,0 +1,210 @@
+"""P-Reduce in given groups, on ranks that are threads of this process."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.partial_reduce import arguments
+from pycollectives.testing import loopback, run_ranks
+
+SIZES = [1, 2, 3, 4, 5, 7, 8]
+LIMIT = 30.0
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8"]
+
+EXPECTED = {
+    "SUM": lambda values: sum(values),
+    "PROD": lambda values: int(np.prod(values)),
+    "MIN": min,
+    "MAX": max,
+    "AVG": lambda values: sum(values) / len(values),
+}
+
+
+@pytest.fixture(autouse=True, params=[1, 2, "all"], ids=["flat", "mixed", "node"])
+def ranks_per_node(request, monkeypatch):
+    """Everything here holds whether ranks share memory or not: for short values too, though they would not."""
+    monkeypatch.setitem(loopback.__kwdefaults__, "ranks_per_node", request.param)
+    monkeypatch.setattr(arguments, "SHORTEST_ON_BOARD", 0)
+    return request.param
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("op", EXPECTED)
+def test_preduce(size, op):
+    """Among all subsets that begin at rank 0, given in any order; the others keep what they have."""
+
+    def program(comm):
+        results = []
+        for members in range(1, size + 1):
+            x = np.full(3, float(comm.rank + 1))
+            if comm.rank < members:
+                comm.preduce(x, np.roll(range(members), comm.rank), op=op, timeout=LIMIT)
+            results.append(x.tolist())
+        return results
+
+    expected = [
+        [[EXPECTED[op](range(1, members + 1)) if rank < members else rank + 1.0] * 3 for members in range(1, size + 1)]
+        for rank in range(size)
+    ]
+    assert run_ranks(size, program) == expected
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@pytest.mark.parametrize("op", EXPECTED)
+def test_preduce_of_every_type(dtype, op):
+    pytest.importorskip("ml_dtypes")  # by which NumPy knows bfloat16
+    values = [4, 1, 3, 2]
+
+    def program(comm):
+        x = np.full(3, values[comm.rank], dtype)
+        comm.preduce(x, range(4), op=op, timeout=LIMIT)
+        return x.astype(float).tolist()
+
+    expected = EXPECTED[op](values)
+    assert run_ranks(4, program) == [[expected if dtype in FLOATS else int(expected)] * 3] * 4
+
+
+def test_overlapping_groups_in_a_random_order():
+    """The same list on all ranks; each performs those that it is in. Averages of powers of two are exact."""
+    size, rng = 8, np.random.default_rng(3)
+    groups = [rng.choice(size, size=rng.choice([2, 4]), replace=False) for _ in range(12)]
+
+    def program(comm):
+        x = np.array([2.0**40 * comm.rank, comm.rank == 0])
+        for group in groups:
+            if comm.rank in group:
+                comm.preduce(x, group, timeout=LIMIT)
+        return x.tolist()
+
+    expected = np.array([[2.0**40 * rank, rank == 0] for rank in range(size)])
+    for group in groups:
+        expected[group] = expected[group].mean(axis=0)
+    assert run_ranks(size, program, delay=1e-4) == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("count", [0, 1, 5, 40_000, 1 << 20, 2_500_000])
+def test_preduce_of_any_length(count, dtype):
+    """In shared memory 512 KiB at a time; float16 is widened there."""
+
+    def program(comm):
+        pattern = (np.arange(count) % 1000).astype(dtype)
+        x = pattern + dtype_of(comm.rank)
+        for _ in range(2):
+            comm.preduce(x, range(3), timeout=LIMIT)
+        return bool((x == pattern + dtype_of(1)).all())
+
+    dtype_of = np.dtype(dtype).type
+    assert all(run_ranks(3, program))
+
+
+def test_preduce_is_in_place_on_what_a_specification_names():
+    def program(comm):
+        x = np.full(4, comm.rank, np.int32)
+        comm.preduce([x, 2, "i4"], (0, 1), op="SUM", timeout=LIMIT)
+        return x.tolist()
+
+    assert run_ranks(2, program) == [[1, 1, 0, 0], [1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [([0, 2], "ranks 0 to 1"), ([0, -1], "ranks 0 to 1"), ([0, 1, 0], "different"), ([1], "this rank"), ([], "this")],
+)
+def test_a_wrong_group_is_refused(group, message):
+    (comm, other) = loopback(2)
+    with pytest.raises(ValueError, match=message):
+        comm.preduce(np.ones(1), group)
+    comm.abandon()
+    other.abandon()
+
+
+def test_a_wrong_buffer_is_refused():
+    (comm,) = loopback(1)
+    with comm:
+        fixed = np.ones(3)
+        fixed.setflags(write=False)
+        with pytest.raises(BufferError, match="writable"):
+            comm.preduce(fixed, [0])
+        with pytest.raises(BufferError, match="C-contiguous"):
+            comm.preduce(np.ones((3, 3)).T, [0])
+        with pytest.raises(TypeError, match="complex"):
+            comm.preduce(np.ones(3, complex), [0])
+        with pytest.raises(TypeError):
+            comm.preduce(np.ones(3), ["a"])
+    with pytest.raises(pc.ClosedError):
+        comm.preduce(np.ones(3), [0])
+
+
+def test_plans_are_kept_and_their_number_is_bounded():
+    """One for all groups of two in which this rank has the same place; 64 at most."""
+
+    def program(comm):
+        def call(count, *group):
+            if comm.rank in group:
+                comm.preduce(np.ones(count), group, timeout=LIMIT)
+
+        call(1, 0, 1)
+        call(1, 0, 2)
+        few = comm.preduce_cache
+        for count in range(2, 70):
+            call(count, 0, 1)
+        call(69, 0, 1)
+        many = comm.preduce_cache
+        call(1, 0, 1)
+        return few, many, comm.preduce_cache
+
+    assert run_ranks(3, program, ranks_per_node=1)[0] == ((1, 1), (2, 69), (2, 70))
+
+
+def test_who_sends_messages(monkeypatch):
+    """Long values only between nodes, short ones always: those who send have plans for it."""
+    monkeypatch.undo()
+    shortest = arguments.SHORTEST_ON_BOARD // np.float64().itemsize
+
+    def program(comm):
+        plans = []
+        for count in (shortest, shortest - 1):
+            x = np.full(count, float(comm.rank))
+            node = [0, 1] if comm.rank < 2 else [2, 3]
+            for group in (node, [0, 2] if comm.rank % 2 == 0 else [1, 3]):
+                before = sum(comm.preduce_cache)
+                comm.preduce(x, group, timeout=LIMIT)
+                plans.append(sum(comm.preduce_cache) - before)
+            with comm.partial_reduce(like=x, groups=pc.StaticGroups(4)) as pr:
+                for step in (0, 1, 2, 3):
+                    pr.sync(x, step, timeout=LIMIT)
+                plans.append(pr.cache_hits + pr.cache_misses > 0)
+        return plans
+
+    assert run_ranks(4, program, ranks_per_node=2) == [[0, 1, True, 1, 1, True]] * 4
+    assert run_ranks(4, program, ranks_per_node=4) == [[0, 0, False, 1, 1, True]] * 4
+
+
+def test_a_stalled_preduce_names_the_group_and_the_missing_rank():
+    given_up = threading.Event()
+
+    def program(comm):
+        x = np.full(1, float(comm.rank))
+        if comm.rank == 2:
+            comm.preduce(np.ones(1), [2, 3], timeout=LIMIT)
+            assert given_up.wait(LIMIT)
+        if comm.rank == 0:
+            time.sleep(0.1)
+            with pytest.raises(pc.StallError, match=r"P-Reduce of ranks 0-2: .*have not arrived: rank 2 \(alive"):
+                comm.preduce(x, range(3), timeout=0.2)
+            given_up.set()
+            with pytest.raises(pc.ClosedError, match="ranks 0-2, was given up"):
+                comm.preduce(np.ones(1), [0, 1])
+        elif comm.rank < 3:
+            comm.preduce(x, range(3), timeout=LIMIT)
+            return x[0]
+        else:
+            comm.preduce(np.ones(1), [2, 3], timeout=LIMIT)
+        return None
+
+    assert run_ranks(4, program) == [None, 1.0, 1.0, None]

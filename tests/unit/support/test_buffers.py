@@ -1,0 +1,179 @@
+"""Buffers: whose memory is used as it is, and what is refused with what to do."""
+
+import array
+
+import numpy as np
+import pytest
+
+from pycollectives.support import buffers
+from pycollectives.support.buffers import BufferDescription, describe, matching_array, writable_array
+
+
+def address(exporter):
+    return np.asarray(exporter).__array_interface__["data"][0]
+
+
+class DLPackOnly:
+    """Exports DLPack and nothing else, as tensors of some libraries do."""
+
+    def __init__(self, owner, device=1):
+        self.owner = owner
+        self.device = device
+
+    def __dlpack__(self, **kwargs):
+        return self.owner.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return (self.device, 0)
+
+
+class CudaOnly:
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f8", "data": (4096, False), "version": 3}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("name", [name for name in buffers.DTYPE_NAMES if name != "bfloat16"])
+def test_every_type_is_described(name):
+    assert describe(np.zeros((2, 3), name)) == BufferDescription((2, 3), np.dtype(name))
+
+
+def test_bfloat16():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.ones((2, 2), ml_dtypes.bfloat16)
+    description = describe(x)
+    assert description.dtype.name == "bfloat16"
+    exported = buffers.as_bytes_exporter(matching_array(x, description))
+    assert memoryview(exported).nbytes == 8
+    assert address(exported) == address(x)
+    assert buffers.checked_dtype("bfloat16") == x.dtype
+    assert describe(ml_dtypes.bfloat16(1)).shape == ()
+
+
+@pytest.mark.parametrize("make", [lambda x: x, memoryview, DLPackOnly, lambda x: [x, 3, "d"], lambda x: (x, 3)])
+def test_memory_is_shared_never_copied(make):
+    x = np.arange(3.0)
+    found = matching_array(make(x), describe(x))
+    assert address(found) == address(x)
+    assert found.dtype == np.float64
+
+
+def test_array_of_the_standard_library():
+    assert describe(array.array("f", [1, 2])) == BufferDescription((2,), np.dtype("float32"))
+
+
+@pytest.mark.parametrize("scalar", [np.float32(2), np.array(2, "float32")])
+def test_scalars_have_no_dimensions_and_count_one(scalar):
+    description = describe(scalar)
+    assert description.shape == ()
+    assert description.count == 1
+
+
+def test_count_zero():
+    assert describe(np.empty((0, 4))).count == 0
+
+
+@pytest.mark.parametrize("other", [np.longlong, "q", "l", int])
+def test_other_names_of_one_type(other):
+    assert buffers.checked_dtype(other).name == "int64"
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        (np.zeros(3, ">f8"), TypeError, "native byte order"),
+        (np.zeros(3, bool), TypeError, "bool"),
+        (np.zeros(3, complex), TypeError, "got complex128"),
+        (np.zeros(3, object), TypeError, "got object"),
+        (np.zeros(3, "uint32"), TypeError, "got uint32"),
+        (np.zeros(3, "M8[s]"), TypeError, "datetime64"),
+        (np.zeros(3, [("a", "f4")]), TypeError, "expected one of"),
+        (np.zeros((3, 4)).T, BufferError, r"C-contiguous buffer, got shape \(4, 3\)"),
+        (np.zeros(8)[::2], BufferError, "C-contiguous"),
+        (memoryview(np.zeros(8))[::2], BufferError, "C-contiguous"),
+        (DLPackOnly(np.zeros(8)[::2]), BufferError, "C-contiguous"),
+        (DLPackOnly(np.zeros(3), device=2), BufferError, "no device memory"),
+        (CudaOnly(), BufferError, "no device memory"),
+        (3.0, TypeError, "got float; make an array"),
+        ([1.0, 2.0], TypeError, "got list; make an array"),
+        ("text", TypeError, "got str"),
+        (None, TypeError, "got NoneType"),
+    ],
+)
+def test_refused(bad, error, message):
+    with pytest.raises(error, match=message):
+        describe(bad)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count", "dtype"),
+    [
+        ([np.zeros(5), 3], 3, "float64"),
+        ([np.zeros(5), "d"], 5, "float64"),
+        ([np.zeros((2, 3), "f4"), 4, "f"], 4, "float32"),
+        ((np.zeros(5), 0, "d"), 0, "float64"),
+        ([bytearray(16), "d"], 2, "float64"),
+        ([bytearray(16), 3, "int32"], 3, "int32"),
+    ],
+)
+def test_specifications(spec, count, dtype):
+    assert describe(spec) == BufferDescription((count,), np.dtype(dtype))
+
+
+def test_specifications_with_mpi_datatypes():
+    MPI = pytest.importorskip("mpi4py.MPI")  # noqa: N806
+    assert describe([np.zeros(5), 3, MPI.DOUBLE]) == BufferDescription((3,), np.dtype("float64"))
+    assert describe([np.zeros(5, "int32"), MPI.INT]).count == 5
+    assert buffers.checked_dtype(MPI.INT64_T) == np.dtype("int64")
+    with pytest.raises(TypeError, match="dtype"):
+        buffers.checked_dtype(MPI.DOUBLE_INT)
+    with pytest.raises(TypeError, match="bool"):
+        buffers.checked_dtype(MPI.C_BOOL)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        ([np.zeros(3), 4, "d"], ValueError, "count of 0 to 3, the elements there are, got 4"),
+        ([np.zeros(3), -1], ValueError, "got -1"),
+        ([np.zeros(3), 1.5], TypeError, "integer count, got 1.5"),
+        ([np.zeros(3, "f4"), 3, "d"], TypeError, "elements of float64, as its specification says, got float32"),
+        ([bytearray(15), "d"], ValueError, "15 bytes"),
+        ([np.zeros(8)[::2], 2], BufferError, "C-contiguous"),
+    ],
+)
+def test_specifications_refused(spec, error, message):
+    with pytest.raises(error, match=message):
+        describe(spec)
+
+
+EXPECTED = BufferDescription((2, 3), np.dtype("float32"))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (np.zeros((3, 2), "f4"), ValueError, r"expected shape \(2, 3\), got \(3, 2\)"),
+        (np.zeros(6, "f4"), ValueError, r"expected shape \(2, 3\), got \(6,\)"),
+        (np.zeros((2, 4), "f4"), ValueError, r"expected shape \(2, 3\) \(6 elements\), got \(2, 4\) \(8 elements\)"),
+        (np.zeros((2, 3), "f8"), TypeError, "expected elements of float32, got float64"),
+        (np.zeros((3, 2), "f4").T, BufferError, "C-contiguous"),
+    ],
+)
+def test_mismatching_contributions(given, error, message):
+    with pytest.raises(error, match=message):
+        matching_array(given, EXPECTED)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (6,), (1, 6)])
+def test_only_the_count_matters_without_a_model(shape):
+    assert matching_array(np.zeros(shape, "f4"), EXPECTED, exact_shape=False).size == 6
+
+
+def test_a_specification_is_flat():
+    assert matching_array([np.zeros(10, "f4"), 6], EXPECTED).size == 6
+
+
+def test_results_need_writable_memory():
+    out = np.zeros(6, "f4")
+    assert address(writable_array(out, EXPECTED)) == address(out)
+    with pytest.raises(BufferError, match="read-only"):
+        writable_array([bytes(24), "f"], EXPECTED)

@@ -1,0 +1,76 @@
+"""How a `with` block is left: what is called, in which order, and what is said of data that is lost."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from pycollectives.support.lifecycle import leave
+
+
+class Closable:
+    """Something that three contributions wait in; `refusing`: it cannot be closed in order."""
+
+    def __init__(self, *, refusing: bool = False) -> None:
+        self.calls: list[str] = []
+        self.refusing = refusing
+
+    def close(self) -> None:
+        self.calls.append("close")
+        if self.refusing:
+            raise TimeoutError
+
+    def abandon(self) -> int:
+        self.calls.append("abandon")
+        return 3
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind, error, traceback) -> None:
+        leave("it", kind, close=self.close, abandon=self.abandon, is_open=self.calls == [])
+
+
+def raise_in(closable: Closable, calls: tuple[str, ...] = ()) -> None:
+    with closable:
+        closable.calls.extend(calls)
+        raise KeyError
+
+
+@pytest.fixture(autouse=True)
+def no_other_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_a_block_that_ends_closes():
+    closable = Closable()
+    with closable:
+        pass
+    assert closable.calls == ["close", "abandon"]  # which does nothing to what is closed
+
+
+def test_what_cannot_be_closed_is_abandoned():
+    closable = Closable(refusing=True)
+    with pytest.raises(TimeoutError), closable:
+        pass
+    assert closable.calls == ["close", "abandon"]
+
+
+def test_an_exception_abandons_and_the_warning_points_to_the_block():
+    closable = Closable()
+    says = "^it was left by KeyError: closed without flush, 3 contributions discarded$"
+    with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
+        raise_in(closable)
+    assert closable.calls == ["abandon"]
+    first = raise_in.__code__.co_firstlineno
+    assert (seen[0].filename, seen[0].lineno) == (__file__, first + 1)
+
+
+def test_nothing_is_said_where_nothing_was_open():
+    closable = Closable()
+    with pytest.raises(KeyError):
+        raise_in(closable, calls=("close",))
+    assert closable.calls == ["close", "abandon"]

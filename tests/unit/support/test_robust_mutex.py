@@ -1,0 +1,53 @@
+"""The mutex of a board, whose owner may die."""
+
+import os
+import threading
+
+import pytest
+
+import pycollectives as pc
+from pycollectives.support.native import core
+
+LIMIT = 10.0
+
+
+def test_everybody_is_told_that_the_owner_died():
+    """The first to come, and those after it, and the first again: nobody waits for ever."""
+    mutex = core.testing.RobustMutex()
+    child = os.fork()
+    if child == 0:
+        mutex.lock()
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = []
+
+    def come():
+        for _ in range(2):
+            with pytest.raises(pc.RankFailedError, match="died while it changed what all of them share"):
+                mutex.lock()
+            told.append(True)
+
+    for _ in range(3):
+        thread = threading.Thread(target=come, daemon=True)
+        thread.start()
+        thread.join(LIMIT)
+    assert told == [True] * 6
+
+
+def test_one_at_a_time():
+    mutex = core.testing.RobustMutex()
+    log = []
+
+    def enter():
+        mutex.lock()
+        log.append("second")
+        mutex.unlock()
+
+    mutex.lock()
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    thread.join(0.1)
+    log.append("first")
+    mutex.unlock()
+    thread.join(LIMIT)
+    assert log == ["first", "second"]

@@ -1,0 +1,105 @@
+"""What methods do on one rank, and what they say of themselves."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pycollectives import StaticGroups
+from pycollectives.partial_allreduce import policies
+from pycollectives.simulation import allreduce
+from pycollectives.testing import loopback, run_ranks
+from pycollectives.train.registry import Choice
+from pycollectives.train.synchronizers import METHODS, Outcome
+
+
+def make(method, comm):
+    """A method that averages two numbers."""
+    model = SimpleNamespace(weights=np.zeros(2, np.float32), gradient=np.ones(2, np.float32))
+    return METHODS.make(Choice.parse(method), comm, model, seed=7)
+
+
+def options_of(method):
+    """The options of the collective that a method creates, among 4 ranks on nodes of 2."""
+    seen = []
+
+    def create(**options):
+        seen.append(options)
+
+    make(method, SimpleNamespace(comm=None, size=4, ranks_per_node=2, partial_allreduce=create, partial_reduce=create))
+    (options,) = seen
+    return options
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("synchronous", {"policy": policies.Full()}),
+        ("ddp", {"policy": policies.Full()}),
+        ("eager", {"policy": policies.Majority(7)}),
+        ("eager,policy=solo,late=drop,missed=sum", {"policy": policies.Solo(), "late": "drop"}),
+        ("eager,policy=any-of:2,seed=3,max_staleness=4", {"policy": policies.AnyOf(2, 3), "max_staleness": 4}),
+        ("m-synchronous,m=3", {"policy": policies.Quorum(3), "late": "drop"}),
+        ("ripples", None),
+    ],
+)
+def test_the_simulator_has_the_rounds_of_methods_that_have_rounds(said, expected):
+    choice = Choice.parse(said)
+    arguments = METHODS.find(choice).simulated(**{"seed": 7, **choice.options})
+    assert arguments == expected
+    if arguments is not None:
+        allreduce.simulate(np.ones((4, 2)), nbytes=4, algorithm="recursive_doubling", **arguments)
+
+
+def test_eager_hands_its_options_to_the_partial_allreduce():
+    options = options_of("eager,policy=majority,late=replace,missed=sum,max_staleness=3")
+    assert options["policy"] == policies.Majority(7)
+    assert (options["late"], options["missed"], options["max_staleness"]) == ("replace", "sum", 3)
+
+
+def test_a_policy_that_is_a_number_is_none():
+    with pytest.raises(ValueError, match=r"policy .4.: expected solo"):
+        options_of("eager,policy=4")
+
+
+@pytest.mark.parametrize(("said", "per_node"), [("", 2), (",ranks_per_node=3", 3)])
+def test_static_groups_are_those_of_the_nodes(said, per_node):
+    """The communicator's, or others by choice."""
+    assert options_of(f"ripples,groups=static{said}")["groups"] == StaticGroups(per_node)
+
+
+def test_ripples_meets_every_so_many_steps():
+    """What a rank was given in a step between them is its own."""
+
+    def program(comm):
+        method = make("ripples,groups=static,every=3", comm)
+        outcomes = []
+        for number in range(6):
+            weights = np.full(2, comm.rank, np.float32)
+            method.average(weights, number)
+            outcomes.append((method.outcome, float(weights[0])))
+        method.close()
+        return outcomes
+
+    alone = [(Outcome(active=1), 0.0)] * 2
+    first, _ = run_ranks(loopback(2, ranks_per_node=1), program)
+    met = [index for index, one in enumerate(first) if one == (Outcome(active=2), 0.5)]
+    assert met, first
+    assert set(met) <= {2, 5}
+    assert [one for index, one in enumerate(first) if index % 3 < 2] == alone * 2
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("m-synchronous,m=5", "^m: expected 1 <= m <= 1, the number of ranks; got 5$"),
+        ("m-synchronous,m=0", "^m: expected 1 <= m <= 1, the number of ranks; got 0$"),
+        ("ripples,every=0", "every: expected at least 1 step, got 0"),
+        ("ripples,groups=odd", "groups: expected one of random, smart, punctual, static; got 'odd'"),
+        ("eager,average=odd", "average: expected 'world' or 'contributors', got 'odd'"),
+    ],
+)
+def test_options_that_cannot_be_met(said, text):
+    (comm,) = loopback(1)
+    with comm, pytest.raises(ValueError, match=text):
+        make(said, comm)
