@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...partial_allreduce import policies
-from .base import Outcome, Synchronizer, average
+from .base import GradientSynchronizer, Outcome, average
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ __all__ = ["DEFAULT_POLICY", "Eager"]
 DEFAULT_POLICY = "majority"
 
 
-class Eager(Synchronizer):
+class Eager(GradientSynchronizer):
     """`average`: divide by all ranks ("world", as in the paper), or by those in the round ("contributors")."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Eager(Synchronizer):
         """Begin the flush."""
         self._gradients.start_flush()
 
-    def flush(self) -> NDArray[np.float32] | None:
+    def owed(self) -> NDArray[np.float32] | None:
         """Return the mean of all that still waited, of every rank; None if nothing did, which is no gradient of 0."""
         info = self._gradients.flush()
         return self._result() if info.contributors or (self._sums and info.missed) else None
