@@ -68,7 +68,7 @@ class Training:
         Raises
         ------
         RankFailedError
-            Another rank has left by an exception. Found out after a step, or where all meet: not by a rank that waits
+            Another rank has left by an exception. A rank finds out after a step or in a barrier, but not while it waits
             within a step, as it does in methods whose ranks wait for all.
         """
         while True:
