@@ -120,7 +120,8 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
             if value == "":
                 raise ValueError("expected a folder, got ''")
             return None if value is None else Path(value)
-        check(value, kind)
+        if not (kind in (float, float | None) and isinstance(value, float)):  # `Settings` says which numbers fit
+            check(value, kind)
         return value
     except (TypeError, ValueError) as error:
         raise ValueError(f"{key}: {error}") from None
