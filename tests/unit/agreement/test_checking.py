@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.support.deadline import Deadline
 from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Call, Checks, NoChecks
 from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
@@ -466,7 +467,7 @@ def test_a_meeting_fits_into_an_exchange():
     for threads in (1, 3, MAX_CALLS + 10):
         notes = {str(10**12 + number): "0123456789ab" for number in range(1000)}
         checks._calls = [Call("comparison after flush", 9000 + n, notes) for n in range(threads)]
-        checks._statements(checks._calls[0], checks._calls[:MAX_CALLS], pc.deadline.Deadline(None))
+        checks._statements(checks._calls[0], checks._calls[:MAX_CALLS], Deadline(None))
         told = json.loads(sent[-1])
         assert len(told["left"]) == MAX_LEFT
         assert len(told["calls"]) == min(threads, MAX_CALLS)
