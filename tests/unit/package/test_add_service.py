@@ -85,9 +85,9 @@ def test_an_exception_aborts_it_with_a_warning(tally):
     with (
         pytest.warns(RuntimeWarning, match="1 open.* was left by KeyError: closed without flush"),
         pytest.raises(KeyError),
+        comm,
     ):
-        with comm:
-            raise KeyError
+        raise KeyError
     assert made.closed
     assert comm.closed
 
