@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.support.deadline import Deadline
 from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Call, Checks, NoChecks
+from pycollectives.support.deadline import Deadline
 from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
