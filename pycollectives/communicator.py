@@ -288,7 +288,7 @@ class Communicator:
         *,
         groups: AnyGroups,
         op: Op = AVG,
-        gg_rank: int = 0,
+        coordinator_rank: int = 0,
         weighting: Literal["uniform", "staleness"] = "uniform",
         name: str | None = None,
     ) -> PartialReduce:
@@ -302,7 +302,7 @@ class Communicator:
             Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)`.
         op
             As for `partial_allreduce`; AVG divides by the number of members.
-        gg_rank
+        coordinator_rank
             The rank whose engine, in the background, has the generator. It is a worker as the others are.
         weighting
             "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
@@ -322,7 +322,7 @@ class Communicator:
             The communicator is closed.
         """
         return self._collectives.partial_reduce(
-            like, groups=groups, op=op, gg_rank=gg_rank, weighting=weighting, name=name
+            like, groups=groups, op=op, coordinator_rank=coordinator_rank, weighting=weighting, name=name
         )
 
     def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
@@ -384,7 +384,7 @@ class Communicator:
         """
         return self._explicit_groups.cache
 
-    def same_everywhere(self, x: BufferSpec) -> bool:
+    def is_same_on_all_ranks(self, x: BufferSpec) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
         For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
@@ -418,13 +418,13 @@ class Communicator:
         >>> from pycollectives.testing import run_ranks
         >>> def program(comm):
         ...     weights = np.arange(3.0)
-        ...     equal = comm.same_everywhere(weights)
+        ...     equal = comm.is_same_on_all_ranks(weights)
         ...     weights[1] += comm.rank
-        ...     return equal, comm.same_everywhere(weights)
+        ...     return equal, comm.is_same_on_all_ranks(weights)
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
-        _, told = self._rendezvous.share("same_everywhere", lambda: Fingerprint.of(x))
+        _, told = self._rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
         return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
@@ -438,7 +438,7 @@ class Communicator:
         Raises
         ------
         StallError
-            Names the ranks that have not closed. The communicator stays open: call again, or `abandon`.
+            Names the ranks that have not closed. The communicator stays open: call again, or `abort`.
         MismatchError
             With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
             open here too, without checks.
@@ -452,16 +452,16 @@ class Communicator:
         self._engine.close(timeout=deadline.remaining())
         self._end()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once, wait for nobody and discard what waits; the number of contributions discarded.
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """
         if self.closed or not self._engine.in_own_process:
             return 0
-        discarded = self._collectives.abandon()
+        discarded = self._collectives.abort()
         self._checks.leave()
-        self._engine.abandon()
+        self._engine.abort()
         self._end()
         return discarded
 
@@ -483,4 +483,4 @@ class Communicator:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self.close, abandon=self.abandon, is_open=len(self._collectives) > 0)
+        leave(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._collectives) > 0)

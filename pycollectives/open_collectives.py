@@ -140,6 +140,6 @@ class Collectives:
                 collective.flush(deadline.remaining())
             collective.close()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close all at once; the number of contributions discarded."""
-        return sum(collective.abandon() for collective in tuple(self._open))
+        return sum(collective.abort() for collective in tuple(self._open))

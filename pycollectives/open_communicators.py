@@ -19,7 +19,7 @@ open_communicators: dict[Communicator, None] = {}
 
 def _close_forgotten(communicator: Communicator) -> None:
     names = ", ".join(map(repr, communicator._collectives.names)) or "none"
-    discarded = communicator.abandon()
+    discarded = communicator.abort()
     print(
         f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
         f"(open collectives: {names}; contributions discarded: {discarded}); "

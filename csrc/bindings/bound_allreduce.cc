@@ -135,7 +135,7 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   return collective_->wait(*call, limit, run_signal_handlers);
 }
 
-std::size_t BoundPartialAllreduce::abandon() {
+std::size_t BoundPartialAllreduce::abort() {
   std::size_t discarded = 0;
   try {
     discarded = collective_->discard();

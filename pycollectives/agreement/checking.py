@@ -4,7 +4,7 @@ Ranks meet at every collective call of a communicator: each tells all others wha
 that are flushed or closed, hashes of the newest rounds that it was given. So ranks that call different things learn of
 it instead of waiting for each other, and a round that is not the same everywhere is found at the next flush or close.
 
-A rank may leave a collective before the others: who flushes does not wait for who is in `close`, or has abandoned it.
+A rank may leave a collective before the others: who flushes does not wait for who is in `close`, or has aborted it.
 Threads of a rank may flush different collectives in any order: while a rank has several, ranks that make different
 calls only meet again, until they make the same.
 
@@ -47,7 +47,7 @@ KEPT_ROUNDS = 64
 """Rounds of a collective, the newest, that are compared. Their hashes fit into one exchange of 4096 bytes."""
 
 MAX_LEFT = 64
-"""Collectives, abandoned here and open elsewhere, that are told in one exchange."""
+"""Collectives, aborted here and open elsewhere, that are told in one exchange."""
 
 MAX_CALLS = 16
 """Threads of a rank whose calls are told in one exchange; what they compare shares `KEPT_ROUNDS`."""
@@ -114,7 +114,7 @@ class Checks(NoChecks):
         self._engine = engine
         self._turn = threading.Lock()  # held while ranks meet, so that threads take turns
         self._names: list[str] = []  # of the collectives, in the order of creation
-        self._abandoned: dict[int, None] = {}  # collectives that the other ranks have not all closed
+        self._aborted: dict[int, None] = {}  # collectives that the other ranks have not all closed
         self._calls: list[Call] = []  # that this rank's threads are in
         self._threads: set[threading.Thread] = set()
         self._last = "this is the first"
@@ -136,7 +136,7 @@ class Checks(NoChecks):
         deadline = Deadline(timeout)
         self.try_to_meet(Call("close of the communicator"), deadline.remaining())
         if self._over:
-            self._engine.abandon()
+            self._engine.abort()
         else:
             self._engine.close(timeout=deadline.remaining())
 
@@ -147,7 +147,7 @@ class Checks(NoChecks):
             # Also if another thread meets just now, or nobody can be told any more.
             with contextlib.suppress(StallError, ClosedError, TransportError, RankFailedError):
                 self._engine.exchange(encode({"leaving": True}), what="leaving the communicator", timeout=0.0)
-        self._engine.abandon()
+        self._engine.abort()
 
     def watched(
         self, collective: _core.PartialAllreduce, specification: PartialAllreduceSpecification
@@ -157,9 +157,9 @@ class Checks(NoChecks):
         self._names.append(specification.name)
         return cast("_core.PartialAllreduce", _WatchedAllreduce(collective, self, number, specification))
 
-    def abandon(self, number: int) -> None:
+    def abort(self, number: int) -> None:
         """Note that this rank makes no more calls of a collective."""
-        self._abandoned[number] = None
+        self._aborted[number] = None
 
     def note_thread(self) -> None:
         """Note that this thread uses the communicator."""
@@ -220,7 +220,7 @@ class Checks(NoChecks):
                     self._last = self.named(done)
         for what, of in going_on:
             if what == CLOSE and of is not None:
-                self._abandoned.pop(of, None)
+                self._aborted.pop(of, None)
             if what.startswith(DETAILS):  # an error; who leaves because of it must not disturb who hears of it
                 self._over = True
         if going_on:
@@ -240,7 +240,7 @@ class Checks(NoChecks):
         closing = [each.of for each in calls if each.what == CLOSE and each.of is not None]
         mine = {
             "calls": [[each.what, each.of, dict(list(each.notes.items())[-share:])] for each in calls],
-            "left": [*list(self._abandoned)[-MAX_LEFT:], *closing],
+            "left": [*list(self._aborted)[-MAX_LEFT:], *closing],
             "threads": sum(thread.is_alive() for thread in tuple(self._threads)) > 1,  # others may be added
         }
         what = self.named(call)
@@ -363,9 +363,9 @@ class _WatchedAllreduce:
         self._collective.close()
         self._compare(CLOSE, self._checks.timeout)
 
-    def abandon(self) -> int:
-        self._checks.abandon(self._number)
-        return self._collective.abandon()
+    def abort(self) -> int:
+        self._checks.abort(self._number)
+        return self._collective.abort()
 
     def note(self, info: _core.RoundInfo) -> None:
         """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""

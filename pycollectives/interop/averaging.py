@@ -244,9 +244,9 @@ class GradientAverager:
             bucket.allreduce.close()
         self._remove_hooks()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""
-        discarded = sum(bucket.allreduce.abandon() for bucket in self.buckets)
+        discarded = sum(bucket.allreduce.abort() for bucket in self.buckets)
         self._remove_hooks()
         return discarded
 

@@ -151,7 +151,7 @@ class EagerOptimizer(torch.optim.Optimizer):
             self._timeout = checked_timeout(timeout)
             self._add(parameters_of(optimizer.param_groups))
         except BaseException:
-            self._abandon()
+            self._abort()
             raise
 
     def _checked(self, timeout: float | None) -> Signature:
@@ -412,14 +412,14 @@ class EagerOptimizer(torch.optim.Optimizer):
         if self._owns_comm:
             self._comm.close()
 
-    def _abandon(self) -> int:
+    def _abort(self) -> int:
         """Close at once, and wait for nobody; the number of contributions that are discarded."""
         if self._closed:
             return 0
-        discarded = self._gradients.abandon()
+        discarded = self._gradients.abort()
         self._closed = True
         if self._owns_comm:
-            self._comm.abandon()
+            self._comm.abort()
         return discarded
 
     @property
@@ -440,7 +440,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(self._name, kind, close=self.close, abandon=self._abandon, is_open=not self._closed)
+        leave(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 

@@ -165,11 +165,11 @@ class PartialAllreduce:
         self._collective.close()
         self._forget(self)
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once and discard what waits; the number of contributions that nobody will get."""
         if not self._collective.in_own_process or self._collective.closed:
             return 0
-        discarded = self._collective.abandon()
+        discarded = self._collective.abort()
         self._forget(self)
         return discarded
 
@@ -234,7 +234,7 @@ class PartialAllreduce:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self._flush_and_close, abandon=self.abandon, is_open=not self.closed)
+        leave(repr(self), kind, close=self._flush_and_close, abort=self.abort, is_open=not self.closed)
 
     def _flush_and_close(self) -> None:
         if not self.closed:

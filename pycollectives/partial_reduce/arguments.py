@@ -82,13 +82,13 @@ class PartialReduceSpecification:
     groups: AnyGroups
     op: str
     weighting: str
-    gg_rank: int
+    coordinator_rank: int
     name: str
     table: SelectionTable
 
     @classmethod
     def checked(
-        cls, like: Any, *, groups: Any, op: Any, weighting: Any, gg_rank: Any, name: Any, size: int
+        cls, like: Any, *, groups: Any, op: Any, weighting: Any, coordinator_rank: Any, name: Any, size: int
     ) -> PartialReduceSpecification:
         """Check the arguments for `size` ranks.
 
@@ -110,11 +110,11 @@ class PartialReduceSpecification:
             if isinstance(groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
         try:
-            server = operator.index(gg_rank)
+            server = operator.index(coordinator_rank)
         except TypeError:
-            raise TypeError(f"gg_rank: expected a rank, got {gg_rank!r}") from None
+            raise TypeError(f"coordinator_rank: expected a rank, got {coordinator_rank!r}") from None
         if not 0 <= server < size:
-            raise ValueError(f"gg_rank: expected 0 <= gg_rank < {size}, got {server}")
+            raise ValueError(f"coordinator_rank: expected 0 <= coordinator_rank < {size}, got {server}")
         if not isinstance(name, str):
             raise TypeError(f"name: expected a string, got {name!r}")
         if not 0 < len(name) <= MAX_NAME:
@@ -129,7 +129,7 @@ class PartialReduceSpecification:
             "groups": repr(self.groups),
             "op": self.op,
             "weighting": self.weighting,
-            "gg_rank": self.gg_rank,
+            "coordinator_rank": self.coordinator_rank,
             "name": self.name,
             "selection_table": tables.describe(self.table),
         }
@@ -159,7 +159,7 @@ class PartialReduceSpecification:
             "op": self.op,
             "by_staleness": self.weighting == "staleness",
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
-            "gg_rank": self.gg_rank,
+            "coordinator_rank": self.coordinator_rank,
             "algorithms": algorithms,
             "nodes": nodes if nbytes >= SHORTEST_ON_BOARD else range(len(nodes)),
             "name": self.name,

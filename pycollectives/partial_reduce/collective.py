@@ -149,7 +149,7 @@ class PartialReduce:
         self._collective.close(as_bytes_exporter(final))
         self._forget(self)
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once; groups that this rank is in already are performed without it. Returns 0.
 
         As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
@@ -217,4 +217,4 @@ class PartialReduce:
         if kind is None:
             self.close()
         else:
-            self.abandon()
+            self.abort()

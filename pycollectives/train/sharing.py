@@ -40,7 +40,7 @@ def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> Non
     comm._agree("train", lambda: _Said({"version of pycollectives": __version__}))  # first: others have other settings
     comm._agree("train", lambda: _Said(_asked(settings, resume)))
     if settings.output is not None:
-        output.require_shared(settings.output, comm.comm)
+        output.require_shared(settings.output, comm.mpi_comm)
 
 
 def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:

@@ -38,7 +38,7 @@ def test_flush_of_different_collectives(ranks_per_node, progress):
     a.allreduce(np.ones(3), timeout=LIMIT)
     with pytest.raises(pc.MismatchError, match=r"different calls: flush of 'A' .* on rank 0, flush of 'B' .* on rank"):
         (a if comm.rank == 0 else b).flush()
-    comm.abandon()
+    comm.abort()
 
 
 @pytest.mark.parametrize("ranks_per_node", ["all", 1])
@@ -54,4 +54,4 @@ def test_a_result_that_is_not_the_same(ranks_per_node, monkeypatch):
         ar.allreduce(np.full(3, value), timeout=LIMIT)
     with pytest.raises(pc.MismatchError, match=f"round 1 of 'A' .*: result: bits .* on rank {WORLD.size - 1}"):
         ar.flush()
-    comm.abandon()
+    comm.abort()

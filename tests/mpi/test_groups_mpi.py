@@ -61,7 +61,7 @@ def test_all_members_of_a_group_get_the_same(comm, generator, count):
     pattern = 64 * (np.arange(count) % 7).astype(np.float32)
     weights = pattern + np.float32(2.0**20 * comm.rank)
     log = {}
-    with comm.partial_reduce(like=weights, groups=generator, gg_rank=comm.size - 1) as pr:
+    with comm.partial_reduce(like=weights, groups=generator, coordinator_rank=comm.size - 1) as pr:
         for _ in range(10 + comm.rank):
             info = pr.sync(weights, timeout=LIMIT)
             assert comm.rank in info.group

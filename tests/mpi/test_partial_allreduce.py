@@ -52,7 +52,7 @@ def run(comm, case, part):
         part(recorder)
         if not recorder.log.closed:
             recorder.flush()
-    return check(case, comm.comm.allgather(recorder.finished()))
+    return check(case, comm.mpi_comm.allgather(recorder.finished()))
 
 
 def run_script(comm, script, **arguments):

@@ -37,7 +37,7 @@ def model_of_layers():
 
 
 def same_everywhere(comm, model):
-    return all(comm.same_everywhere(tensor.detach().numpy()) for tensor in model.parameters())
+    return all(comm.is_same_on_all_ranks(tensor.detach().numpy()) for tensor in model.parameters())
 
 
 OPTIMIZERS = {

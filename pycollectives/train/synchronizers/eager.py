@@ -45,7 +45,7 @@ class Eager(Synchronizer):
     ) -> None:
         if average not in ("world", "contributors"):
             raise ValueError(f"average: expected 'world' or 'contributors', got {average!r}")
-        self._comm = comm.comm
+        self._comm = comm.mpi_comm
         self._divisor = comm.size if average == "world" else 1
         self._sums = missed == "sum"
         self._gradients = comm.partial_allreduce(

@@ -71,7 +71,7 @@ class Ripples(Synchronizer):
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Average the models."""
-        average(self._comm.comm, weights)
+        average(self._comm.mpi_comm, weights)
 
     def rejoin(self) -> None:
         """Form groups anew."""

@@ -51,8 +51,8 @@ class PlayedCollective:
         PlayedRound(self.gate).wait(timeout)
         return "info"
 
-    def abandon(self):
-        self.calls.append(("abandon",))
+    def abort(self):
+        self.calls.append(("abort",))
         self.closed = True
         discarded, self.waiting = self.waiting, 0
         return discarded
@@ -279,5 +279,5 @@ def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__
-    assert engine_side.calls[2:] == [("abandon",)]
+    assert engine_side.calls[2:] == [("abort",)]
     assert forgotten == [ar]

@@ -172,7 +172,7 @@ def test_a_synchronisation_that_completes_while_its_stall_is_explained():
 
     def program(comm):
         x = np.full(1, float(comm.rank))
-        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2, seed=SEED_OF_0_AND_1), gg_rank=2) as pr:
+        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2, seed=SEED_OF_0_AND_1), coordinator_rank=2) as pr:
             start = time.monotonic()
             if comm.rank == 2:
                 while time.monotonic() < start + 0.2:
