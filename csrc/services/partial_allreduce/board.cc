@@ -118,19 +118,6 @@ Board::Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank
   for (std::uint32_t i = 0; i < s.free; ++i) free_[i] = static_cast<BufferNumber>(s.free - 1 - i);
 }
 
-void Board::add_to(Footprint& footprint) const {
-  footprint.add(this);
-  footprint.add(header_);
-  footprint.add(&places_[place_]);
-  footprint.add(records_.data(), sizeof(RecordView));
-  const RecordView& record = records_.front();  // the only one, unless results are summed
-  footprint.add(record.record);
-  footprint.add(record.members, member_words_ * sizeof *record.members);
-  footprint.add(&record.shares[place_]);
-  footprint.add(&kept_[static_cast<std::size_t>(place_)]);
-  footprint.add(references_, shape_.places() * sizeof *references_);
-}
-
 // ------------------------------------------------------------------------------------------------ who is there
 
 PYC_HOT void Board::arrive() {

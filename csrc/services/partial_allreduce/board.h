@@ -23,7 +23,6 @@
 
 #include "core/rank_set.h"
 #include "core/types.h"
-#include "hot/footprint.h"
 #include "memory/memory.h"
 #include "node/event_count.h"
 #include "node/process.h"
@@ -147,9 +146,6 @@ class Board {
 
   /// `first`: constructs what is shared; the others come after.
   Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank place, bool first);
-
-  /// What this rank's calls touch in every round, if the data is short.
-  void add_to(Footprint& footprint) const;
 
   RobustMutex& mutex() { return header_->mutex; }
   EventCount& bell() { return header_->bell; }

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "hot/hot.h"
-#include "hot/recycling_allocator.h"
 #include "memory/copy.h"
 #include "services/common/node_memory.h"
 #include "services/common/stall.h"
@@ -60,8 +59,6 @@ PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, con
   if (elements.widened()) return memory.load(elements, into, from, count);
   copy(memory, into, from, count * size_of(elements.type));
 }
-
-PYC_HOT std::shared_ptr<Call> new_call() { return std::allocate_shared<Call>(RecyclingAllocator<Call>()); }
 
 }  // namespace
 
@@ -142,14 +139,6 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
 
 PartialAllreduce::~PartialAllreduce() = default;
 
-void PartialAllreduce::add_to(Footprint& footprint) const {
-  footprint.add(this);
-  engine_->add_to(footprint);
-  board_->add_to(footprint);
-  results_.add_to(footprint);
-  if (track_) footprint.add(track_.get());
-}
-
 const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
 
 // ------------------------------------------------------------------------------------------------ handing over
@@ -178,7 +167,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
   }
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  std::shared_ptr<Call> call = new_call();
+  std::shared_ptr<Call> call = std::make_shared<Call>();
   call->made = engine_->transport().now();
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
@@ -338,7 +327,7 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
   engine_->check();
   if (open_flush_) return open_flush_;
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  std::shared_ptr<Call> call = new_call();
+  std::shared_ptr<Call> call = std::make_shared<Call>();
   call->flush = true;
   call->made = engine_->transport().now();
   call->sequence = sequence_;

@@ -100,8 +100,6 @@ class PartialAllreduce final : public Collective {
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read_result(std::byte* to) const;
   bool closed() const { return closed_; }
-  /// What a call touches in every round.
-  void add_to(Footprint& footprint) const;
   RoundNumber rounds() const { return board_->completed(); }
   const Options& options() const { return options_; }
   /// What this rank's engine does between nodes; null if it does nothing there.

@@ -16,7 +16,6 @@
 #include <mutex>
 #include <vector>
 
-#include "hot/footprint.h"
 #include "memory/pool.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/leases.h"
@@ -64,9 +63,6 @@ class Results {
   std::shared_ptr<const std::byte> newest();
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read(std::byte* to) const;
-
-  /// What a call touches in every round, beside this object and the board.
-  void add_to(Footprint& footprint) const { footprint.add(loans_.get()); }
 
  private:
   void compute(Given& given);
