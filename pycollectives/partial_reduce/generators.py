@@ -97,7 +97,7 @@ class GeneratedGroups:
         return core.GroupGenerator(node_of, **self.engine_arguments())
 
     def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: the mean over a simulated history of equally fast workers."""
+        """See `simulation.mixing.expected_matrix`: the mean over a simulated history of equally fast workers."""
         from ..simulation.groups import simulate_groups
 
         jitter = 0.02  # of an iteration; without any, all would arrive at once
@@ -145,7 +145,7 @@ class RandomGroups(GeneratedGroups):
         return super().engine_arguments() | more
 
     def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: in closed form."""
+        """See `simulation.mixing.expected_matrix`: in closed form."""
         return mixing.random_groups_matrix(self.size, size)
 
 
@@ -324,7 +324,7 @@ class StaticGroups:
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: the mean over the groups of a cycle, of which this is exact.
+        """See `simulation.mixing.expected_matrix`: the mean over the groups of a cycle, of which this is exact.
 
         With an odd number of nodes a cycle is four steps for each of them.
         """

@@ -133,7 +133,7 @@ def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per
     Parameters
     ----------
     what
-        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`; then `size` and `ranks_per_node` say of whom.
+        A symmetric matrix, or one of `partial_reduce.generators`; then `size` and `ranks_per_node` say of whom.
 
     >>> spectral_gap(group_matrix([0, 1], 2))
     1.0
