@@ -14,10 +14,10 @@ except ModuleNotFoundError as error:
 from ..communicator import Communicator
 from ..partial_allreduce.policies import Majority, Policy
 from ..support.deadline import Deadline
-from ..support.environment import checked_timeout
 from ..support.errors import ClosedError
 from ..support.lifecycle import leave
 from ..support.operations import AVG
+from ..support.validation import checked_timeout
 from . import parameters as replicas
 from .averaging import GradientAverager
 from .company import Company, Waits
@@ -78,7 +78,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     timeout
-        Seconds for each step, flush and synchronization. None: no limit.
+        Seconds for each step, flush and synchronization. None: the communicator's default.
     name
         In messages and traces.
 
@@ -147,8 +147,8 @@ class EagerOptimizer(torch.optim.Optimizer):
             name_of=self._name_of,
         )
         try:
-            self._comm._agree("EagerOptimizer", lambda: self._checked(timeout))
-            self._timeout = checked_timeout(timeout)
+            self._comm.agree("EagerOptimizer", lambda: self._checked(timeout))
+            self._timeout = self._comm.timeout if timeout is None else checked_timeout(timeout)
             self._add(parameters_of(optimizer.param_groups))
         except BaseException:
             self._abort()
@@ -222,7 +222,7 @@ class EagerOptimizer(torch.optim.Optimizer):
             return Signature.of(parameters_of(groups[before:]))
 
         try:
-            self._comm._agree("EagerOptimizer.add_param_group", added)
+            self._comm.agree("EagerOptimizer.add_param_group", added)
         except BaseException:
             del groups[before:]
             raise
@@ -243,7 +243,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("add_unfrozen")
         self.flush()
         parameters = self._gradients.without_bucket(self.optimizer.param_groups)
-        self._comm._agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
+        self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
         self._add(parameters)
 
     # ------------------------------------------------------------------------------------------------ a step
