@@ -175,7 +175,7 @@ def _gap(run: Run) -> float:
 
 
 def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Mapping[int, float]) -> float:
-    """Over the allreduce, if communication cost nothing (`pycollectives.simulation_groups`)."""
+    """Over the allreduce, if communication cost nothing (`pycollectives.simulation.groups`)."""
     speeds = [
         simulate_groups(
             choice,

@@ -99,7 +99,7 @@ def reports_every_group(name: str) -> bool:
 def meets_after(name: str, *, ranks: int, anybody_slow: bool) -> int | None:
     """Synchronisations of every worker after which all weights have met, for what is certain to have mixed them.
 
-    At least twice what the model of `pycollectives.simulation_groups` needs for one in a thousand, at up to 64 workers.
+    At least twice what the model of `pycollectives.simulation.groups` needs for one in a thousand, at up to 64 workers.
     None: it can take any time. Under Inter-Intra a slow worker seldom meets another node, and the model may not end.
     """
     if name == ALLREDUCE:

@@ -6,7 +6,7 @@
 // compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's agent (see
 // node_agent.h) is told of arrivals, starts the round when any node does, and takes the node's part to the others.
 //
-// Calls and rounds (DESIGN section 4). A call is late if rounds have completed that the application has not been given
+// Calls and rounds (docs/semantics.md). A call is late if rounds have completed that the application has not been given
 // or promised. A call that is not late arrives in the present round and completes with it; a late call waits for
 // nothing and is no arrival.
 //
