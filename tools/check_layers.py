@@ -1,7 +1,7 @@
 """Checks which layer uses which, in C++ and in Python. Prints what is forbidden; the exit status is 1 if anything is.
 
     python tools/check_layers.py [ROOT]   check
-    python tools/check_layers.py --map    draw the parts of the package and what each uses, for docs/design.md
+    python tools/check_layers.py --map    draw the layers and parts and what each uses, as docs/design.md shows them
 
 C++: a layer includes its own headers and those of the layers that it may use, which CMakeLists.txt says. <mpi.h> is for
 csrc/transport/mpi_* and csrc/bindings, pybind11 and Python.h are for csrc/bindings.
@@ -319,10 +319,26 @@ def check_lengths(root: Path) -> Iterator[Violation]:
                     )
 
 
-def draw_map(root: Path) -> str:
-    """A table of the parts of the package that exist, what each is for, and which parts it uses itself."""
+# --- Map --------------------------------------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def cpp_map(root: Path) -> str:
+    """The layers of csrc/, what each is for, and which layers it uses itself."""
+    lines = re.findall(r"^pyc_layer\(([\w/]+)([^)]*)\)  # (.*)$", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
+    rows = [[f"`{name}`", about, quoted(uses.split())] for name, uses, about in lines]
+    rows.append(["`bindings`", "pybind11; no logic", "everything"])
+    return table(["layer", "what it is for", "uses"], rows)
+
+
+def python_map(root: Path) -> str:
+    """The parts of the package, what each is for, and which parts it uses itself."""
     modules = modules_of(root)
-    rows = ["| part | what it is for | uses |", "|---|---|---|"]
+    rows = []
     for part in PARTS:
         path = modules.get("" if part == PACKAGE else part)
         if path is None:
@@ -333,10 +349,17 @@ def draw_map(root: Path) -> str:
             for module, file in modules.items()
             if part_of(module) == part
             for use in uses_of(file, root, modules)
-        }
-        listed = ", ".join(f"`{name}`" for name in PARTS if name in used - {part, "_core", "_version"})
-        rows.append(f"| `{part}` | {about} | {listed} |")
-    return "\n".join(rows)
+        } - {part, "_core", "_version", "support"}
+        rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
+    return table(["part", "what it is for", "uses, beside `support`"], rows)
+
+
+def quoted(names: list[str]) -> str:
+    """Names as code."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# --- Benchmarks -------------------------------------------------------------------------------------------------------
 
 
 def check_bench(root: Path) -> Iterator[Violation]:
@@ -374,7 +397,7 @@ def main() -> None:
     """Command line."""
     root = Path(__file__).resolve().parent.parent
     if sys.argv[1:] == ["--map"]:
-        print(draw_map(root))
+        print(cpp_map(root), python_map(root), sep="\n\n")
         return
     violations = check(Path(sys.argv[1]) if len(sys.argv) > 1 else root)
     for violation in violations:

@@ -73,8 +73,6 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
   const GilReleased released;  // an algorithm written in Python takes it again
   collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                          run_signal_handlers);
-  footprint_.add(this, offsetof(BoundPartialAllreduce, footprint_));
-  collective_->add_to(footprint_);
 }
 
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {

@@ -48,10 +48,6 @@ class BoundPartialAllreduce {
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
-  /// To be called first: what the call is going to touch is on its way then.
-  void begin() const { footprint_.fetch(); }
-  /// Before the first call: its functions lie around this one.
-  void will_run(const void* function) { footprint_.add_code(function); }
 
  private:
   class ExclusiveUse;
@@ -72,7 +68,6 @@ class BoundPartialAllreduce {
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;
-  Footprint footprint_;
 };
 
 }  // namespace pyc

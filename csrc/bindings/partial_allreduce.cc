@@ -20,7 +20,6 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
 PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     take_arguments("contribute", {values, count, names}, std::array{Parameter{"x", &x}}, 1);
     return make_round(self, bound, bound.contribute(x));
@@ -30,7 +29,6 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
 PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     PyObject* timeout = Py_None;
     take_arguments("contribute_and_wait", {values, count, names},
@@ -45,7 +43,6 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
 PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     PyObject* out = Py_None;
     PyObject* timeout = Py_None;
@@ -107,7 +104,6 @@ void bind_partial_allreduce(py::module_& m) {
                                                       std::move(dtype), std::move(shape), std::move(convert),
                                                       std::move(writable));
                  bound->set_default_timeout(default_timeout);
-                 bound->will_run(reinterpret_cast<const void*>(&allreduce));
                  return bound;
                }),
            py::arg("engine"), py::kw_only(), py::arg("nodes") = py::none(), py::arg("segment_bytes") = kSegmentBytes,

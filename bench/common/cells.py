@@ -1,8 +1,8 @@
-"""One cell of the benchmark `groups`: a generator, or the allreduce, under a slowdown."""
+"""One cell of a benchmark: what was measured in one setting, next to its baseline, and its record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,18 +10,93 @@ import numpy as np
 from pycollectives.simulation.groups import simulate_groups
 from pycollectives.simulation.mixing import mean_matrix, spectral_gap
 
-from . import group_books
-from .generators import ALLREDUCE, reports_every_group
-from .summary import Summary
+from . import audit
+from .policies import ALLREDUCE, reports_every_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .generators import Generator
-    from .library import Domain
-    from .records import Record
-    from .timeline import Window
-    from .workers import Run
+    from numpy.typing import NDArray
+
+    from .averaging import Run
+    from .cli import Sweep
+    from .output import Domain, Record
+    from .policies import Generator, PolicyName
+    from .timing import Window
+
+
+@dataclass(frozen=True)
+class Summary:
+    """In the unit of the samples; microseconds wherever the benchmarks use it."""
+
+    min: float
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, samples: NDArray[np.float64]) -> Summary:
+        p50, p99 = np.percentile(samples, [50, 99])
+        return cls(float(samples.min()), float(samples.mean()), float(p50), float(p99), float(samples.max()))
+
+    def as_json(self) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Microseconds; meaningful on rank 0."""
+
+    latency: Summary
+    mpi: dict[str, Summary]  # by the baseline's name
+    active_mean: float
+    ideal_us: float
+    ideal_mpi_us: float
+    algorithm: str
+
+    @property
+    def speedup(self) -> float:
+        return self.mpi["MPI_Allreduce"].mean / self.latency.mean
+
+    @property
+    def ideal_speedup(self) -> float | None:
+        """None: an ideal call takes no time at all."""
+        return self.ideal_mpi_us / self.ideal_us if self.ideal_us > 0 else None
+
+    @property
+    def ideal_fraction(self) -> float | None:
+        """The part of the ideal speed-up that was reached."""
+        return self.speedup / self.ideal_speedup if self.ideal_speedup else None
+
+
+def cell_record(
+    bench: str, sweep: Sweep, policy: PolicyName, size: int, ranks: int, domain: Domain, cell: Cell
+) -> Record:
+    """The keys that all cells have; the caller adds its own and where they come from."""
+    return {
+        "bench": bench,
+        "collective": "partial_allreduce",
+        "policy": str(policy),
+        "path": domain.path,
+        "ranks": ranks,
+        "ranks_per_node": domain.ranks_per_node,
+        "bytes": size,
+        "dtype": str(sweep.dtype),
+        "algorithm": sweep.algorithm,
+        "algorithm_used": cell.algorithm,
+        "late": sweep.late,
+        "seed": sweep.seed,
+        "iterations": sweep.iterations,
+        "latency_us": cell.latency.as_json(),
+        "active_mean": round(cell.active_mean, 3),
+        "ideal_us": round(cell.ideal_us, 3),
+        "baseline": "MPI_Allreduce",
+        "baseline_us": cell.mpi["MPI_Allreduce"].as_json(),
+        "speedup": round(cell.speedup, 4),
+        "verified": sweep.verify,
+    }
+
 
 MODELLED = 2000  # iterations of a worker that never waits, in the zero-cost model
 
@@ -69,8 +144,8 @@ class GroupCell:
         latencies = np.concatenate([timeline.latencies(window) for timeline in run.timelines])
         computations = np.concatenate([timeline.computations(window) for timeline in run.timelines])
         waited = [
-            page.entries[number].waited
-            for timeline, page in zip(run.timelines, run.pages, strict=True)
+            history.syncs[number].waited
+            for timeline, history in zip(run.timelines, run.histories, strict=True)
             for number in np.flatnonzero(timeline.within(window))
         ]
         return cls(
@@ -81,26 +156,26 @@ class GroupCell:
             compute_us=float(computations.mean() * 1e6),
             waited_us=None if generator == ALLREDUCE else float(np.mean(waited) * 1e6),
             asking_us=None if generator == ALLREDUCE else _asking_us(run),
-            conflicts=group_books.conflicts(run.pages),
-            spread=group_books.spread(run.pages),
+            conflicts=audit.conflicts(run.histories),
+            spread=audit.spread(run.histories),
             spectral_gap=_gap(run) if reports_every_group(generator) else None,
         )
 
 
 def _asking_us(run: Run) -> float:
     """The median."""
-    seconds = group_books.asking(run.pages, [timeline.begins for timeline in run.timelines])
+    seconds = audit.asking(run.histories, [timeline.begins for timeline in run.timelines])
     return float(np.median(seconds) * 1e6) if seconds else 0.0
 
 
 def _gap(run: Run) -> float:
     """Of the groups that were performed, as `pycollectives.mixing` has it of a generator."""
-    ranks = len(run.pages)
-    return spectral_gap(mean_matrix(group_books.performed(run.pages), ranks))
+    ranks = len(run.histories)
+    return spectral_gap(mean_matrix(audit.performed(run.histories), ranks))
 
 
 def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Mapping[int, float]) -> float:
-    """Over the allreduce, if communication cost nothing (`pycollectives.simulation_groups`)."""
+    """Over the allreduce, if communication cost nothing (`pycollectives.simulation.groups`)."""
     speeds = [
         simulate_groups(
             choice,

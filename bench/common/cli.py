@@ -1,8 +1,12 @@
-"""Command-line options that benchmarks share."""
+"""The command line of a benchmark: shared options, and one program that runs on every rank of MPI.COMM_WORLD."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +18,8 @@ import numpy as np
 from .policies import PolicyName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pycollectives.support.typing import Late
 
 DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # what MPI can reduce as well
@@ -100,7 +106,7 @@ def sweep_options(
                 "--policy",
                 callback=_policies,
                 metavar="LIST",
-                help="solo, majority, quorum:K, any_of:M, all_of:M, full, separated by commas. "
+                help="solo, majority, quorum:K, any-of:M, all-of:M, full, separated by commas. "
                 f"[default: {policies}, K half of the ranks]",
             ),
             click.option("--bytes", callback=_sizes, metavar="LIST", default=sizes, show_default=True),
@@ -168,3 +174,62 @@ def _collect(into: type[Common], options: list[Callable[[Any], Any]]) -> Callabl
         return decorated
 
     return decorate
+
+
+# What launchers tell a rank, the innermost first: mpirun inside a SLURM job counts, not the job.
+LAUNCHERS = (
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("PMI_SIZE", "PMI_RANK"),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+)
+
+
+def launcher_mismatch(environment: Mapping[str, str], size: int) -> tuple[str, int] | None:
+    """(what is wrong, this process's rank) if the launcher started another number of ranks than MPI sees."""
+    for size_name, rank_name in LAUNCHERS:
+        announced = environment.get(size_name, "")
+        if announced.isdecimal():
+            if int(announced) == size:
+                return None
+            rank = environment.get(rank_name, "0")
+            text = (
+                f"{size_name}={announced}, but MPI.COMM_WORLD has {size} rank(s): "
+                "the launcher does not belong to the MPI library that mpi4py uses"
+            )
+            return text, int(rank) if rank.isdecimal() else 0
+    return None
+
+
+class RunError(Exception):
+    """The run cannot go on; every rank raises it, with the same text."""
+
+
+def launch(command: click.Command, arguments: Sequence[str] | None = None) -> None:
+    """Only rank 0 prints; wrong use ends all ranks with code 2; an unexpected error on one rank aborts the others."""
+    from mpi4py import MPI  # starts MPI, which parsing a command line does not need
+
+    comm = MPI.COMM_WORLD
+    mismatch = launcher_mismatch(os.environ, comm.size)
+    if mismatch is not None:
+        text, rank = mismatch
+        if rank == 0:
+            print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+    with contextlib.ExitStack() as stack:
+        if comm.rank != 0:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        try:
+            command.main(args=arguments, standalone_mode=False)
+        except click.ClickException as error:  # arguments are the same everywhere, so every rank comes here
+            if comm.rank == 0:
+                error.show()
+            sys.exit(2)
+        except RunError as error:
+            if comm.rank == 0:
+                print(f"error: {error}", file=sys.stderr)
+            sys.exit(1)
+        except Exception:
+            traceback.print_exc()
+            sys.stderr.flush()
+            comm.Abort(1)
