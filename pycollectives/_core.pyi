@@ -1,6 +1,6 @@
 """The extension module: engine, partial allreduce, schedules, simulator. Private; the package's own modules wrap it.
 
-What it raises are the classes of `pycollectives.support.errors`, and Python's own ValueError, TypeError and RuntimeError.
+What it raises are the classes of `support.errors`, and Python's own ValueError, TypeError and RuntimeError.
 """
 
 from collections.abc import Callable, Sequence

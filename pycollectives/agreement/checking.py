@@ -17,31 +17,23 @@ was given up makes its engine unusable, so meetings have one of their own.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import threading
 import time
 import warnings
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ..support.deadline import Deadline
-from ..support.environment import checked_timeout
 from ..support.errors import ClosedError, MismatchError, RankFailedError, StallError, TransportError
-from .consistency import describe_difference, describe_ranks, describe_values, encode
-from .fingerprint import hash_of_bits
+from .calls import CLOSE, DETAILS, Call, may_go_on, notes_of
+from .consistency import describe_ranks, describe_values, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from .. import _core
-    from ..partial_allreduce.arguments import PartialAllreduceSpecification
 
-__all__ = ["Checks", "NoChecks", "may_go_on"]
+__all__ = ["Checks", "NoChecks"]
 
 KEPT_ROUNDS = 64
 """Rounds of a collective, the newest, that are compared. Their hashes fit into one exchange of 4096 bytes."""
@@ -55,36 +47,6 @@ MAX_CALLS = 16
 LONGEST_PAUSE = 0.01
 """Seconds between two meetings of ranks whose threads make different calls."""
 
-CLOSE = "close"
-DETAILS = "comparison of round"
-
-
-@dataclass(eq=False)
-class Call:
-    """What a thread calls, and what it wants compared.
-
-    Attributes
-    ----------
-    what
-        The same text on all ranks that call it.
-    of
-        The number of the collective that is called, if it is one's.
-    notes
-        What this rank tells those that make the same call; of more than fit, the last are told.
-    heard
-        What they told, by rank, once the call is complete.
-    """
-
-    what: str
-    of: int | None = None
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    heard: dict[int, dict[str, Any]] | None = None
-
-    @property
-    def key(self) -> tuple[str, int | None]:
-        """What tells calls apart."""
-        return self.what, self.of
-
 
 class NoChecks:
     """What a communicator has while nothing is checked."""
@@ -97,12 +59,6 @@ class NoChecks:
 
     def leave(self) -> None:
         """Do nothing."""
-
-    def watched(
-        self, collective: _core.PartialAllreduce, specification: PartialAllreduceSpecification
-    ) -> _core.PartialAllreduce:
-        """Return it as it is."""
-        return collective
 
 
 class Checks(NoChecks):
@@ -149,13 +105,10 @@ class Checks(NoChecks):
                 self._engine.exchange(encode({"leaving": True}), what="leaving the communicator", timeout=0.0)
         self._engine.abort()
 
-    def watched(
-        self, collective: _core.PartialAllreduce, specification: PartialAllreduceSpecification
-    ) -> _core.PartialAllreduce:
-        """Return the collective with the checks around it."""
-        number = len(self._names)
-        self._names.append(specification.name)
-        return cast("_core.PartialAllreduce", _WatchedAllreduce(collective, self, number, specification))
+    def register(self, name: str) -> int:
+        """Count a collective whose flushes and closes are compared; its number, in the order of creation."""
+        self._names.append(name)
+        return len(self._names) - 1
 
     def abort(self, number: int) -> None:
         """Note that this rank makes no more calls of a collective."""
@@ -215,7 +168,7 @@ class Checks(NoChecks):
         self._different = ""
         for done in calls:
             if done.key in going_on:
-                done.heard = _told(statements, done)
+                done.heard = notes_of(statements, done)
                 if len(done.heard) == len(statements):
                     self._last = self.named(done)
         for what, of in going_on:
@@ -255,195 +208,3 @@ class Checks(NoChecks):
             self._over = True
             raise StallError(f"{what}: {describe_ranks(leaving)} left the communicator")
         return statements
-
-
-def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | None]]:
-    """Return the calls that are complete: every rank makes it, or has left the collective that it is of.
-
-    The others wait for another meeting. If no call is complete, and every rank has one thread, none will be.
-
-    >>> flush = {"calls": [["flush", 0, {}]], "left": []}
-    >>> close = {"calls": [["close", 0, {}]], "left": [0]}
-    >>> may_go_on([flush, close, flush])
-    {('flush', 0)}
-    >>> may_go_on([flush, {"calls": [["flush", 1, {}]], "left": []}])
-    set()
-    """
-    made = [{(what, of) for what, of, _ in said["calls"]} for said in statements]
-    return {
-        call
-        for call in set().union(*made)
-        if all(
-            call in calls or (call[1] is not None and call[1] in said["left"])
-            for calls, said in zip(made, statements, strict=True)
-        )
-    }
-
-
-def _told(statements: Sequence[Mapping[str, Any]], call: Call) -> dict[int, dict[str, Any]]:
-    """Return the notes of the ranks that make a call."""
-    return {
-        rank: notes
-        for rank, said in enumerate(statements)
-        for what, of, notes in said["calls"]
-        if (what, of) == call.key
-    }
-
-
-class _WatchedAllreduce:
-    """The engine's collective; what it is asked is passed on, and what it tells is noted."""
-
-    def __init__(
-        self,
-        collective: _core.PartialAllreduce,
-        checks: Checks,
-        number: int,
-        specification: PartialAllreduceSpecification,
-    ) -> None:
-        self._collective = collective
-        self._checks = checks
-        self._number = number
-        self._in_use = threading.Lock()
-        self._writable = specification.writable
-        self._sums_missed_rounds = specification.missed == "sum"
-        self._given = 0  # rounds before this one were given to this rank, or superseded
-        self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank was told of its newest rounds, ascending
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._collective, name)
-
-    def contribute(self, x: Any) -> _WatchedRound:
-        self._checks.note_thread()
-        with self._exclusively():
-            return _WatchedRound(self._collective.contribute(x), self)
-
-    def contribute_and_wait(self, x: Any, timeout: float | None = None) -> _core.RoundInfo:
-        limit = checked_timeout(timeout)
-        return self.contribute(x).wait(limit)
-
-    def allreduce(
-        self, x: Any, out: Any | None = None, timeout: float | None = None
-    ) -> tuple[NDArray[Any], _core.RoundInfo]:
-        into = None if out is None else self._writable(out)
-        info = self.contribute_and_wait(x, timeout)
-        if into is None:
-            return self._collective.result, info
-        np.copyto(into, self._collective.result)
-        return into, info
-
-    def flush(self, timeout: float | None = None) -> _core.RoundInfo:
-        with self._exclusively():
-            return self._flush(timeout)
-
-    @contextlib.contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        """Say what the engine says to a second thread, also while the first is between two of its calls."""
-        if not self._in_use.acquire(blocking=False):
-            raise RuntimeError(
-                f"{self._collective.name}: called while another thread is in a call of this collective; one thread at "
-                "a time, or one collective per thread"
-            )
-        try:
-            yield
-        finally:
-            self._in_use.release()
-
-    def _flush(self, timeout: float | None) -> _core.RoundInfo:
-        deadline = Deadline(timeout)
-        self._collective.start_flush()  # no round waits for this rank while it meets the others
-        self._checks.try_to_meet(Call("flush", self._number), deadline.remaining())
-        info = self._collective.flush(deadline.remaining())
-        self.note(info)
-        self._compare("comparison after flush", deadline.remaining())
-        return info
-
-    def close(self) -> None:
-        if self._collective.closed:
-            return
-        self._collective.close()
-        self._compare(CLOSE, self._checks.timeout)
-
-    def abort(self) -> int:
-        self._checks.abort(self._number)
-        return self._collective.abort()
-
-    def note(self, info: _core.RoundInfo) -> None:
-        """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""
-        if info.round < self._given:
-            return
-        self._given = info.round + 1
-        if self._sums_missed_rounds and info.missed:
-            return
-        contributors = describe_ranks(info.contributors) if info.contributors else "none"
-        if len(contributors) > 200:
-            contributors = f"{contributors[:200]}... (hash {_digest(contributors)})"
-        self._rounds[info.round] = {
-            "initiator": info.initiator,
-            "contributors": contributors,
-            "active": info.active,
-            "result": f"bits {hash_of_bits(self._collective.result)}",
-        }
-        if len(self._rounds) > KEPT_ROUNDS:
-            del self._rounds[next(iter(self._rounds))]
-
-    def _compare(self, what: str, timeout: float | None) -> None:
-        """Meet, and compare the rounds that ranks have in common with those that make the same call.
-
-        Raises
-        ------
-        MismatchError
-            One is not the same; on all ranks that make this call. Ends the checks.
-        """
-        deadline = Deadline(timeout)
-        mine = {str(number): _digest(repr(told)) for number, told in self._rounds.items()}
-        heard = self._checks.try_to_meet(Call(what, self._number, mine), deadline.remaining())
-        rounds, self._rounds = self._rounds, {}
-        digests: dict[int, set[str]] = {}
-        for told in heard.values():
-            for text, digest in told.items():
-                digests.setdefault(int(text), set()).add(digest)
-        differing = [number for number, values in digests.items() if len(values) > 1]
-        if not differing:
-            return
-        number = min(differing)
-        notes = {"told": rounds[number]} if number in rounds else {}
-        call = Call(f"{DETAILS} {number}", self._number, notes)
-        details = self._checks.try_to_meet(call, deadline.remaining())
-        given = {rank: told["told"] for rank, told in details.items() if told}
-        given = given or {rank: {"hash": told[str(number)]} for rank, told in heard.items() if str(number) in told}
-        which = f"round {number} of {self._collective.name!r} (collective {self._number})"
-        raise MismatchError(f"PYC_CHECK: {which} is not the same on all ranks: {describe_difference(given)}")
-
-
-class _WatchedRound:
-    """The engine's handle; a round that it gives is noted."""
-
-    def __init__(self, handle: _core.Round, collective: _WatchedAllreduce) -> None:
-        self._handle = handle
-        self._collective = collective
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self._handle)  # so that it is an instance of `pycollectives.Round`, which cannot be derived from
-
-    @property
-    def late(self) -> bool:
-        return self._handle.late
-
-    def test(self) -> bool:
-        done = self._handle.test()
-        if done:
-            self._collective.note(self._handle.wait(0.0))
-        return done
-
-    def wait(self, timeout: float | None = None) -> _core.RoundInfo:
-        info = self._handle.wait(timeout)
-        self._collective.note(info)
-        return info
-
-    Test = test
-    Wait = wait
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

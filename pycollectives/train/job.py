@@ -15,11 +15,12 @@ from .batches import Batches
 from .curve import Curve, Point
 from .datasets import DATASETS
 from .loads import load_of
-from .loop import Replica, Training
+from .loop import Training
 from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
 from .peers import Peers
+from .replica import Replica
 from .schedules import SCHEDULES
 from .settings import Settings
 from .sharing import require_same, require_same_data
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .datasets.base import Dataset
-    from .loop import Step
+    from .replica import Step
 
 __all__ = ["Plan", "Point", "Summary", "run"]
 

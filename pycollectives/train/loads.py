@@ -20,7 +20,9 @@ __all__ = ["OWN_LOADS", "load_of", "require_known"]
 
 
 def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
-    """Return the seconds that each rank works in each step, shape (ranks, steps): see `pycollectives.simulation.workload`.
+    """Return the seconds that each rank works in each step, shape (ranks, steps).
+
+    See `pycollectives.simulation.workload`.
 
     Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
     """

@@ -37,8 +37,8 @@ def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> Non
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm._agree("train", lambda: _Said({"version of pycollectives": __version__}))  # first: others have other settings
-    comm._agree("train", lambda: _Said(_asked(settings, resume)))
+    comm.agree("train", lambda: _Said({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Said(_asked(settings, resume)))
     if settings.output is not None:
         output.require_shared(settings.output, comm.mpi_comm)
 
@@ -53,7 +53,7 @@ def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> Non
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm._agree("train", lambda: _Said(_made(dataset, model)))
+    comm.agree("train", lambda: _Said(_made(dataset, model)))
 
 
 @dataclass(frozen=True)

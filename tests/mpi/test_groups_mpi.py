@@ -13,14 +13,10 @@ from oracle import LIMIT
 
 import pycollectives as pc
 
+pytestmark = pytest.mark.one_communicator
+
 WORLD = MPI.COMM_WORLD
 GENERATORS = [pc.RandomGroups(2), pc.RandomGroups(8), pc.SmartGroups(2), pc.PunctualGroups(2), pc.StaticGroups(2)]
-
-
-@pytest.fixture(scope="module")
-def comm():
-    with pc.Communicator(WORLD) as communicator:
-        yield communicator
 
 
 @pytest.mark.parametrize("count", [0, 3, 100_000, 1_500_000])

@@ -22,9 +22,9 @@ from train_jobs import (
 )
 
 from pycollectives.train import checkpoint, metrics
-from pycollectives.train.loop import Replica
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.peers import Peers
+from pycollectives.train.replica import Replica
 
 
 @pytest.mark.parametrize("method", ["eager,policy=solo", "m-synchronous,m=1"])

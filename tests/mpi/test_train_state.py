@@ -11,11 +11,12 @@ from mpi4py import MPI
 import pycollectives as pc
 from pycollectives.train.batches import Batches
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.loop import Replica, Training
+from pycollectives.train.loop import Training
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.optimizers import SGD
 from pycollectives.train.peers import Peers
 from pycollectives.train.registry import Choice
+from pycollectives.train.replica import Replica
 from pycollectives.train.synchronizers import METHODS, Synchronizer
 
 WORLD = MPI.COMM_WORLD

@@ -30,6 +30,7 @@
 #include "engine/engine.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"
+#include "services/partial_allreduce/local_rounds.h"
 #include "services/partial_allreduce/policy.h"
 #include "services/partial_allreduce/results.h"
 #include "services/partial_allreduce/round.h"
@@ -134,7 +135,6 @@ class PartialAllreduce final : public Collective {
   // handing over
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
-  Rank starter();
   void leave(bool for_good);
   void do_leave(bool for_good);
   std::shared_ptr<Call> do_contribute(const std::byte* data);
@@ -161,6 +161,7 @@ class PartialAllreduce final : public Collective {
   StallInspector standings_;
   const BoardWait wait_;
   Results results_;
+  LocalRounds local_;              // used if there are no other nodes
   std::unique_ptr<Leader> agent_;  // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done

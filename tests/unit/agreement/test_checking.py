@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Call, Checks, NoChecks
+from pycollectives.agreement.calls import Call
+from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Checks, NoChecks
 from pycollectives.support.deadline import Deadline
 from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
@@ -61,7 +62,7 @@ def corrupt(ar, number):
 def test_nothing_is_wrapped_when_off():
     (comm,) = loopback(1)
     ar = comm.partial_allreduce(like=ONE)
-    assert type(comm._checks) is NoChecks
+    assert type(comm._context.checks) is NoChecks
     assert type(ar._collective) is core.PartialAllreduce
     assert ar.contribute.__self__ is ar._collective
     assert type(ar.contribute(ONE)) is core.Round
@@ -164,7 +165,7 @@ def test_a_rank_that_leaves_a_collective_by_an_exception():
             ar.flush()
         comm.partial_allreduce(like=ONE).flush()
         comm.close()
-        return len(comm._checks._aborted)
+        return len(comm._context.checks._aborted)
 
     assert on(3, program) == [0] * 3
 
@@ -454,14 +455,9 @@ def test_a_meeting_fits_into_an_exchange():
             sent.append(mine)
             return [mine]
 
-    class Specification:
-        name = "name" * 5000
-        missed = "latest"
-        writable = None
-
     checks = Checks(Engine(), None)
     for _ in range(10**4):
-        checks.watched(None, Specification())
+        checks.register("name" * 5000)
     for number in range(10**4):
         checks.abort(number)
     for threads in (1, 3, MAX_CALLS + 10):

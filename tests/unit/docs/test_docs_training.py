@@ -13,10 +13,10 @@ from pycollectives.commands.train import train
 from pycollectives.train.curve import Point
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.loads import OWN_LOADS
-from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice
+from pycollectives.train.replica import Step
 from pycollectives.train.schedules import SCHEDULES
 from pycollectives.train.settings import DEFAULT_BATCH, Settings, read_toml
 from pycollectives.train.summary import Summary

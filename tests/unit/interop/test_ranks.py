@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -72,9 +73,10 @@ def in_lockstep(script, starters, ranks_per_node):
     """
 
     class OnePolicyPerBucket(EagerOptimizer):
-        def _allreduce(self, name, like):
-            self._policy = pc.Majority(seed=STARTED_BY[starters[len(self._gradients.buckets)]])
-            return super()._allreduce(name, like)
+        def _make_mean(self, name, like):
+            policy = pc.Majority(seed=STARTED_BY[starters[len(self._gradients.buckets)]])
+            self._arguments = replace(self._arguments, policy=policy)
+            return super()._make_mean(name, like)
 
     happened = collections.defaultdict(threading.Event)
 
@@ -366,7 +368,7 @@ def test_a_flush_that_stalls_part_way_goes_on_where_it_was(optimizers):
             comm.is_same_on_all_ranks(b"rank 0 has stepped")
             if comm.rank == 1:
                 step()  # late: is given rank 0's, and owes its own
-                every[0]._gradients.buckets[0].allreduce.start_flush()
+                every[0]._gradients.buckets[0].mean.start_flush()
             comm.is_same_on_all_ranks(b"rank 1 has left the first bucket")
             if comm.rank == 0:
                 every[0]._timeout = 0.3

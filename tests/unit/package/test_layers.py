@@ -68,7 +68,7 @@ def test_layers_are_those_of_the_design():
         ("csrc/transport/mpi_a.cc", "#include <mpi4py/mpi4py.h>"),
         ("csrc/other/a.cc", ""),
         ("pycollectives/support/errors.py", "from mpi4py import MPI"),
-        ("pycollectives/simulation/mixing.py", "from ..support import native"),
+        ("pycollectives/simulation/workload.py", "from ..support import native"),
         ("pycollectives/partial_allreduce/policies.py", "from ..communicator import Communicator"),
         ("pycollectives/partial_allreduce/policies.py", "from .. import _core"),
         ("pycollectives/support/errors.py", "def f():\n    import pycollectives.partial_allreduce.collective"),

@@ -10,9 +10,9 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.train import checkpoint, job, metrics
-from pycollectives.train.loop import Replica
 from pycollectives.train.models.hyperplane import Hyperplane
 from pycollectives.train.peers import Peers
+from pycollectives.train.replica import Replica
 from pycollectives.train.settings import Settings
 
 STEPS = 4

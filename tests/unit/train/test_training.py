@@ -13,11 +13,12 @@ from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.job import Plan
 from pycollectives.train.loads import load_of
-from pycollectives.train.loop import Step, Training
+from pycollectives.train.loop import Training
 from pycollectives.train.models import MODELS
 from pycollectives.train.models.base import Model, Score
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice, Registry
+from pycollectives.train.replica import Step
 from pycollectives.train.schedules import SCHEDULES
 from pycollectives.train.settings import Settings, read_toml
 from pycollectives.train.summary import Summary, report

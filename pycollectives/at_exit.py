@@ -1,4 +1,4 @@
-"""Communicators that the program has not closed when it ends."""
+"""The end of the program: closes what it left open, and serves the other ranks until they have closed too."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ open_communicators: dict[Communicator, None] = {}
 """Those of this process, in the order of creation."""
 
 
-def _close_forgotten(communicator: Communicator) -> None:
-    names = ", ".join(map(repr, communicator._collectives.names)) or "none"
+def _close_left_open(communicator: Communicator) -> None:
+    names = ", ".join(repr(collective.name) for collective in communicator._context.open) or "none"
     discarded = communicator.abort()
     print(
         f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
@@ -29,14 +29,14 @@ def _close_forgotten(communicator: Communicator) -> None:
 
 
 def _close_all() -> None:
-    """Close what the program forgot and say so in one line each; then serve the other ranks until all have closed.
+    """Close what the program left open and say so in one line each; then serve the other ranks until all have closed.
 
     While the engine's thread may still call MPI: mpi4py finalises it later, when the interpreter itself has ended, and
     MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
     """
     for communicator in tuple(open_communicators):
         try:
-            _close_forgotten(communicator)
+            _close_left_open(communicator)
         except Exception:
             traceback.print_exc()  # a defect; the other communicators are closed all the same
     if (native := sys.modules.get(f"{__package__}.support.native")) is not None:

@@ -20,7 +20,7 @@ from ..partial_allreduce.policies import Full, Policy, Solo
 if TYPE_CHECKING:
     from .torch import EagerOptimizer
 
-__all__ = ["Company", "Waits"]
+__all__ = ["DeadlockGuard", "Waits"]
 
 
 class Waits(enum.Enum):
@@ -38,28 +38,28 @@ class Waits(enum.Enum):
         return cls.NEVER if isinstance(policy, Solo) and max_staleness is None else cls.DATA
 
 
-class Company(threading.local):
-    """The optimizers of a thread, in the order in which they were made."""
+class DeadlockGuard(threading.local):
+    """The optimizers of a thread, in the order in which they were made: refuses one that could hang with another."""
 
     def __init__(self) -> None:
-        """Begin with none, in each thread."""
-        self._members: weakref.WeakKeyDictionary[EagerOptimizer, Waits] = weakref.WeakKeyDictionary()
+        """Start with none, in each thread."""
+        self._waits: weakref.WeakKeyDictionary[EagerOptimizer, Waits] = weakref.WeakKeyDictionary()
 
-    def join(self, member: EagerOptimizer, waits: Waits) -> None:
-        """Let one in; `ValueError` if ranks could wait for each other, some in it and some in one that is open."""
-        for other in self.waiting_beside(member):
-            if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._members[other]):
+    def admit(self, optimizer: EagerOptimizer, waits: Waits) -> None:
+        """Admit one; `ValueError` if ranks could wait for each other, some in it and some in one that is open."""
+        for other in self.others_that_wait(optimizer):
+            if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
                 raise ValueError(
                     f"policy: ranks could wait for each other for ever, some in this optimizer and some in "
                     f"{other.name!r}, which is open: let all but one have Solo(), or all Full(), or wrap one optimizer "
                     "of all parameters"
                 )
-        self._members[member] = waits
+        self._waits[optimizer] = waits
 
-    def waiting_beside(self, member: EagerOptimizer) -> list[EagerOptimizer]:
+    def others_that_wait(self, optimizer: EagerOptimizer) -> list[EagerOptimizer]:
         """Return the others that are open and may wait."""
         return [
             other
-            for other, waits in self._members.items()
-            if other is not member and not other.closed and waits is not Waits.NEVER
+            for other, waits in self._waits.items()
+            if other is not optimizer and not other.closed and waits is not Waits.NEVER
         ]
