@@ -106,12 +106,12 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         *,
         ranks_per_node: int | Literal["all"] = "all",
         timeout: float | None = None,
-        meetings: _core.Engine | None = None,
+        check_engine: _core.Engine | None = None,
     ) -> Self:
         """Wrap an engine that is not on MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
         nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
-        self._start(engine, None, nodes, checked_timeout(timeout), meetings)
+        self._start(engine, None, nodes, checked_timeout(timeout), check_engine)
         return self
 
     def _start(
@@ -120,13 +120,15 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         comm: MPI.Comm | None,
         nodes: list[int],
         timeout: float | None,
-        meetings: _core.Engine | None,
+        check_engine: _core.Engine | None,
     ) -> None:
         self._engine = engine
         self._comm = comm
         self._rank = engine.rank
         self._size = engine.size
-        self._context = Context(engine, nodes, NoChecks() if meetings is None else Checks(meetings, timeout), timeout)
+        self._context = Context(
+            engine, nodes, NoChecks() if check_engine is None else Checks(check_engine, timeout), timeout
+        )
         open_communicators[self] = None
 
     @property

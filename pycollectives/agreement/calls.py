@@ -25,15 +25,15 @@ class Call:
     of
         The number of the collective that is called, if it is one's.
     notes
-        What this rank tells those that make the same call; of more than fit, the last are told.
-    heard
-        What they told, by rank, once the call is complete.
+        What this rank sends to those that make the same call; of more than fit, the last are sent.
+    replies
+        What they sent, by rank, once the call is complete.
     """
 
     what: str
     of: int | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
-    heard: dict[int, dict[str, Any]] | None = None
+    replies: dict[int, dict[str, Any]] | None = None
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -53,13 +53,13 @@ def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | N
     >>> may_go_on([flush, {"calls": [["flush", 1, {}]], "left": []}])
     set()
     """
-    made = [{(what, of) for what, of, _ in said["calls"]} for said in statements]
+    made = [{(what, of) for what, of, _ in statement["calls"]} for statement in statements]
     return {
         call
         for call in set().union(*made)
         if all(
-            call in calls or (call[1] is not None and call[1] in said["left"])
-            for calls, said in zip(made, statements, strict=True)
+            call in calls or (call[1] is not None and call[1] in statement["left"])
+            for calls, statement in zip(made, statements, strict=True)
         )
     }
 
@@ -68,7 +68,7 @@ def notes_of(statements: Sequence[Mapping[str, Any]], call: Call) -> dict[int, d
     """Return the notes of the ranks that make a call."""
     return {
         rank: notes
-        for rank, said in enumerate(statements)
-        for what, of, notes in said["calls"]
+        for rank, statement in enumerate(statements)
+        for what, of, notes in statement["calls"]
         if (what, of) == call.key
     }

@@ -39,10 +39,10 @@ KEPT_ROUNDS = 64
 """Rounds of a collective, the newest, that are compared. Their hashes fit into one exchange of 4096 bytes."""
 
 MAX_LEFT = 64
-"""Collectives, aborted here and open elsewhere, that are told in one exchange."""
+"""Collectives, aborted here and open elsewhere, that are named in one exchange."""
 
 MAX_CALLS = 16
-"""Threads of a rank whose calls are told in one exchange; what they compare shares `KEPT_ROUNDS`."""
+"""Threads of a rank whose calls are named in one exchange; what they compare shares `KEPT_ROUNDS`."""
 
 LONGEST_PAUSE = 0.01
 """Seconds between two meetings of ranks whose threads make different calls."""
@@ -100,7 +100,7 @@ class Checks(NoChecks):
         """Tell the others that this rank will not meet them again; without waiting."""
         if not self._over:
             self._over = True
-            # Also if another thread meets just now, or nobody can be told any more.
+            # Also if another thread meets just now, or nothing can be sent any more.
             with contextlib.suppress(StallError, ClosedError, TransportError, RankFailedError):
                 self._engine.exchange(encode({"leaving": True}), what="leaving the communicator", timeout=0.0)
         self._engine.abort()
@@ -110,7 +110,7 @@ class Checks(NoChecks):
         self._names.append(name)
         return len(self._names) - 1
 
-    def abort(self, number: int) -> None:
+    def note_abort(self, number: int) -> None:
         """Note that this rank makes no more calls of a collective."""
         self._aborted[number] = None
 
@@ -149,16 +149,16 @@ class Checks(NoChecks):
         self.note_thread()
         self._calls.append(call)
         try:
-            while not self._over and call.heard is None:
+            while not self._over and call.replies is None:
                 with self._turn:  # whose turn it is speaks for all threads
-                    if not self._over and call.heard is None:
+                    if not self._over and call.replies is None:
                         self._exchange(call, deadline)
-                if call.heard is None:
+                if call.replies is None:
                     time.sleep(pause)
                     pause = min(LONGEST_PAUSE, pause + 1e-3)
         finally:
             self._calls.remove(call)
-        return call.heard or {}
+        return call.replies or {}
 
     def _exchange(self, call: Call, deadline: Deadline) -> None:
         """Tell all ranks what this one's threads call; complete what can be."""
@@ -168,8 +168,8 @@ class Checks(NoChecks):
         self._different = ""
         for done in calls:
             if done.key in going_on:
-                done.heard = notes_of(statements, done)
-                if len(done.heard) == len(statements):
+                done.replies = notes_of(statements, done)
+                if len(done.replies) == len(statements):
                     self._last = self.named(done)
         for what, of in going_on:
             if what == CLOSE and of is not None:
@@ -179,31 +179,31 @@ class Checks(NoChecks):
         if going_on:
             return
         by_rank = {
-            rank: " and ".join(self.named(Call(what, of)) for what, of, _ in said["calls"])
-            for rank, said in enumerate(statements)
+            rank: " and ".join(self.named(Call(what, of)) for what, of, _ in statement["calls"])
+            for rank, statement in enumerate(statements)
         }
         self._different = f"ranks make different calls: {describe_values(by_rank)}"
-        if not any(said["threads"] for said in statements):
+        if not any(statement["threads"] for statement in statements):
             self._over = True
             raise MismatchError(f"PYC_CHECK: {self._different} (the last that all ranks made together: {self._last})")
 
     def _statements(self, call: Call, calls: Sequence[Call], deadline: Deadline) -> list[dict[str, Any]]:
-        """Return what all ranks say. The checks are over unless all can be told the next time, too."""
+        """Return the statements of all ranks. The checks are over unless all can be reached the next time, too."""
         share = max(1, KEPT_ROUNDS // max(1, sum(bool(each.notes) for each in calls)))
         closing = [each.of for each in calls if each.what == CLOSE and each.of is not None]
-        mine = {
+        local = {
             "calls": [[each.what, each.of, dict(list(each.notes.items())[-share:])] for each in calls],
             "left": [*list(self._aborted)[-MAX_LEFT:], *closing],
             "threads": sum(thread.is_alive() for thread in tuple(self._threads)) > 1,  # others may be added
         }
         what = self.named(call)
         try:
-            heard = self._engine.exchange(encode(mine), what=what, timeout=deadline.remaining())
+            texts = self._engine.exchange(encode(local), what=what, timeout=deadline.remaining())
         except BaseException:
             self._over = True
             raise
-        statements: list[dict[str, Any]] = [json.loads(said) for said in heard]
-        leaving = [rank for rank, said in enumerate(statements) if "leaving" in said]
+        statements: list[dict[str, Any]] = [json.loads(text) for text in texts]
+        leaving = [rank for rank, statement in enumerate(statements) if "leaving" in statement]
         if leaving:
             self._over = True
             raise StallError(f"{what}: {describe_ranks(leaving)} left the communicator")

@@ -113,7 +113,7 @@ class CheckedAllreduce:
         self._compare(CLOSE, self._checks.timeout)
 
     def abort(self) -> int:
-        self._checks.abort(self._number)
+        self._checks.note_abort(self._number)
         return self._collective.abort()
 
     def note(self, info: _core.RoundInfo) -> None:
@@ -144,22 +144,24 @@ class CheckedAllreduce:
             One is not the same; on all ranks that make this call. Ends the checks.
         """
         deadline = Deadline(timeout)
-        mine = {str(number): _digest(repr(told)) for number, told in self._rounds.items()}
-        heard = self._checks.try_to_meet(Call(what, self._number, mine), deadline.remaining())
+        local = {str(number): _digest(repr(given)) for number, given in self._rounds.items()}
+        replies = self._checks.try_to_meet(Call(what, self._number, local), deadline.remaining())
         rounds, self._rounds = self._rounds, {}
         digests: dict[int, set[str]] = {}
-        for told in heard.values():
-            for text, digest in told.items():
+        for hashes in replies.values():
+            for text, digest in hashes.items():
                 digests.setdefault(int(text), set()).add(digest)
         differing = [number for number, values in digests.items() if len(values) > 1]
         if not differing:
             return
         number = min(differing)
-        notes = {"told": rounds[number]} if number in rounds else {}
+        notes = {"given": rounds[number]} if number in rounds else {}
         call = Call(f"{DETAILS} {number}", self._number, notes)
         details = self._checks.try_to_meet(call, deadline.remaining())
-        given = {rank: told["told"] for rank, told in details.items() if told}
-        given = given or {rank: {"hash": told[str(number)]} for rank, told in heard.items() if str(number) in told}
+        given = {rank: notes["given"] for rank, notes in details.items() if notes}
+        given = given or {
+            rank: {"hash": hashes[str(number)]} for rank, hashes in replies.items() if str(number) in hashes
+        }
         which = f"round {number} of {self._collective.name!r} (collective {self._number})"
         raise MismatchError(f"PYC_CHECK: {which} is not the same on all ranks: {describe_difference(given)}")
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .peers import Peers
+    from .control import ControlChannel
     from .replica import Replica, Step
 
 __all__ = ["Training"]
@@ -40,7 +40,7 @@ class Training:
 
     def run(
         self,
-        peers: Peers,
+        control: ControlChannel,
         replica: Replica,
         batch: Callable[[int], tuple[np.ndarray, ...]],
         work: Callable[[int, float], None],
@@ -51,7 +51,7 @@ class Training:
 
         Parameters
         ----------
-        peers
+        control
             All ranks: asked after each step whether training shall end now. Methods whose ranks go at their own pace
             settle then wherever each is: no rank waits for one that has settled.
         replica
@@ -68,14 +68,14 @@ class Training:
         Raises
         ------
         RankFailedError
-            Another rank has left by an exception. Found out after a step, or where all meet: not by a rank that waits
+            Another rank has left by an exception. A rank finds out after a step or in a barrier, but not while it waits
             within a step, as it does in methods whose ranks wait for all.
         """
         while True:
-            self._take_steps(replica, batch, work, peers, observers)
-            replica.settle(self.number - 1, peers)
-            flags = np.array([peers.is_stopped(), self.number < self.steps])
-            peers.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
+            self._take_steps(replica, batch, work, control, observers)
+            replica.settle(self.number - 1, control)
+            flags = np.array([control.is_stopped(), self.number < self.steps])
+            control.comm.Allreduce(MPI.IN_PLACE, flags, MPI.LOR)
             any_stopped, any_unfinished = flags
             if not any_unfinished:
                 self.settled = self.steps // (self.settle_every or self.steps)
@@ -83,7 +83,7 @@ class Training:
                 self.settled += 1
             for act in on_settled:
                 act()
-                peers.meet()
+                control.barrier()
             if any_stopped or not any_unfinished:
                 return not any_unfinished
             replica.synchronizer.rejoin()
@@ -93,7 +93,7 @@ class Training:
         replica: Replica,
         batch: Callable[[int], tuple[np.ndarray, ...]],
         work: Callable[[int, float], None],
-        peers: Peers,
+        control: ControlChannel,
         observers: Sequence[Callable[[Step], None]],
     ) -> None:
         """Until replicas are to be made equal, or training is stopped; a rank that has no steps left takes none."""
@@ -109,5 +109,5 @@ class Training:
             self.number = number + 1
             for observe in observers:
                 observe(step)
-            if replica.synchronizer.agree(peers.is_stopped()):
+            if replica.synchronizer.agree(control.is_stopped()):
                 return

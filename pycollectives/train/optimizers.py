@@ -136,4 +136,4 @@ class Timed:
         self.seconds += time.perf_counter() - begin
 
 
-OPTIMIZERS = Registry("optimizer", {"sgd": f"{__name__}:SGD", "adam": f"{__name__}:Adam"})
+OPTIMIZERS = Registry("optimizer", {"sgd": f"{__name__}:SGD", "adam": f"{__name__}:Adam"}, aliases={"lr": "rate"})

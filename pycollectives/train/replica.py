@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from .control import ControlChannel
     from .models.base import Model
     from .optimizers import Optimizer
-    from .peers import Peers
     from .synchronizers.base import Synchronizer
 
 __all__ = ["Replica", "Step"]
@@ -91,13 +91,13 @@ class Replica:
         computing = computed - begin + optimizer.seconds
         return Step(number, loss, computing, waited_s + waited, *self.synchronizer.outcome)
 
-    def settle(self, number: int, peers: Peers) -> None:
+    def settle(self, number: int, control: ControlChannel) -> None:
         """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""
         self.synchronizer.leave()
-        peers.meet()
+        control.barrier()
         self.synchronizer.flush(self.model, self.optimizer, number)
         self.synchronizer.equalize(self.model.weights)
-        self._equalize_state(peers.comm)
+        self._equalize_state(control.comm)
 
     def _equalize_state(self, comm: MPI.Comm) -> None:
         """Average what a model keeps beside its weights, such as running statistics; of counts take the largest.

@@ -459,7 +459,7 @@ def test_a_meeting_fits_into_an_exchange():
     for _ in range(10**4):
         checks.register("name" * 5000)
     for number in range(10**4):
-        checks.abort(number)
+        checks.note_abort(number)
     for threads in (1, 3, MAX_CALLS + 10):
         notes = {str(10**12 + number): "0123456789ab" for number in range(1000)}
         checks._calls = [Call("comparison after flush", 9000 + n, notes) for n in range(threads)]

@@ -1,4 +1,4 @@
-"""What ranks of a training learn of each other while they meet: ranks that one thread plays, one after the other."""
+"""What ranks of a training learn of each other in a barrier: ranks that one thread plays, one after the other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from pycollectives.support.errors import RankFailedError
-from pycollectives.train.peers import Peers
+from pycollectives.train.control import ControlChannel
 
 
 def communicator(rank, boxes, arrivals):
-    """What `Peers` uses of one of MPI; messages and arrivals are those of all ranks."""
+    """What `ControlChannel` uses of one of MPI; messages and arrivals are those of all ranks."""
 
     def send(message, to):
         boxes[to].append((rank, message[0]))
@@ -31,10 +31,12 @@ def communicator(rank, boxes, arrivals):
 
 
 def played(*advance):
-    """The peers of as many ranks; each calls its function while it waits."""
+    """The control channels of as many ranks; each calls its function while it waits."""
     boxes, arrivals = [[] for _ in advance], [0 for _ in advance]
     comms = [communicator(rank, boxes, arrivals) for rank in range(len(advance))]
-    return [Peers(SimpleNamespace(comm=comm, advance=one)) for comm, one in zip(comms, advance, strict=True)]
+    return [
+        ControlChannel(SimpleNamespace(mpi_comm=comm, advance=one)) for comm, one in zip(comms, advance, strict=True)
+    ]
 
 
 def interrupted():
@@ -45,30 +47,30 @@ def waits():
     pytest.fail("waits for a rank that has left")
 
 
-def fails_after_the_meeting(rank):
+def fails_after_the_barrier(rank):
     with rank:
-        rank.meet()
+        rank.barrier()
         raise RuntimeError("just afterwards")
 
 
-def test_a_rank_that_fails_in_a_meeting_tells_those_that_wait_there():
+def test_a_rank_that_fails_in_a_barrier_tells_those_that_wait_there():
     """One that has been told as well does not come."""
     first, second, third = played(waits, interrupted, waits)
     with pytest.raises(KeyboardInterrupt), second:
-        second.meet()
+        second.barrier()
     with pytest.raises(RankFailedError, match="rank 1 has left"), first:
         first.is_stopped()
     with pytest.raises(RankFailedError, match="rank 1 has left"), third:
-        third.meet()
+        third.barrier()
 
 
-def test_a_rank_that_fails_just_after_a_meeting_tells_those_that_are_still_there():
+def test_a_rank_that_fails_just_after_a_barrier_tells_those_that_are_still_there():
     """Else they would go on into a collective call that nothing ends."""
 
     def the_other_comes():
         with pytest.raises(RuntimeError, match="just afterwards"):
-            fails_after_the_meeting(second)
+            fails_after_the_barrier(second)
 
     first, second = played(the_other_comes, waits)
     with pytest.raises(RankFailedError, match="rank 1 has left"), first:
-        first.meet()
+        first.barrier()

@@ -6,15 +6,15 @@ import pytest
 
 from pycollectives.support.errors import MismatchError
 from pycollectives.testing import run_ranks
+from pycollectives.train.agreement import require_same_settings
 from pycollectives.train.settings import Settings
-from pycollectives.train.sharing import require_same
 
 
 def compared(key, *values):
     """What the comparison raises on ranks each of which is given one of the values."""
     settings = [Settings.of({key: value}) for value in values]
     return run_ranks(
-        len(values), lambda comm: require_same(settings[comm.rank], comm, resume=False), return_exceptions=True
+        len(values), lambda comm: require_same_settings(settings[comm.rank], comm, resume=False), return_exceptions=True
     )
 
 

@@ -1,4 +1,4 @@
-"""The times that a step tells, and when a checkpoint is on the disk: seen on one rank."""
+"""What a step of a replica tells, and when a checkpoint is on the disk: seen on one rank."""
 
 from __future__ import annotations
 

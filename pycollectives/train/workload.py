@@ -1,4 +1,4 @@
-"""The load of a training: those of `pycollectives.simulation.workload`, and what needs the data or a file."""
+"""Injected delays: the workloads of `pycollectives.simulation.workload`, and those that need the data or a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .batches import Batches
     from .registry import Choice
 
-__all__ = ["OWN_LOADS", "load_of", "require_known"]
+__all__ = ["WORKLOADS", "require_known", "workload_of"]
 
 
-def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
+def workload_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: int) -> NDArray[np.float64]:
     """Return the seconds that each rank works in each step, shape (ranks, steps).
 
     See `pycollectives.simulation.workload`.
@@ -27,8 +27,8 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
     Load `length`: a step takes `work` seconds in the mean, each batch as long as its longest example.
     """
     require_known(choice)
-    if choice.name in OWN_LOADS.names:
-        seconds = np.asarray(OWN_LOADS.make(choice, batches, ranks, steps))
+    if choice.name in WORKLOADS.names:
+        seconds = np.asarray(WORKLOADS.make(choice, batches, ranks, steps))
     else:
         seconds = workload.make(choice.name, ranks=ranks, calls=steps, **_options(choice, seed))
     if not (np.isfinite(seconds).all() and (seconds >= 0).all()):
@@ -38,7 +38,7 @@ def load_of(choice: Choice, batches: Batches, *, ranks: int, steps: int, seed: i
 
 def require_known(choice: Choice) -> None:
     """Raise ValueError if there is no load of that name."""
-    known = (*workload.LOADS, *OWN_LOADS.names)
+    known = (*workload.LOADS, *WORKLOADS.names)
     if choice.name not in known:
         raise ValueError(f"load: expected one of {', '.join(known)}; got {choice.name!r}")
 
@@ -60,5 +60,5 @@ def _length(batches: Batches, ranks: int, steps: int, *, work: float = 0.0) -> N
     return batches.work(steps) * work
 
 
-OWN_LOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
+WORKLOADS = Registry("load", {"trace": f"{__name__}:_trace", "length": f"{__name__}:_length"})
 """Beside those of `pycollectives.simulation.workload`."""

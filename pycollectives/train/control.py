@@ -1,4 +1,4 @@
-"""What ranks tell each other beside the training: that one is to stop, or has failed."""
+"""The control channel of a training: ranks tell each other that one is to stop, or has failed."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
 
-__all__ = ["Peers"]
+__all__ = ["ControlChannel"]
 
 STOP, FAILED = 0, 1
-"""What a message says of its sender: it is told to stop, or has left by an exception."""
+"""What a message says of its sender: it was told to stop, or it has left by an exception."""
 
 NAP_S = 0.001
-"""Between two looks, of a rank that waits: MPI would keep its core busy."""
+"""Between two polls of a rank that waits: MPI would keep its core busy."""
 
 
-class Peers:
-    """All ranks of a training; made and left collectively. No rank waits for another but in `meet`.
+class ControlChannel:
+    """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
 
-    A rank that is to stop, or that leaves the `with` block by an exception, tells the others, which learn of it when
-    they ask or while they wait in `meet`. No rank leaves the block normally without all others, so what a rank has told
-    is an error of all, wherever they are.
+    A rank that is to stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
+    it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block together unless one has
+    failed, so a failure of one rank is an error on all, wherever they are.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ class Peers:
         self._is_signalled = is_signalled
         self._stopped = False
         self._failed: set[int] = set()
-        self._told = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
-        self._heard = 0
+        self._sent = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
+        self._received = 0
         self._sends: list[MPI.Request] = []
 
     def is_stopped(self) -> bool:
@@ -58,46 +58,46 @@ class Peers:
         Raises
         ------
         RankFailedError
-            A rank has told that it failed.
+            Another rank has failed.
         """
-        self._listen()
+        self._poll()
         return self._stopped
 
-    def meet(self) -> None:
-        """Wait for all ranks, and listen to them meanwhile; collective.
+    def barrier(self) -> None:
+        """Wait for all ranks, and poll for messages meanwhile; collective.
 
         Raises
         ------
         RankFailedError
-            A rank has told that it failed, before it came or after.
+            Another rank has failed, before it came here or after.
         """
         arrived = self.comm.Ibarrier()
         while not arrived.Test():
-            self._listen()
+            self._poll()
             self._advance()
             time.sleep(NAP_S)
-        self._listen()
+        self._poll()
 
-    def _listen(self) -> None:
+    def _poll(self) -> None:
         while self.comm.Iprobe(MPI.ANY_SOURCE):
-            self._hear()
+            self._receive()
         if not self._stopped and self._is_signalled():
             self._stopped = True
-            self._tell(STOP)
+            self._send(STOP)
         if self._failed:
             raise RankFailedError(f"rank {min(self._failed)} has left the training by an exception")
 
-    def _tell(self, what: int) -> None:
+    def _send(self, what: int) -> None:
         message = np.array([what], dtype=np.int64)
         for rank in range(self.comm.size):
             if rank != self.comm.rank:
                 self._sends.append(self.comm.Isend(message, rank))
-                self._told[rank] += 1
+                self._sent[rank] += 1
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         message, status = np.empty(1, dtype=np.int64), MPI.Status()
         self.comm.Recv(message, MPI.ANY_SOURCE, status=status)
-        self._heard += 1
+        self._received += 1
         if message[0] == STOP:
             self._stopped = True
         else:
@@ -110,14 +110,14 @@ class Peers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Receive what was sent and not needed; after an exception tell the others, unless it is one of theirs."""
+        """Receive what is still on its way; after an exception tell the others, unless one of them failed before."""
         if kind is not None:
             if not self._failed:
-                self._tell(FAILED)
+                self._send(FAILED)
             return
         expected = np.zeros(1, dtype=np.int64)
-        self.comm.Reduce_scatter_block(self._told, expected)
-        while self._heard < expected[0]:
-            self._hear()
+        self.comm.Reduce_scatter_block(self._sent, expected)
+        while self._received < expected[0]:
+            self._receive()
         MPI.Request.Waitall(self._sends)
         self.comm.Free()

@@ -1,4 +1,4 @@
-"""What ranks must have in common before they train: settings, the output folder, and what settings have made."""
+"""What ranks compare before they train: settings, the output folder, and the data and weights made of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from .models.base import Model
     from .settings import Settings
 
-__all__ = ["require_same", "require_same_data"]
+__all__ = ["require_same_data", "require_same_settings"]
 
 LONGEST = 120
-"""Characters of a setting that are told: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
+"""Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 
 
-def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> None:
-    """Compare what all ranks are asked to do, and find out whether they see the same output folder; collective.
+def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool) -> None:
+    """Compare what all ranks are asked to do, and check that they see the same output folder; collective.
 
-    Nothing else may be sent before: a batch, or a number of steps, that differs is a message of another size, or one
-    that nobody waits for.
+    Nothing else may be sent before. If batch or number of steps differ, so do the sizes and the number of messages.
 
     Raises
     ------
@@ -37,14 +36,14 @@ def require_same(settings: Settings, comm: Communicator, *, resume: bool) -> Non
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm.agree("train", lambda: _Said({"version of pycollectives": __version__}))  # first: others have other settings
-    comm.agree("train", lambda: _Said(_asked(settings, resume)))
+    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Texts(_asked(settings, resume)))
     if settings.output is not None:
         output.require_shared(settings.output, comm.mpi_comm)
 
 
 def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
-    """Compare what ranks have made of the same settings: files and environment variables are each rank's; collective.
+    """Compare what ranks made of the same settings, since files and environment variables may differ; collective.
 
     Raises
     ------
@@ -53,12 +52,12 @@ def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> Non
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm.agree("train", lambda: _Said(_made(dataset, model)))
+    comm.agree("train", lambda: _Texts(_made(dataset, model)))
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What one rank says, to be compared."""
+class _Texts:
+    """Texts of one rank, to be compared with those of the others."""
 
     texts: dict[str, str]
 
