@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from launcher import PROGRAMS, environment, launcher, mpirun, run
 
+pytestmark = pytest.mark.alone
+
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 
