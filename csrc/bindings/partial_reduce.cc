@@ -49,8 +49,10 @@ void run_on(const py::buffer& values, const std::byte* data, Collective& collect
 
 class BoundExplicitGroups {
  public:
-  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes)
-      : groups_(ExplicitGroups::join(std::move(engine), host_memory(), nodes)) {}
+  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes) {
+    const py::gil_scoped_release released;
+    groups_ = ExplicitGroups::join(std::move(engine), host_memory(), nodes);
+  }
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
               const std::string& op, const std::string& algorithm, const py::object& timeout) {

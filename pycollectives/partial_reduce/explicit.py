@@ -48,7 +48,7 @@ class ExplicitGroups:
             dtype_name=dtype.name,
             members=members,
             op=name,
-            algorithm=explicit_group_algorithm(tables.built_in(), members, self._nodes, array.nbytes),
+            algorithm=explicit_group_algorithm(tables.in_use(), members, self._nodes, array.nbytes),
             timeout=limit,
         )
 

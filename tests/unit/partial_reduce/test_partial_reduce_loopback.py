@@ -10,13 +10,13 @@ import pycollectives as pc
 from pycollectives.partial_reduce import arguments
 from pycollectives.testing import loopback, run_ranks
 
-SIZES = [1, 2, 3, 4, 5, 7, 8]
+SIZES = [1, 2, 3, 4, 5, 7, 8, 9]
 LIMIT = 30.0
 GENERATORS = [
     pc.RandomGroups(2),
     pc.RandomGroups(2, group_buffer=False),
     pc.RandomGroups(3),
-    pc.RandomGroups(8),  # more members than a notice names
+    pc.RandomGroups(9),  # more members than a message names
     pc.SmartGroups(2),
     pc.SmartGroups(3, inter_intra=False),
     pc.PunctualGroups(2),
