@@ -339,7 +339,7 @@ def python_map(root: Path) -> str:
     """The parts of the package, what each is for, and which parts it uses itself."""
     modules = modules_of(root)
     rows = []
-    for part in PARTS:
+    for part in [name for name in PARTS if not is_private(name)]:
         path = modules.get("" if part == PACKAGE else part)
         if path is None:
             continue
