@@ -28,10 +28,10 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint style tidy types layers sanitize asan tsan format clean
+.PHONY: help install demo test lint style tidy tidy-all types layers precommit sanitize asan tsan format clean
 
 help:  ## Print this list
-	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 # --- Environment and build --------------------------------------------------------------------------------------------
 
@@ -65,8 +65,8 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
 
-test: $(VENV)/.installed  ## Run every test, those of tests/mpi at 1 to 8 ranks; some: SUITES="unit mpi" RANKS="2 5"
-	tests/run.sh
+test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi" RANKS="2 5"; with more random cases: LONG=1
+	LONG='$(LONG)' tests/run.sh
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
@@ -77,8 +77,11 @@ style: $(VENV)/.lint-tools
 	ruff format --check
 	clang-format --dry-run -Werror $(CPP)
 
-tidy: $(VENV)/.lint-tools $(VENV)/.installed
-	run-clang-tidy.py -quiet -j $(JOBS) -p $(BUILD) -config-file .clang-tidy '$(CURDIR)/csrc/.*'
+tidy: $(VENV)/.lint-tools $(VENV)/.installed  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
+	python tools/tidy.py --jobs $(JOBS) $(BUILD)
+
+tidy-all: $(VENV)/.lint-tools $(VENV)/.installed  ## Run clang-tidy on everything
+	python tools/tidy.py --all --jobs $(JOBS) $(BUILD)
 
 types: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Check the types of the public package
 	mypy
@@ -86,18 +89,22 @@ types: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Check the types of the publi
 layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 	python tools/check_layers.py
 
+precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
+	pre-commit run --all-files
+
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
 
 sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
             tests/sanitize.sh $@ build/$@/site
 
-# Those of PyTorch, documents and batch scripts start programs and libraries that are not ours.
-unit_tests_with = $(shell grep -lE '$(1)' tests/unit/test_*.py | grep -vE 'torch|interop|docs|slurm')
+# Those of PyTorch, documents and batch scripts start programs and libraries that are not ours; those of the package and
+# of benchmarks look at Python alone.
+unit_tests_with = $(shell grep -rlE --include='test_*.py' '$(1)' tests/unit | grep -vE 'torch|/(interop|docs|slurm|package|bench)/' | sort)
 
-asan: $(VENV)/.installed  # where our C++ runs
-	$(sanitized) tests/plan $(call unit_tests_with,core\.|_core|run_ranks|simulat)
+asan: $(VENV)/.installed  # where memory is shared: plans, ranks as threads, and what calls C++ itself
+	$(sanitized) tests/plan $(call unit_tests_with,\bcore\.|_core|run_ranks)
 
-tsan: $(VENV)/.installed  # where its threads meet
+tsan: $(VENV)/.installed  # where threads meet
 	$(sanitized) $(call unit_tests_with,run_ranks|import threading)
 
 format: $(VENV)/.lint-tools  ## Format all code in place

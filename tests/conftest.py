@@ -8,3 +8,5 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes or gigabytes; skipped unless PYC_TEST_SLOW is set")
+    config.addinivalue_line("markers", "alone: measures times, or looks at the whole machine: run one at a time")
+    config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")

@@ -7,7 +7,8 @@
 #   SUITES           which tests (default: model plan unit launch mpi; there is also: cluster)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
-#   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900)
+#   LONG             if not empty, property tests draw more cases than in CI
+#   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900, or 2700 if LONG)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,53 +16,74 @@ suites=${SUITES:-model plan unit launch mpi}
 declare -A ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
 shapes=${SHAPES:-flat mixed board}
 limit=${SECONDS_PER_RUN:-900}
+if [ -n "${LONG:-}" ]; then
+  export PYC_CASES=${PYC_CASES:-10000} PYC_TEST_CASES=${PYC_TEST_CASES:-96}
+  limit=${SECONDS_PER_RUN:-2700}
+fi
 options=("$@")
 
-# What stands on the library is tested in some of the shapes: it sends no messages of its own.
+# Tests of what is built on the library run in some of the shapes: it sends no messages of its own.
 with_training=" flat-1 flat-5 mixed-3 board-2 "
-training=(tests/mpi/test_ddp.py tests/mpi/test_torch.py tests/mpi/test_train_*.py)
 
-# run TITLE COMMAND...
+# run SECONDS TITLE COMMAND...
 run() {
-  local title=$1 status=0
-  shift
+  local seconds=$1 title=$2 status=0
+  shift 2
   printf '\n### %s\n' "$title"
-  timeout --kill-after=10 "$limit" "$@" "${options[@]}" || status=$?
+  timeout --kill-after=10 "$seconds" "$@" "${options[@]}" || status=$?
   case $status in
     0) ;;
     5) ((${#options[@]})) || { echo "### $title: no test was found"; exit 1; } ;;  # nothing selected is fine
-    124 | 137) echo "### $title: hung, stopped after $limit s"; exit 1 ;;
+    124 | 137 | 142) echo "### $title: hung, stopped after $limit s"; exit 1 ;;  # 142: SIGALRM, of tests/mpi/passes.py
     *) echo "### $title: failed with status $status"; exit 1 ;;
   esac
+}
+
+# Whether the words of a list, the first argument, have the second among them.
+has() {
+  [[ " $1 " == *" $2 "* ]]
+}
+
+# Prints the passes of the suite mpi with so many ranks: SHAPE:RANKS_PER_NODE, with ":training" if tests/mpi/test_train_*
+# and others of what is built on the library belong to them.
+passes() {
+  local n=$1 shape per_node
+  for shape in $shapes; do
+    has "${RANKS:-${ranks_of[$shape]}}" "$n" || continue
+    case $shape in
+      flat) per_node=1 ;;
+      mixed) ((n > 2)) || continue; per_node=$((n > 4 ? 3 : 2)) ;;  # the last node has fewer
+      board) ((n > 1)) || continue; per_node=all ;;  # one rank is one node
+    esac
+    echo "$shape:$per_node$(has "$with_training" "$shape-$n" && echo :training)"
+  done
 }
 
 # Every rank runs pytest, and rank 0 is heard. What fails on another rank is printed to stderr by tests/mpi/conftest.py.
 # shellcheck disable=SC2016
 rank_0_is_heard='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec >/dev/null; exec "$@"'
 
+for shape in $shapes; do
+  [ -n "${ranks_of[$shape]:-}" ] || { echo "SHAPES: expected flat, mixed or board, got $shape"; exit 1; }
+done
+
 for suite in $suites; do
   case $suite in
-    model) run "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
-    plan) run "plans" pytest --numprocesses=auto tests/plan ;;
-    unit) run "units" pytest --numprocesses=2 tests/unit ;;
-    launch) run "launched programs" pytest tests/launch ;;
-    cluster) run "jobs under SLURM" pytest tests/cluster ;;
+    model) run "$limit" "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
+    plan) run "$limit" "plans" pytest --numprocesses=auto tests/plan ;;
+    unit) run "$limit" "units" pytest --numprocesses=2 tests/unit ;;
+    launch)
+      # Programs that mostly sleep run side by side; those that measure times do not.
+      run "$limit" "launched programs" pytest --numprocesses=3 -m "not alone" tests/launch
+      run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
+      ;;
+    cluster) run "$limit" "jobs under SLURM" pytest tests/cluster ;;
     mpi)
-      for shape in $shapes; do
-        [ -n "${ranks_of[$shape]:-}" ] || { echo "SHAPES: expected flat, mixed or board, got $shape"; exit 1; }
-        for n in ${RANKS:-${ranks_of[$shape]}}; do
-          case $shape in
-            flat) per_node=1 ;;
-            mixed) per_node=$((n > 4 ? 3 : 2)) ;;  # the last node has fewer
-            board) per_node=all ;;
-          esac
-          [ "$shape" = flat ] || ((n > 1)) || continue  # one rank is one node
-          [ "$shape" != mixed ] || ((n > 2)) || continue
-          [[ $with_training == *" $shape-$n "* ]] && left_out=() || left_out=("${training[@]/#/--ignore=}")
-          PYC_TEST_RANKS=$n PYC_RANKS_PER_NODE=$per_node run "MPI, $n ranks, $shape" \
-            tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank \
-            pytest --with-mpi -p no:cacheprovider --color=no "${left_out[@]}" tests/mpi
-        done
+      for n in ${RANKS:-1 2 3 4 5 7 8}; do
+        mapfile -t of_n < <(passes "$n")
+        ((${#of_n[@]})) || continue
+        PYC_TEST_RANKS=$n run $(((limit + 30) * ${#of_n[@]})) "MPI, $n ranks: ${of_n[*]%%:*}" \
+          tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank python tests/mpi/passes.py "$limit" "${of_n[@]}" --
       done
       ;;
     *) echo "SUITES: expected model, plan, unit, launch, mpi or cluster, got $suite"; exit 1 ;;

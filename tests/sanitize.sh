@@ -16,7 +16,7 @@ rm -f "$report"*
 # for the function that throws. pytest holds stderr back, hence a file. UCX's hooks into mmap crash under ThreadSanitizer.
 # For thread-local memory its runtime guesses the layout of glibc 2.19, which asks now and then for 500 TB, and dies; the
 # memory comes from malloc, which it sees anyway.
-export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-200} PYC_MOST_RANKS=${PYC_MOST_RANKS:-17}
+export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-50} PYC_MOST_RANKS=${PYC_MOST_RANKS:-17}
 options=log_path=$report:halt_on_error=1
 
 for test in "$@"; do

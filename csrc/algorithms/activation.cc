@@ -1,15 +1,16 @@
-// Two ways to make a round that any rank starts reach every rank. In both a rank forwards exactly once to each of its
-// out-neighbours, whoever started and however many did, so every posted receive is matched in every round and nothing
-// is ever cancelled.
+// Two ways to make a round that any rank starts reach every rank. In both, a rank forwards the token exactly once to
+// each of its out-neighbours, no matter which ranks started and how many. So every posted receive is matched in every
+// round, and nothing is ever cancelled.
 //
 // Dissemination. Rank r has the out-neighbours r+1, r+2, r+4, ... and, as soon as it is active, sends each one token:
 // from any initiator that is a binomial tree.
 //   Reference: eager-SGD section 4.1.1; Hensgen, Finkel, Manber (1988).
 //   Steps: ceil(log2 P). Tokens: P ceil(log2 P).
 //
-// Tree. Tokens flow down a k-nomial tree only; an initiator that is not its root also asks the root to start (by a
-// notice, outside the plan). One step more, and log2 P times fewer tokens: what counts where ranks share cores.
-//   Steps: 1 + ceil(log_k P). Tokens: P - 1, and a notice for each rank that starts.
+// Tree. Tokens flow down a k-nomial tree only. An initiator that is not the root also asks the root to start, by an
+// active message outside the plan. That takes one step more and log2 P times fewer tokens, which counts where ranks
+// share cores.
+//   Steps: 1 + ceil(log_k P). Tokens: P - 1, and an active message for each rank that starts.
 #include "algorithms/activation.h"
 
 #include <stdexcept>

@@ -25,13 +25,16 @@ static void allreduce_ring(ScheduleBuilder& s, Operands io) {
   };
   const Rank right = ring_neighbour(s.rank(), 1, size);
   const Rank left = ring_neighbour(s.rank(), -1, size);
-  const Slice incoming = s.buffer(balanced_part(io.out.count, pieces, 0).count, "incoming");
+  // Two buffers: one piece arrives while the one before it is added.
+  const std::size_t longest = balanced_part(io.out.count, pieces, 0).count;
+  const Slice even = s.buffer(longest, "even");
+  const Slice odd = size > 2 ? s.buffer(longest, "odd") : even;
 
   s.copy(io.in, io.out);
   for (Rank step = 0; step < size - 1; ++step) {
     s.send(piece(-step), right);
     const Slice mine = piece(-step - 1);  // one further left each step: what the left neighbour has just finished with
-    const Slice landing = incoming.part(0, mine.count);
+    const Slice landing = (step % 2 == 0 ? even : odd).part(0, mine.count);
     s.recv(landing, left);
     s.reduce(landing, mine);
   }

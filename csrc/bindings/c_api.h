@@ -17,6 +17,11 @@
 
 namespace pyc {
 
+// The hand-written calls use what pybind11 does not document: where an object keeps its C++ value
+// (`detail::instance::simple_value_holder`), and NumPy's function table (`detail::npy_api`, `detail::array_proxy`).
+static_assert(PYBIND11_VERSION_HEX >= 0x020D0000 && PYBIND11_VERSION_MAJOR < 4,
+              "check these parts of pybind11 before another version is allowed; pyproject.toml names the same bounds");
+
 /// Others may run Python meanwhile, unless `wanted` is false: for what ends at once, letting them costs more.
 class GilReleased {
  public:
@@ -126,8 +131,8 @@ class Objects {
     Py_DECREF(type);
   }
 
-#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
-  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count
+#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS) || defined(PYC_NO_FREE_LIST)
+  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count, or see hot/README.md
 #else
   static constexpr bool kKeeps = true;
 #endif

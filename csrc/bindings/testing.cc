@@ -1,5 +1,7 @@
 // The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
 // groups, without an engine.
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "memory/memory.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
+#include "services/common/mailbox.h"
 #include "services/partial_reduce/group_board.h"
 #include "transport/loopback.h"
 
@@ -150,6 +153,36 @@ void bind_group_boards(py::module_& t) {
            py::call_guard<py::gil_scoped_release>());
 }
 
+// The messages of a service that there is not.
+struct Empty {};
+struct Number {
+  std::int64_t value;
+};
+struct Numbers {
+  using Tail = std::int32_t;
+  std::uint64_t first;
+};
+
+/// What the handlers are given of a message that arrives, as text.
+std::string delivered(std::uint32_t kind, const std::string& body) {
+  using Messages = Mailbox<Empty, Number, Numbers>;
+  const NoticeHeader header{1, kind};
+  std::string bytes(sizeof header, '\0');
+  std::memcpy(bytes.data(), &header, sizeof header);
+  bytes += body;
+  std::string text;
+  const auto receive = Handlers{
+      [&](Rank from, const Empty&) { text = "empty from " + std::to_string(from); },
+      [&](Rank, const Number& number) { text = "number " + std::to_string(number.value); },
+      [&](Rank, const Numbers& numbers, std::span<const std::int32_t> tail) {
+        text = "numbers " + std::to_string(numbers.first);
+        for (const std::int32_t number : tail) text += ", " + std::to_string(number);
+      },
+  };
+  Messages::deliver(3, std::as_bytes(std::span(bytes)), receive);
+  return text;
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
@@ -157,6 +190,9 @@ void bind_testing(py::module_& m) {
   bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
+  t.def(
+      "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
+      py::arg("body"));
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };

@@ -99,13 +99,6 @@ PYC_HOT void Engine::check_process() const {
   }
 }
 
-void Engine::add_to(Footprint& footprint) const {
-  footprint.add(this, 1);  // its virtual table, and next to it the transport
-  footprint.add(transport_.get(), 1);
-  footprint.add(&recorder_);
-  footprint.add(&closed_, reinterpret_cast<std::uintptr_t>(this + 1) - reinterpret_cast<std::uintptr_t>(&closed_));
-}
-
 std::uint32_t Engine::claim_place() {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
   for (const auto& [id, collective] : by_id_) {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..partial_allreduce.eager_mean import EagerMean, check_average
-from ..support.environment import checked_timeout
+from ..support.validation import checked_integer, checked_timeout
 from .deadlock_guard import Waits
 from .parameters import Signature
 
@@ -52,8 +51,8 @@ class Arguments:
             One is refused. Those of the partial allreduces are checked when these are made.
         """
         check_average(self.average)
-        bucket_bytes = _positive("bucket_bytes", self.bucket_bytes)
-        sync_every = None if self.sync_every is None else _positive("sync_every", self.sync_every)
+        bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
+        sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
         timeout = checked_timeout(self.timeout)
         return replace(self, bucket_bytes=bucket_bytes, sync_every=sync_every, timeout=timeout)
 
@@ -79,13 +78,3 @@ class Arguments:
             history=self.history,
             name=name,
         )
-
-
-def _positive(what: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
-    if number < 1:
-        raise ValueError(f"{what}: expected at least 1, got {number}")
-    return number

@@ -236,9 +236,9 @@ class GradientAverager:
             bucket.mean.close()
         self._remove_hooks()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""
-        discarded = sum(bucket.mean.abandon() for bucket in self.buckets)
+        discarded = sum(bucket.mean.abort() for bucket in self.buckets)
         self._remove_hooks()
         return discarded
 

@@ -76,7 +76,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     timeout
-        Seconds for each step, flush and synchronization. None: no limit.
+        Seconds for each step, flush and synchronization. None: the communicator's default.
     name
         In messages and traces.
 
@@ -147,11 +147,12 @@ class EagerOptimizer(torch.optim.Optimizer):
             name_of=partial(name_of, optimizer),
         )
         try:
-            self._comm._agree("EagerOptimizer", self._checked)
-            self._timeout = self._arguments.timeout
+            self._comm.agree("EagerOptimizer", self._checked)
+            timeout = self._arguments.timeout
+            self._timeout = self._comm.timeout if timeout is None else timeout
             self._add(parameters_of(optimizer.param_groups))
         except BaseException:
-            self._abandon()
+            self._abort()
             raise
 
     def _checked(self) -> Signature:
@@ -203,7 +204,7 @@ class EagerOptimizer(torch.optim.Optimizer):
             return Signature.of(parameters_of(groups[before:]))
 
         try:
-            self._comm._agree("EagerOptimizer.add_param_group", added)
+            self._comm.agree("EagerOptimizer.add_param_group", added)
         except BaseException:
             del groups[before:]
             raise
@@ -224,7 +225,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("add_unfrozen")
         self.flush()
         parameters = self._gradients.without_bucket(self.optimizer.param_groups)
-        self._comm._agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
+        self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
         self._add(parameters)
 
     # ------------------------------------------------------------------------------------------------ a step
@@ -394,14 +395,14 @@ class EagerOptimizer(torch.optim.Optimizer):
         if self._owns_comm:
             self._comm.close()
 
-    def _abandon(self) -> int:
+    def _abort(self) -> int:
         """Close at once, and wait for nobody; the number of contributions that are discarded."""
         if self._closed:
             return 0
-        discarded = self._gradients.abandon()
+        discarded = self._gradients.abort()
         self._closed = True
         if self._owns_comm:
-            self._comm.abandon()
+            self._comm.abort()
         return discarded
 
     @property
@@ -422,7 +423,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(self._name, kind, close=self.close, abandon=self._abandon, is_open=not self._closed)
+        leave(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 

@@ -85,6 +85,6 @@ class EagerMean:
         """Leave for good."""
         self._collective.close()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""
-        return self._collective.abandon()
+        return self._collective.abort()

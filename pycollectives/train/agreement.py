@@ -36,10 +36,10 @@ def require_same_settings(settings: Settings, comm: Communicator, *, resume: boo
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm._agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
-    comm._agree("train", lambda: _Texts(_asked(settings, resume)))
+    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Texts(_asked(settings, resume)))
     if settings.output is not None:
-        output.require_shared(settings.output, comm.comm)
+        output.require_shared(settings.output, comm.mpi_comm)
 
 
 def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
@@ -52,7 +52,7 @@ def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> Non
     StallError
         Some ranks did not come within the communicator's timeout.
     """
-    comm._agree("train", lambda: _Texts(_made(dataset, model)))
+    comm.agree("train", lambda: _Texts(_made(dataset, model)))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class ControlChannel:
     """
 
     def __init__(self, comm: Communicator, is_signalled: Callable[[], bool] = lambda: False) -> None:
-        self.comm = comm.comm.Dup()
+        self.comm = comm.mpi_comm.Dup()
         self._advance = comm.advance
         self._is_signalled = is_signalled
         self._stopped = False

@@ -125,7 +125,7 @@ def run(
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     require_same_settings(settings, comm, resume=resume)
-    with output.locked(settings.output, comm.comm), ControlChannel(comm, is_signalled) as control:
+    with output.locked(settings.output, comm.mpi_comm), ControlChannel(comm, is_signalled) as control:
         return _train_and_score(settings, comm, control, resume=resume, show=show)
 
 
@@ -195,7 +195,7 @@ class _Run:
         on_settled: list[Callable[[], None]] = [totals.settle]
         with contextlib.ExitStack() as stack:
             if settings.output is not None:
-                folder, comm = settings.output / "checkpoint", self.comm.comm
+                folder, comm = settings.output / "checkpoint", self.comm.mpi_comm
                 arguments = (folder, comm, training, self.replica, self._setting(), {"totals": totals})
                 if resume and checkpoint.exists(folder, comm):
                     checkpoint.load(*arguments)
@@ -227,7 +227,7 @@ class _Run:
         model = self.replica.model
         state = model.state()
         arrays = (model.weights, *(state[name] for name in sorted(state)))
-        return all(self.comm.same_everywhere(array) for array in arrays)
+        return all(self.comm.is_same_on_all_ranks(array) for array in arrays)
 
     def score(self, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
         """Score rank 0's replicas if all steps are taken: whether that is done, the points, its steps; collective.

@@ -79,7 +79,7 @@ class Alone(GradientSynchronizer):
         return gradient * self._scale
 
     def equalize(self, weights):
-        weights[:] = self._comm.comm.allreduce(weights) / self._comm.size
+        weights[:] = self._comm.mpi_comm.allreduce(weights) / self._comm.size
 
 
 def test_a_method_is_added_by_one_class(comm, monkeypatch):

@@ -76,7 +76,7 @@ def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
         with ControlChannel(comm) as control:
             assert training.run(control, replica, batches, lambda number, begin: None, observers=[taken.append])
     assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
-    assert comm.same_everywhere(model.weights)
+    assert comm.is_same_on_all_ranks(model.weights)
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)

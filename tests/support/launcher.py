@@ -49,10 +49,10 @@ class Outcome:
 
 @functools.cache
 def launcher() -> tuple[str, ...]:
-    """Return the command that starts ranks, without their number: beside this Python, or on PATH."""
-    beside = Path(sys.executable).parent / "mpirun"
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
-    assert mpirun, "no mpirun beside this Python, and none on PATH"
+    """Return the command that starts ranks, without their number: the one next to this Python, or on PATH."""
+    neighbor = Path(sys.executable).parent / "mpirun"
+    mpirun = str(neighbor) if neighbor.exists() else shutil.which("mpirun")
+    assert mpirun, "no mpirun next to this Python, and none on PATH"
     version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
     return (mpirun, "--oversubscribe", "--bind-to", "none") if "Open MPI" in version else (mpirun,)
 

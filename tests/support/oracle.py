@@ -1,4 +1,4 @@
-"""What a partial allreduce promises (docs/semantics), checked on the records of all ranks after a run.
+"""What a partial allreduce promises (docs/semantics.md), checked on the records of all ranks after a run.
 
 The oracle is multiplicity. Contribution j of rank r is a vector with a *mark* in element (r, j) and a neutral value
 everywhere else, so the result of a round says which contributions are in it, and how often: whatever the reduction, the

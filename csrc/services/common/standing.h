@@ -5,7 +5,7 @@
 
 namespace pyc {
 
-enum class Standing : std::uint8_t {
+enum class Standing : std::uint32_t {
   kSilent,      ///< its node has not answered
   kNotArrived,  ///< it computes, or sleeps
   kElsewhere,   ///< it waits in a call of another collective

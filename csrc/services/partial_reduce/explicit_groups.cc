@@ -1,7 +1,6 @@
 #include "services/partial_reduce/explicit_groups.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -26,7 +25,8 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
 
 ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)
     : engine_(&engine),
-      meeting_(engine, kExplicitGroups),
+      mailbox_(engine, kExplicitGroups),
+      handshake_(engine, mailbox_),
       runs_(engine, memory, kExplicitGroups),
       on_node_(engine.rank(), memory, nodes),
       reports_(static_cast<std::size_t>(engine.size())),
@@ -36,6 +36,7 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
                             Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   const InCall in_call(in_call_);
+  if (algorithm != "board") build_plan(runs_.kind_of(members, data, algorithm));
   engine_->exclusively([&] { come(members, data, algorithm); });
   const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members));
   try {
@@ -48,6 +49,12 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
     if (error_) std::rethrow_exception(error_);
     failed_ = false;
   });
+}
+
+void ExplicitGroups::build_plan(const GroupRuns::Kind& kind) {
+  if (engine_->exclusively([&] { return runs_.has(kind); })) return;
+  GroupRuns::Plan plan = runs_.build(kind);
+  engine_->exclusively([&] { runs_.keep(std::move(plan)); });
 }
 
 /// What can be refused is refused before anything is said to the others.
@@ -69,9 +76,10 @@ void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& dat
   error_ = nullptr;
   failed_ = true;  // unless it ends well
   done_ = false;
-  stage_ = Stage::kMeeting;
-  meeting_.come(members_, data_, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
-  for (const Rank rank : std::exchange(asked_early_, {})) tell(rank, Notice::kReport, standing());
+  stage_ = Stage::kHandshake;
+  handshake_.come(members_, data_, algorithm, on_board_ ? on_node_.last_ticket() : 0,
+                  on_board_ ? on_node_.handle() : std::string());
+  for (const Rank rank : std::exchange(asked_early_, {})) answer(rank);
 }
 
 /// Until the newest P-Reduce has ended.
@@ -93,28 +101,20 @@ void ExplicitGroups::close() {
   engine_->exclusively([this] { closed_ = true; });
 }
 
-std::uint64_t ExplicitGroups::cache_hits() {
-  return engine_->exclusively([this] { return runs_.cache_hits(); });
-}
-
-std::uint64_t ExplicitGroups::cache_misses() {
-  return engine_->exclusively([this] { return runs_.cache_misses(); });
-}
-
 // ------------------------------------------------------------------------------------------------ a P-Reduce
 
 bool ExplicitGroups::advance() {
   if (must_withdraw_) {
     must_withdraw_ = false;
-    meeting_.withdraw(Handshake::Reason::kGaveUp);
+    handshake_.withdraw(Handshake::Reason::kGaveUp);
   }
   if (!is_under_way()) return false;
-  if (const std::exception_ptr mismatch = meeting_.mismatch()) {
+  if (const std::exception_ptr mismatch = handshake_.mismatch()) {
     fail(mismatch, Handshake::Reason::kMismatch);
-  } else if (const std::exception_ptr obstacle = meeting_.obstacle()) {
+  } else if (const std::exception_ptr obstacle = handshake_.obstacle()) {
     fail(obstacle, Handshake::Reason::kGaveUp);
-  } else if (stage_ == Stage::kMeeting) {
-    if (!meeting_.complete()) return false;
+  } else if (stage_ == Stage::kHandshake) {
+    if (!handshake_.complete()) return false;
     begin();
   } else {
     const bool moved = on_board_ && on_node_.advance();
@@ -127,27 +127,27 @@ bool ExplicitGroups::advance() {
 /// All members are here.
 void ExplicitGroups::begin() {
   if (!on_board_) {
-    meeting_.begin();
+    handshake_.begin();
     stage_ = Stage::kBegun;
-    return runs_.start(meeting_.number());
+    return runs_.start(handshake_.number());
   }
   std::uint64_t ticket = 0;
-  for (const Rank r : members_) ticket = std::max(ticket, meeting_.ticket_of(r));
+  for (const Rank r : members_) ticket = std::max(ticket, handshake_.ticket_of(r));
   try {
-    seat_all();
+    attach_all();
   } catch (const std::runtime_error& error) {
     const std::string text = "preduce: the P-Reduce of " + list_ranks(members_) +
                              " cannot be performed: " + error.what() + "; preduce is unusable on this communicator now";
     return fail(std::make_exception_ptr(std::runtime_error(text)), Handshake::Reason::kMemory);
   }
-  meeting_.begin();
+  handshake_.begin();
   stage_ = Stage::kBegun;
   on_node_.start(members_, ticket + 1, data_);
 }
 
-void ExplicitGroups::seat_all() {
+void ExplicitGroups::attach_all() {
   for (const Rank r : members_) {
-    if (r != engine_->rank()) on_node_.seat(r, meeting_.handle_of(r));
+    if (r != engine_->rank()) on_node_.seat(r, handshake_.handle_of(r));
   }
 }
 
@@ -161,7 +161,7 @@ void ExplicitGroups::end() {
 
 void ExplicitGroups::fail(std::exception_ptr error, Handshake::Reason reason) {
   error_ = std::move(error);
-  meeting_.withdraw(reason);
+  handshake_.withdraw(reason);
   end();
 }
 
@@ -170,7 +170,7 @@ std::vector<Rank> ExplicitGroups::not_closed() const {
   if (!closed_) return {engine_->rank()};
   std::vector<Rank> awaited;
   for (const Rank r : members_) {
-    if (r != engine_->rank() && (stage_ != Stage::kMeeting || !meeting_.has_come(r))) awaited.push_back(r);
+    if (r != engine_->rank() && (stage_ != Stage::kHandshake || !handshake_.has_come(r))) awaited.push_back(r);
   }
   return awaited;
 }
@@ -189,7 +189,7 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
   const std::vector<Rank> members = engine_->exclusively([this] {
     for (const Rank rank : members_) {
       reports_[static_cast<std::size_t>(rank)] = {};
-      tell(rank, Notice::kInquiry);
+      mailbox_.send(rank, Inquiry{});
     }
     return members_;
   });
@@ -222,37 +222,35 @@ std::vector<Report> ExplicitGroups::reports() {
   for (const Rank rank : members_) {
     Report& report = all[static_cast<std::size_t>(rank)];
     report = reports_[static_cast<std::size_t>(rank)];
-    if (report.standing != Standing::kSilent && meeting_.has_come(rank)) report = {Standing::kArrived};
+    if (report.standing != Standing::kSilent && handshake_.has_come(rank)) report = {Standing::kArrived};
   }
   return all;
 }
 
 /// Of this rank, to a P-Reduce that it has not come to.
-Report ExplicitGroups::standing() const {
+Report ExplicitGroups::own_state() const {
   if (in_call_) return {Standing::kElsewhere, kExplicitGroups};
   if (const auto elsewhere = engine_->waits_in(engine_->rank(), this)) return {Standing::kElsewhere, *elsewhere};
   const Seconds quiet = engine_->transport().now() - called_;
   return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
 }
 
-void ExplicitGroups::tell(Rank rank, Notice::Kind kind, Report report) {
-  const Notice notice{{kExplicitGroups, kind}, report};
-  engine_->transport().notify(rank, std::as_bytes(std::span(&notice, 1)));
-}
+void ExplicitGroups::answer(Rank rank) { mailbox_.send(rank, Answer{own_state()}); }
 
 void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
-  NoticeHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.kind < Handshake::kKinds) return meeting_.on_notice(from, bytes);
-  Notice said;
-  if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
-  std::memcpy(&said, bytes.data(), sizeof said);
-  if (said.header.kind == Notice::kInquiry) {
-    // Its first call is about to come: that is the answer, not that it has not come yet.
-    if (members_.empty()) return asked_early_.push_back(from);
-    return tell(from, Notice::kReport, standing());
-  }
-  reports_[static_cast<std::size_t>(from)] = said.report;
+  const auto receive = Handlers{
+      [this](Rank rank, const Arrival& arrival, std::span<const char> handle) {
+        handshake_.arrived(rank, arrival, handle);
+      },
+      [this](Rank rank, const Withdrawal& withdrawal) { handshake_.withdrawn(rank, withdrawal); },
+      [this](Rank rank, const Inquiry&) {
+        // Its first call is about to come: that is the answer, not that it has not come yet.
+        if (members_.empty()) return asked_early_.push_back(rank);
+        answer(rank);
+      },
+      [this](Rank rank, const Answer& answer) { reports_[static_cast<std::size_t>(rank)] = answer.report; },
+  };
+  PreduceMailbox::deliver(from, bytes, receive);
 }
 
 }  // namespace pyc

@@ -1,8 +1,8 @@
 // P-Reduces in groups that the application gives: `Communicator.preduce`.
 //
 // A collective that nobody creates: it has an id of its own (kExplicitGroups), and each rank makes it when it needs it
-// first. Its members meet (meeting.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
-// (node_groups.h), as they agree. What is said to a rank that has not come yet waits in its engine.
+// first. Its members meet (handshake.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
+// (node_groups.h), as they agree. What is sent to a rank that has not come yet waits in its engine.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "services/partial_reduce/group_runs.h"
 #include "services/partial_reduce/handshake.h"
 #include "services/partial_reduce/node_groups.h"
+#include "services/partial_reduce/preduce_messages.h"
 
 namespace pyc {
 
@@ -37,8 +38,8 @@ class ExplicitGroups final : public Collective {
   /// Whether these values may still be read and written.
   bool uses(const std::byte* values);
   void close();
-  std::uint64_t cache_hits();
-  std::uint64_t cache_misses();
+  std::uint64_t cache_hits() const { return runs_.cache_hits(); }
+  std::uint64_t cache_misses() const { return runs_.cache_misses(); }
 
   // ---- Collective
 
@@ -53,35 +54,32 @@ class ExplicitGroups final : public Collective {
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  private:
-  struct Notice {
-    enum Kind : std::uint32_t { kInquiry = Handshake::kKinds, kReport };
-    NoticeHeader header;
-    Report report;
-  };
   /// Of the newest P-Reduce.
-  enum class Stage : std::uint8_t { kMeeting, kBegun, kEnded };
+  enum class Stage : std::uint8_t { kHandshake, kBegun, kEnded };
 
   ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes);
 
   bool is_under_way() const { return stage_ != Stage::kEnded; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
+  void build_plan(const GroupRuns::Kind& kind);
   void come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm);
   void wait(Seconds timeout, const Engine::Interrupt& interrupt);
   void begin();
-  void seat_all();
+  void attach_all();
   bool has_performed();
   void end();
   void fail(std::exception_ptr error, Handshake::Reason reason);
   void check_alive();
 
-  Report standing() const;
-  void tell(Rank rank, Notice::Kind kind, Report report = {});
+  Report own_state() const;
+  void answer(Rank rank);
   std::string explain(Seconds waited, const Engine::Interrupt& interrupt);
   std::vector<Report> reports();
 
   Engine* const engine_;  // owns this
   const std::string name_ = "preduce";
-  Handshake meeting_;
+  const PreduceMailbox mailbox_;
+  Handshake handshake_;
   GroupRuns runs_;
   NodeGroups on_node_;
 

@@ -1,7 +1,6 @@
 #include "services/partial_reduce/generated_groups.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "core/error.h"
@@ -11,24 +10,18 @@ namespace {
 
 constexpr std::size_t kLongestExplanation = 2000;  // characters; a generator of many workers could say much more
 
-template <class Notice>
-Notice read(ConstBytes bytes) {
-  Notice said;
-  if (bytes.size() != sizeof said) throw InternalError("a notice of a group generator has the wrong length");
-  std::memcpy(&said, bytes.data(), sizeof said);
-  return said;
-}
-
 }  // namespace
 
 GeneratedGroups::GeneratedGroups(Engine& engine, std::uint32_t collective, const GroupOptions& options, Rank server)
-    : engine_(engine), collective_(collective), server_rank_(server) {
+    : engine_(engine), mailbox_(engine, collective), server_rank_(server) {
   if (engine.rank() == server) server_ = std::make_unique<Server>(options);
 }
 
 // ------------------------------------------------------------------------------------------------ a worker
 
-void GeneratedGroups::request(std::int64_t step, const std::vector<Rank>&) { tell_server(kRequest, step); }
+void GeneratedGroups::request(std::int64_t step, const std::vector<Rank>&) {
+  mailbox_.send(server_rank_, Request{step});
+}
 
 const Turn* GeneratedGroups::next() const {
   const bool complete = granted_.size() > 1 || (granted_.size() == 1 && missing_ == 0);
@@ -36,31 +29,31 @@ const Turn* GeneratedGroups::next() const {
 }
 
 void GeneratedGroups::performed() {
-  tell_server(kAcknowledge, static_cast<std::int64_t>(granted_.front().sequence));
+  mailbox_.send(server_rank_, Acknowledgement{granted_.front().sequence});
   granted_.pop_front();
 }
 
-void GeneratedGroups::leave() { tell_all(kLeave); }
+void GeneratedGroups::leave() { mailbox_.broadcast(Leave{}); }
 
-void GeneratedGroups::take_grant(const GrantNotice& said) {
+void GeneratedGroups::take_grant(const Granted& granted, std::span<const Rank> members) {
   if (missing_ == 0) {
-    granted_.push_back({said.sequence, {}, said.newest_step, said.conflicts, said.answers});
-    missing_ = said.members;
+    granted_.push_back({granted.sequence, {}, granted.newest_step, granted.conflicts, granted.answers != 0});
+    missing_ = granted.members;
   }
-  std::vector<Rank>& members = granted_.back().members;
-  members.insert(members.end(), said.ranks, said.ranks + said.here);
-  missing_ -= said.here;
+  std::vector<Rank>& all = granted_.back().members;
+  all.insert(all.end(), members.begin(), members.end());
+  missing_ -= members.size();
 }
 
 void GeneratedGroups::inquire() {
   text_.clear();
   explained_ = false;
-  tell_server(kInquiry, 0);
+  mailbox_.send(server_rank_, Inquiry{});
 }
 
-void GeneratedGroups::take_piece(const Piece& piece) {
-  text_.append(piece.text, piece.length);
-  explained_ = piece.length < Piece::kMost;
+void GeneratedGroups::take_explanation(std::span<const char> piece) {
+  text_.append(piece.data(), piece.size());
+  explained_ = piece.size() < mailbox::kLongestTail<Explanation>;
 }
 
 std::optional<std::string> GeneratedGroups::explanation() const {
@@ -75,96 +68,67 @@ std::string GeneratedGroups::silence() const {
 
 // ------------------------------------------------------------------------------------------------ the generator
 
-void GeneratedGroups::serve(Rank worker, const Note& note) {
-  if (!server_) throw InternalError("a notice for a group generator that is elsewhere");
+/// `action(server, now)` takes in what a worker did; what follows from it is sent.
+template <class Action>
+void GeneratedGroups::serve(Action action) {
+  if (!server_) throw InternalError("a message for a group generator that is elsewhere");
   Server& s = *server_;
   s.started.clear();
-  const Seconds now = engine_.transport().now();
-  switch (note.header.kind) {
-    case kRequest:
-      s.newest_step = std::max(s.newest_step, note.number);
-      s.generator.request(worker, s.started, now);
-      break;
-    case kAcknowledge:
-      s.generator.acknowledge(worker, static_cast<Sequence>(note.number), s.started, now);
-      break;
-    case kLeave:
-      s.generator.leave(worker);
-      break;
-    default:
-      explain(worker);
-  }
+  action(s, engine_.transport().now());
   for (const Grant& started : s.started) grant(started);
-  if (s.told_end || !s.generator.finished()) return;
-  s.told_end = true;
-  tell_all(kFinished);
+  if (s.has_announced_end || !s.generator.finished()) return;
+  s.has_announced_end = true;
+  mailbox_.broadcast(Finished{});
 }
 
 void GeneratedGroups::grant(const Grant& grant) {
+  constexpr std::size_t kMost = mailbox::kLongestTail<Granted>;
   for (const Rank member : grant.members) {
-    for (std::size_t first = 0; first < grant.members.size(); first += GrantNotice::kMost) {
-      const auto part = grant.members.subspan(first, std::min(GrantNotice::kMost, grant.members.size() - first));
-      GrantNotice said{.header = {collective_, kGrant},
-                       .sequence = grant.sequence,
-                       .newest_step = server_->newest_step,
-                       .conflicts = grant.conflicts,
-                       .members = static_cast<std::uint16_t>(grant.members.size()),
-                       .here = static_cast<std::uint8_t>(part.size()),
-                       .answers = grant.answers(member),
-                       .ranks = {}};
-      std::copy(part.begin(), part.end(), said.ranks);
-      tell(member, said);
+    const Granted granted{.sequence = grant.sequence,
+                          .newest_step = server_->newest_step,
+                          .conflicts = grant.conflicts,
+                          .members = static_cast<std::uint16_t>(grant.members.size()),
+                          .answers = static_cast<std::uint16_t>(grant.answers(member) ? 1 : 0)};
+    for (std::size_t first = 0; first < grant.members.size(); first += kMost) {
+      mailbox_.send(member, granted, grant.members.subspan(first, std::min(kMost, grant.members.size() - first)));
     }
   }
 }
 
 /// What is running and pending, on one line; the worker's own groups first, since the end may be cut off.
 void GeneratedGroups::explain(Rank worker) {
+  constexpr std::size_t kMost = mailbox::kLongestTail<Explanation>;
   std::string text = server_->generator.describe(worker);
   if (text.size() > kLongestExplanation) text = text.substr(0, kLongestExplanation) + " ...";
   std::replace(text.begin(), text.end(), '\n', '|');
-  for (std::size_t first = 0; first <= text.size(); first += Piece::kMost) {
-    Piece piece{.header = {collective_, kExplanation}, .length = 0, .text = {}};
-    const std::string part = text.substr(first, Piece::kMost);
-    piece.length = static_cast<std::uint32_t>(part.size());
-    std::copy(part.begin(), part.end(), piece.text);
-    tell(worker, piece);
+  for (std::size_t first = 0; first <= text.size(); first += kMost) {
+    mailbox_.send(worker, Explanation{}, text.substr(first, kMost));
   }
 }
 
-// ------------------------------------------------------------------------------------------------ notices
+// ------------------------------------------------------------------------------------------------ messages
 
-template <class Notice>
-void GeneratedGroups::tell(Rank rank, const Notice& notice) {
-  engine_.transport().notify(rank, std::as_bytes(std::span(&notice, 1)));
-}
-
-void GeneratedGroups::tell_all(Kind kind) {
-  for (Rank r = 0; r < engine_.size(); ++r) tell(r, Note{{collective_, kind}, 0});
-}
-
-void GeneratedGroups::tell_server(Kind kind, std::int64_t number) {
-  tell(server_rank_, Note{{collective_, kind}, number});
-}
-
-void GeneratedGroups::on_notice(Rank from, ConstBytes bytes) {
-  NoticeHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  switch (header.kind) {
-    case kGrant:
-      return take_grant(read<GrantNotice>(bytes));
-    case kExplanation:
-      return take_piece(read<Piece>(bytes));
-    case kFinished:
-      finished_ = true;
-      return;
-    case kLeave:
-      left_.insert(from);
-      if (!server_) return;
-      [[fallthrough]];
-    default:
-      return serve(from, read<Note>(bytes));
-  }
+void GeneratedGroups::deliver(Rank from, ConstBytes message) {
+  const auto receive = Handlers{
+      [this](Rank worker, const Request& request) {
+        serve([&](Server& s, Seconds now) {
+          s.newest_step = std::max(s.newest_step, request.step);
+          s.generator.request(worker, s.started, now);
+        });
+      },
+      [this](Rank worker, const Acknowledgement& of) {
+        serve([&](Server& s, Seconds now) { s.generator.acknowledge(worker, of.sequence, s.started, now); });
+      },
+      [this](Rank worker, const Leave&) {
+        left_.insert(worker);
+        if (server_) serve([&](Server& s, Seconds) { s.generator.leave(worker); });
+      },
+      [this](Rank worker, const Inquiry&) { serve([&](Server&, Seconds) { explain(worker); }); },
+      [this](Rank, const Granted& granted, std::span<const Rank> members) { take_grant(granted, members); },
+      [this](Rank, const Finished&) { finished_ = true; },
+      [this](Rank, const Explanation&, std::span<const char> piece) { take_explanation(piece); },
+  };
+  Messages::deliver(from, message, receive);
 }
 
 }  // namespace pyc

@@ -1,15 +1,16 @@
 // Groups of a generator that runs in one rank's engine, and the protocol between it and the workers (Ripples section
 // 4.1): a request, a grant to every member as the group starts, an acknowledgement from each.
 //
-// Everything is a notice, and notices between two ranks keep their order; so a worker's acknowledgement never overtakes
-// the request before it, nor a grant the one before it. The worker in the rank of the generator speaks to it in the
-// same way.
+// Everything is an active message, and messages between two ranks keep their order; so a worker's acknowledgement never
+// overtakes the request before it, nor a grant the one before it. The worker in the rank of the generator speaks to it
+// in the same way.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "groups/generator.h"
+#include "services/common/mailbox.h"
 #include "services/partial_reduce/group_source.h"
 
 namespace pyc {
@@ -30,7 +32,7 @@ class GeneratedGroups final : public GroupSource {
   const Turn* next() const override;
   void performed() override;
   void leave() override;
-  void on_notice(Rank from, ConstBytes notice) override;
+  void deliver(Rank from, ConstBytes message) override;
   bool finished() const override { return finished_; }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void inquire() override;
@@ -38,42 +40,33 @@ class GeneratedGroups final : public GroupSource {
   std::string silence() const override;
 
  private:
-  enum Kind : std::uint32_t {
-    // to the generator
-    kRequest,
-    kAcknowledge,
-    kLeave,  // to everybody else too
-    kInquiry,
-    // from it
-    kGrant,
-    kFinished,
-    kExplanation,
+  // To the generator.
+  struct Request {
+    std::int64_t step;
   };
-  struct Note {
-    NoticeHeader header;
-    std::int64_t number;  // kRequest: the step; kAcknowledge: the sequence
+  struct Acknowledgement {
+    Sequence sequence;
   };
-  /// A long group takes several, one after the other.
-  struct GrantNotice {
-    static constexpr std::size_t kMost = 7;
-    NoticeHeader header;
+  struct Leave {};  // to every rank
+  struct Inquiry {};
+
+  // From it.
+  /// The tail are members; a long group takes several messages, one after the other.
+  struct Granted {
+    using Tail = Rank;
     Sequence sequence;
     std::int64_t newest_step;
     std::int32_t conflicts;
     std::uint16_t members;  // in all
-    std::uint8_t here;      // ... of which in this notice
-    bool answers;
-    Rank ranks[kMost];
+    std::uint16_t answers;  // the receiver's request; 0: none
   };
-  static_assert(sizeof(GrantNotice) <= kMaxNotice);
-  /// Text in pieces; the last one is not full.
-  struct Piece {
-    static constexpr std::size_t kMost = kMaxNotice - sizeof(NoticeHeader) - sizeof(std::uint32_t);
-    NoticeHeader header;
-    std::uint32_t length;
-    char text[kMost];
+  struct Finished {};
+  /// The tail is text, in pieces; the last one is not full.
+  struct Explanation {
+    using Tail = char;
   };
-  static_assert(sizeof(Piece) == kMaxNotice);
+
+  using Messages = Mailbox<Request, Acknowledgement, Leave, Inquiry, Granted, Finished, Explanation>;
 
   /// The generator's side.
   struct Server {
@@ -81,25 +74,22 @@ class GeneratedGroups final : public GroupSource {
     GroupGenerator generator;
     std::int64_t newest_step = 0;
     std::vector<Grant> started;
-    bool told_end = false;
+    bool has_announced_end = false;
   };
 
-  void serve(Rank worker, const Note& note);
+  template <class Action>
+  void serve(Action action);
   void grant(const Grant& grant);
   void explain(Rank worker);
-  void take_grant(const GrantNotice& said);
-  void take_piece(const Piece& piece);
-  template <class Notice>
-  void tell(Rank rank, const Notice& notice);
-  void tell_all(Kind kind);
-  void tell_server(Kind kind, std::int64_t number);
+  void take_grant(const Granted& granted, std::span<const Rank> members);
+  void take_explanation(std::span<const char> piece);
 
   Engine& engine_;
-  const std::uint32_t collective_;
+  const Messages mailbox_;
   const Rank server_rank_;
   std::unique_ptr<Server> server_;  // in one rank
   std::deque<Turn> granted_;        // the last one may be incomplete
-  std::size_t missing_ = 0;         // members of it that have not been told yet
+  std::size_t missing_ = 0;         // members of it that have not been sent yet
   RankSet left_;
   bool finished_ = false;
   std::string text_;

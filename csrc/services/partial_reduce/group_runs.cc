@@ -18,26 +18,32 @@ constexpr std::size_t kAlignment = 64;
 }  // namespace
 
 bool GroupRuns::Kind::operator==(const Kind& other) const {
-  return size == other.size && place == other.place && count == other.count && elements.type == other.elements.type &&
+  return size == other.size && local == other.local && count == other.count && elements.type == other.elements.type &&
          op == other.op && algorithm == other.algorithm;
 }
 
 GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
     : engine_(engine), memory_(memory), collective_(collective) {}
 
+GroupRuns::Kind GroupRuns::kind_of(std::span<const Rank> members, const GroupData& data,
+                                   const std::string& algorithm) const {
+  const auto local = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
+  return {.size = static_cast<Rank>(members.size()),
+          .local = static_cast<Rank>(local),
+          .count = data.length(),
+          .elements = data.elements(),
+          .op = data.op,
+          .algorithm = algorithm};
+}
+
 void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) {
   if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
-  const auto place = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
-  current_ = &cached({.size = static_cast<Rank>(members.size()),
-                      .place = static_cast<Rank>(place),
-                      .count = data.length(),
-                      .elements = data.elements(),
-                      .op = data.op,
-                      .algorithm = algorithm});
+  current_ = &cached(kind_of(members, data, algorithm));
+  const Plan& plan = current_->plan;
   const bool in_place = data.values != nullptr && !data.elements().widened() && !data.weight;
   const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
-  reserve_scratch(current_->scratch_bytes + own);
-  work_ = in_place ? data.values : scratch_.get() + current_->scratch_bytes;
+  reserve_scratch(plan.scratch_bytes + own);
+  work_ = in_place ? data.values : scratch_.get() + plan.scratch_bytes;
   std::copy(members.begin(), members.end(), current_->peers.begin());
   data_ = data;
 }
@@ -46,15 +52,14 @@ void GroupRuns::start(std::uint64_t number) {
   if (data_.values != nullptr && work_ != data_.values) load_values(memory_, data_, work_);
 
   Run& run = *current_->run;
+  const Plan& plan = current_->plan;
   running_ = true;
   run.arm(number);
-  for (std::size_t b = 0; b < current_->places.size(); ++b) {
-    run.bind(BufferId(b), scratch_.get() + current_->places[b]);
-  }
-  run.bind(current_->data.buffer, work_);
+  for (std::size_t b = 0; b < plan.offsets.size(); ++b) run.bind(BufferId(b), scratch_.get() + plan.offsets[b]);
+  run.bind(plan.data.buffer, work_);
   const Presence own{.contributors = data_.values != nullptr ? 1U : 0U};
-  run.presence().assign(current_->plan.blocks_of(current_->data), own, {});
-  run.fire(current_->release);
+  run.presence().assign(plan.schedule.blocks_of(plan.data), own, {});
+  run.fire(plan.release);
   run.pump();
 }
 
@@ -67,8 +72,9 @@ bool GroupRuns::finish() {
 
 void GroupRuns::put_result() const {
   if (data_.values == nullptr) return;
+  const Plan& plan = current_->plan;
   const std::uint32_t contributors =
-      current_->run->presence().at(current_->plan.blocks_of(current_->data).first).contributors;
+      current_->run->presence().at(plan.schedule.blocks_of(plan.data).first).contributors;
   if (data_.weight) {
     memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
   }
@@ -77,16 +83,24 @@ void GroupRuns::put_result() const {
 
 // ------------------------------------------------------------------------------------------------ kept runs
 
+bool GroupRuns::has(const Kind& kind) const {
+  return (built_ && built_->kind == kind) ||
+         std::any_of(cache_.begin(), cache_.end(), [&](const Cached& c) { return c.plan.kind == kind; });
+}
+
 GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
-  const auto found = std::find_if(cache_.begin(), cache_.end(), [&](const Cached& c) { return c.kind == kind; });
+  const auto found = std::find_if(cache_.begin(), cache_.end(), [&](const Cached& c) { return c.plan.kind == kind; });
   if (found != cache_.end()) {
     ++hits_;
     cache_.splice(cache_.begin(), cache_, found);
     return cache_.front();
   }
   ++misses_;
-  std::list<Cached> made;  // in its place for good: the run refers to it
-  made.push_back(make(kind));
+  std::list<Cached> made;  // where it lies for good: the run refers to it
+  const bool is_built = built_ && built_->kind == kind;
+  made.push_back(
+      {is_built ? std::move(*built_) : build(kind), std::vector<Rank>(static_cast<std::size_t>(kind.size)), nullptr});
+  built_.reset();
   std::uint32_t serial = 0;
   if (cache_.size() == kMostCached) {  // nothing of it is in flight: its number may be used again
     serial = cache_.back().run->serial();
@@ -101,8 +115,8 @@ GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
 }
 
 std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial) const {
-  const Kind& kind = of.kind;
-  const RunContext context{.schedule = of.plan,
+  const Kind& kind = of.plan.kind;
+  const RunContext context{.schedule = of.plan.schedule,
                            .peers = of.peers,
                            .members = kind.size,
                            .memory = memory_,
@@ -114,30 +128,29 @@ std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial)
                            .track_members = false,
                            .trace = engine_.trace()};
   std::vector<BufferId> bound;
-  for (std::size_t b = 0; b < of.places.size(); ++b) bound.push_back(BufferId(b));
+  for (std::size_t b = 0; b < of.plan.offsets.size(); ++b) bound.push_back(BufferId(b));
   return std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
 }
 
-GroupRuns::Cached GroupRuns::make(const Kind& kind) const {
-  ScheduleBuilder s(kind.place, kind.size);
+GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
+  ScheduleBuilder s(kind.local, kind.size);
   // No elements still make an exchange: the plan then has one element of no bytes.
   const Slice data = s.buffer(std::max<std::size_t>(kind.count, 1), "data");
   const OpId release = s.trigger("release");
   s.gate(release);
   find_allreduce(kind.algorithm).build(s, {data, data});
   s.ungate();
-  Schedule plan = std::move(s).build();
-  check_tags(plan, kind.algorithm, engine_.transport().max_tag());
-  std::vector<std::size_t> places;
+  Schedule schedule = std::move(s).build();
+  check_tags(schedule, kind.algorithm, engine_.transport().max_tag());
+  std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
-  for (const Schedule::Buffer& buffer : plan.buffers()) {
+  for (const Schedule::Buffer& buffer : schedule.buffers()) {
     const std::size_t length = buffer.count * size_of(kind.elements.accumulator);
-    places.push_back(bytes);
-    if (places.size() - 1 != index(data.buffer)) bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+    offsets.push_back(bytes);
+    if (offsets.size() - 1 != index(data.buffer)) bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
   }
-  places[index(data.buffer)] = bytes;  // last: a run in place has none of it
-  return {kind,   std::move(plan), data,   release, std::vector<Rank>(static_cast<std::size_t>(kind.size)),
-          places, bytes,           nullptr};
+  offsets[index(data.buffer)] = bytes;  // last: a run in place has none of it
+  return {kind, std::move(schedule), data, release, std::move(offsets), bytes};
 }
 
 void GroupRuns::check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements,
@@ -145,8 +158,8 @@ void GroupRuns::check(const std::vector<std::string>& algorithms, std::size_t co
   std::set<std::string> checked;
   for (std::size_t size = algorithms.size(); size-- > 2;) {
     if (!checked.insert(algorithms[size]).second) continue;  // fewer ranks do not have more messages between two
-    for (const std::size_t place : {std::size_t{0}, size - 1}) {
-      make({static_cast<Rank>(size), static_cast<Rank>(place), count, elements, op, algorithms[size]});
+    for (const std::size_t local : {std::size_t{0}, size - 1}) {
+      build({static_cast<Rank>(size), static_cast<Rank>(local), count, elements, op, algorithms[size]});
     }
   }
 }

@@ -28,13 +28,13 @@ class GroupSource {
 
   /// This rank wants to synchronise. `group`: what a rule says; empty if a generator is asked.
   virtual void request(std::int64_t step, const std::vector<Rank>& group) = 0;
-  /// The next group of this rank, if it has started; null if not. Valid until `performed` or a notice.
+  /// The next group of this rank, if it has started; null if not. Valid until `performed` or a message.
   virtual const Turn* next() const = 0;
   /// This rank has performed what `next` said.
   virtual void performed() = 0;
   /// It will make no request any more; not while one is open.
   virtual void leave() = 0;
-  virtual void on_notice(Rank from, ConstBytes notice) = 0;
+  virtual void deliver(Rank from, ConstBytes message) = 0;
 
   /// There will be no further group of this rank, nor of anybody else.
   virtual bool finished() const = 0;

@@ -1,7 +1,6 @@
 #include "services/partial_reduce/handshake.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string_view>
@@ -12,49 +11,67 @@
 namespace pyc {
 namespace {
 
-template <class Notice>
-Notice read(ConstBytes bytes) {
-  Notice said;
-  if (bytes.size() != sizeof said) throw InternalError("a notice of a P-Reduce has the wrong length");
-  std::memcpy(&said, bytes.data(), sizeof said);
-  return said;
-}
-
 std::uint64_t hash_of(const std::vector<Rank>& members) {
   std::uint64_t hash = members.size();
   for (const Rank rank : members) hash = mix(hash ^ static_cast<std::uint64_t>(rank));
   return hash;
 }
 
+std::uint32_t hash_of(const std::string& name) {
+  std::uint64_t hash = name.size();
+  for (const char c : name) hash = mix(hash ^ static_cast<std::uint64_t>(static_cast<unsigned char>(c)));
+  return static_cast<std::uint32_t>(hash);
+}
+
+bool are_alike(const Arrival& a, const Arrival& b) {
+  return a.group == b.group && a.count == b.count && a.type == b.type && a.op == b.op && a.algorithm == b.algorithm;
+}
+
+std::string text_of(const Arrival& arrival) {
+  return std::string(name_of(arrival.op)) + " of " + std::to_string(arrival.count) + " " +
+         std::string(name_of(arrival.type));
+}
+
 }  // namespace
 
-Handshake::Handshake(Engine& engine, std::uint32_t collective)
+Handshake::Handshake(Engine& engine, const PreduceMailbox& mailbox)
     : engine_(engine),
-      collective_(collective),
+      mailbox_(mailbox),
       arrivals_(static_cast<std::size_t>(engine.size())),
       withdrawn_(static_cast<std::size_t>(engine.size())) {}
 
-void Handshake::come(const std::vector<Rank>& members, const GroupData& data, std::uint64_t ticket,
-                     const std::string& handle) {
-  if (handle.size() >= kLongestHandle) throw InternalError("the handle of shared memory is too long");
+void Handshake::come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
+                     std::uint64_t ticket, const std::string& handle) {
   members_ = members;
   begun_ = false;
-  own_ = {.header = {collective_, kHere},
-          .group = hash_of(members),
+  own_ = {.group = hash_of(members),
           .count = data.count,
           .ticket = ticket,
           .type = data.type,
           .op = data.op,
           .size = static_cast<std::uint16_t>(members.size()),
-          .handle = {}};
-  std::copy(handle.begin(), handle.end(), own_.handle);
+          .algorithm = hash_of(algorithm)};
   number_ = mix(own_.group ^ mix(own_.count));
   number_ = mix(number_ ^ static_cast<std::uint64_t>(own_.type));
   number_ = mix(number_ ^ static_cast<std::uint64_t>(own_.op));
-  arrivals_[index(engine_.rank())] = own_;
+  arrivals_[index(engine_.rank())] = {own_, handle};
   for (const Rank r : members_) {
-    if (r != engine_.rank()) tell(r, own_);
+    if (r != engine_.rank()) mailbox_.send(r, own_, handle);
   }
+}
+
+void Handshake::arrived(Rank from, const Arrival& message, std::span<const char> handle) {
+  arrivals_[index(from)] = {message, std::string(handle.begin(), handle.end())};
+}
+
+std::uint64_t Handshake::ticket_of(Rank member) const {
+  const std::optional<Come>& come = arrivals_[index(member)];
+  return come ? come->arrival.ticket : 0;
+}
+
+std::string Handshake::handle_of(Rank member) const {
+  const std::optional<Come>& come = arrivals_[index(member)];
+  return come ? come->handle : std::string();
 }
 
 bool Handshake::has_come(Rank member) const { return begun_ || arrivals_[index(member)]; }
@@ -72,13 +89,17 @@ void Handshake::begin() {
 
 std::exception_ptr Handshake::mismatch() const {
   for (const Rank r : members_) {
-    const std::optional<Arrival>& theirs = arrivals_[index(r)];
-    if (begun_ || !theirs || theirs->is_for(own_)) continue;
-    const std::string group =
-        theirs->group == own_.group ? "the same group" : "another group, of " + std::to_string(theirs->size) + " ranks";
+    const std::optional<Come>& come = arrivals_[index(r)];
+    if (begun_ || !come || are_alike(come->arrival, own_)) continue;
+    const Arrival& theirs = come->arrival;
+    std::string group =
+        theirs.group == own_.group ? "the same group" : "another group, of " + std::to_string(theirs.size) + " ranks";
+    if (theirs.algorithm != own_.algorithm && theirs.count == own_.count && theirs.group == own_.group) {
+      group += ", but another algorithm: PYC_SELECTION must name the same table on all ranks";
+    }
     return std::make_exception_ptr(MismatchError(
         "preduce: rank " + std::to_string(engine_.rank()) + " is in the P-Reduce of " + list_ranks(members_) + " (" +
-        own_.what() + "), rank " + std::to_string(r) + " in another one with it (" + theirs->what() + ", " + group +
+        text_of(own_) + "), rank " + std::to_string(r) + " in another one with it (" + text_of(theirs) + ", " + group +
         "); preduce is unusable on this communicator now"));
   }
   return nullptr;
@@ -93,20 +114,20 @@ std::exception_ptr Handshake::obstacle() const {
 
 /// Or has come, and has not turned back.
 bool Handshake::will_come(Rank member) const {
-  const std::optional<Withdrawal>& said = withdrawn_[index(member)];
-  if (!has_come(member)) return !said && !engine_.has_left(member);
-  if (!said || said->number != number_) return true;
+  const std::optional<Withdrawal>& withdrawal = withdrawn_[index(member)];
+  if (!has_come(member)) return !withdrawal && !engine_.has_left(member);
+  if (!withdrawal || withdrawal->number != number_) return true;
   // Once begun, a mismatch is one of the same group's next P-Reduce: it may come to that before this rank has ended.
-  return said->reason == Reason::kGaveUp || (begun_ && said->reason == Reason::kMismatch);
+  return withdrawal->reason == Reason::kGaveUp || (begun_ && withdrawal->reason == Reason::kMismatch);
 }
 
 std::exception_ptr Handshake::error_of(Rank member) const {
   const std::string who =
       "preduce: the P-Reduce of " + list_ranks(members_) + " cannot be performed: rank " + std::to_string(member);
   const std::string end = "; preduce is unusable on this communicator now";
-  const std::optional<Withdrawal>& said = withdrawn_[index(member)];
-  if (!said) return std::make_exception_ptr(ClosedError(who + " has closed the communicator" + end));
-  switch (said->reason) {
+  const std::optional<Withdrawal>& withdrawal = withdrawn_[index(member)];
+  if (!withdrawal) return std::make_exception_ptr(ClosedError(who + " has closed the communicator" + end));
+  switch (withdrawal->reason) {
     case Reason::kGaveUp:
       return std::make_exception_ptr(ClosedError(who + " gave up an earlier one and comes to none any more" + end));
     case Reason::kMismatch:
@@ -117,30 +138,9 @@ std::exception_ptr Handshake::error_of(Rank member) const {
   return nullptr;
 }
 
-std::string Handshake::Arrival::what() const {
-  return std::string(name_of(op)) + " of " + std::to_string(count) + " " + std::string(name_of(type));
-}
-
-// ------------------------------------------------------------------------------------------------ notices
-
 void Handshake::withdraw(Reason reason) {
   for (Rank r = 0; r < engine_.size(); ++r) {
-    if (r != engine_.rank()) tell(r, Withdrawal{{collective_, kWithdrawal}, number_, reason});
-  }
-}
-
-template <class Notice>
-void Handshake::tell(Rank rank, const Notice& notice) {
-  engine_.transport().notify(rank, std::as_bytes(std::span(&notice, 1)));
-}
-
-void Handshake::on_notice(Rank from, ConstBytes bytes) {
-  NoticeHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.kind == kHere) {
-    arrivals_[index(from)] = read<Arrival>(bytes);
-  } else {
-    withdrawn_[index(from)] = read<Withdrawal>(bytes);
+    if (r != engine_.rank()) mailbox_.send(r, Withdrawal{number_, reason});
   }
 }
 

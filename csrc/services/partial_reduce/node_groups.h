@@ -1,12 +1,12 @@
 // P-Reduces in given groups whose members share a node: what `preduce` does on the board of groups
-// (node/group_board.h).
+// (group_board.h).
 //
 // Nobody creates anything for all ranks here: each rank makes memory for its own values when it first needs it. As it
-// comes to a group (meeting.h) it says where its memory is, and which ticket it has used last; when all have said so,
+// comes to a group (handshake.h) it says where its memory is, and which ticket it has used last; when all have said so,
 // the group has the next ticket after all of these. So ranks that are in none of a rank's groups need not know of it.
 //
 // *Rejected: memory for all ranks of a node, made with the communicator*: a communicator would be made by one more
-// meeting, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
+// handshake, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
 // have to name the group too, and stalls, which notices explain, would need a second way.
 //
 // Under the engine's progress lock.

@@ -23,6 +23,8 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
         e, nodes, bytes, "the memory of '" + made->name() + "'",
         [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
   }
+  const GroupData data = made->data_of(nullptr, 0);
+  GroupRuns(e, memory, 0).check(made->options_.algorithms, data.length(), data.elements(), data.op);
   e.exclusively([&] {
     const std::uint32_t id = made->id_ = e.claim_place();
     if (made->options_.generator) {
@@ -31,8 +33,6 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
       made->source_ = std::make_unique<RuledGroups>(e, id);
     }
     made->runs_ = std::make_unique<GroupRuns>(e, memory, id);
-    const GroupData data = made->data_of(nullptr, 0);
-    made->runs_->check(made->options_.algorithms, data.length(), data.elements(), data.op);
     e.enroll(id, made);
   });
   e.wake();
@@ -77,7 +77,10 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     asking_ = true;
     source_->request(step, group);
   });
-  const auto done = [this] { return is_answered(); };
+  const auto done = [this] {
+    if (needs_plan_.exchange(false)) build_plan();
+    return is_answered();
+  };
   const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
   const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
   if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) {
@@ -118,14 +121,6 @@ bool PartialReduce::uses(const std::byte* values) {
   return engine_->exclusively([&] { return asking_ && values_ == values; });
 }
 
-std::uint64_t PartialReduce::cache_hits() {
-  return engine_->exclusively([this] { return runs_->cache_hits(); });
-}
-
-std::uint64_t PartialReduce::cache_misses() {
-  return engine_->exclusively([this] { return runs_->cache_misses(); });
-}
-
 // ------------------------------------------------------------------------------------------------ its groups
 
 bool PartialReduce::advance() {
@@ -137,11 +132,40 @@ bool PartialReduce::advance() {
       conclude();
     } else {
       const Turn* const turn = asking_ || said_left_ ? source_->next() : nullptr;
-      if (turn == nullptr) return moved;
+      if (turn == nullptr || !can_begin(*turn)) return moved;
       begin(*turn);
     }
     moved = true;
   }
+}
+
+bool PartialReduce::meets_on_board(const Turn& turn) const {
+  return board_ && std::all_of(turn.members.begin(), turn.members.end(),
+                               [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
+}
+
+GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
+  return runs_->kind_of(turn.members, data_of(values_, turn.newest_step), options_.algorithms[turn.members.size()]);
+}
+
+/// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
+/// is in no call, nobody else can: then `begin` builds it.
+bool PartialReduce::can_begin(const Turn& turn) {
+  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn) || runs_->has(kind_of(turn))) return true;
+  needs_plan_ = true;
+  return false;
+}
+
+void PartialReduce::build_plan() {
+  std::optional<GroupRuns::Kind> kind;
+  engine_->exclusively([&] {
+    const Turn* const turn = performing_ ? nullptr : source_->next();
+    if (turn != nullptr) kind = kind_of(*turn);
+  });
+  if (!kind) return;
+  GroupRuns::Plan plan = runs_->build(*kind);
+  engine_->exclusively([&] { runs_->keep(std::move(plan)); });
+  engine_->advance();
 }
 
 void PartialReduce::begin(const Turn& turn) {
@@ -153,8 +177,7 @@ void PartialReduce::begin(const Turn& turn) {
   on_board_ = false;
   if (turn.members.size() == 1) return;
   const GroupData data = data_of(values_, turn.newest_step);
-  on_board_ = board_ && std::all_of(turn.members.begin(), turn.members.end(),
-                                    [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
+  on_board_ = meets_on_board(turn);
   if (!on_board_) {
     runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
     return runs_->start(turn.sequence);

@@ -3,7 +3,7 @@
 //
 // A rank that synchronises asks its source of groups (group_source.h) and performs what it is given, one P-Reduce after
 // the other, until one answers its request. A group whose members are all of one node exchanges nothing: it meets in
-// shared memory (node/group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
+// shared memory (group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
 // After it has closed, its engine performs what there still is, in the background, with the values that it left.
 #pragma once
 
@@ -64,13 +64,13 @@ class PartialReduce final : public Collective {
   bool uses(const std::byte* values);
   bool closed() const { return closed_; }
   const Options& options() const { return options_; }
-  std::uint64_t cache_hits();
-  std::uint64_t cache_misses();
+  std::uint64_t cache_hits() const { return runs_->cache_hits(); }
+  std::uint64_t cache_misses() const { return runs_->cache_misses(); }
 
   // ---- Collective
 
   bool advance() override;
-  void on_notice(Rank from, ConstBytes notice) override { source_->on_notice(from, notice); }
+  void on_notice(Rank from, ConstBytes notice) override { source_->deliver(from, notice); }
   bool busy() const override { return performing_ && !on_board_; }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return said_left_ && source_->finished() && !performing_; }
@@ -86,6 +86,10 @@ class PartialReduce final : public Collective {
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
   void make_board(const std::shared_ptr<SharedMemory>& shared);
   bool has_ended();
+  bool meets_on_board(const Turn& turn) const;
+  GroupRuns::Kind kind_of(const Turn& turn) const;
+  bool can_begin(const Turn& turn);
+  void build_plan();
   void begin(const Turn& turn);
   void conclude();
   void do_close(const std::byte* values);
@@ -112,9 +116,10 @@ class PartialReduce final : public Collective {
   bool performing_ = false;
   bool on_board_ = false;  // ... in shared memory
   bool said_left_ = false;
-  bool failed_ = false;  // a call ended by an error
-  GroupInfo info_;       // of the group that is or was performed last
-  GroupInfo answer_;     // of the one that answered the newest request
+  bool failed_ = false;                  // a call ended by an error
+  GroupInfo info_;                       // of the group that is or was performed last
+  GroupInfo answer_;                     // of the one that answered the newest request
+  std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};

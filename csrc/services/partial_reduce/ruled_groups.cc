@@ -1,7 +1,5 @@
 #include "services/partial_reduce/ruled_groups.h"
 
-#include <cstring>
-#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -9,14 +7,14 @@
 namespace pyc {
 
 RuledGroups::RuledGroups(Engine& engine, std::uint32_t collective)
-    : engine_(engine), collective_(collective), steps_(static_cast<std::size_t>(engine.size()), kNowhere) {}
+    : engine_(engine), mailbox_(engine, collective), steps_(static_cast<std::size_t>(engine.size()), kNowhere) {}
 
 void RuledGroups::request(std::int64_t step, const std::vector<Rank>& group) {
   group_ = group;
   step_ = step;
   step_of(engine_.rank()) = step;
   for (const Rank r : group_) {
-    if (r != engine_.rank()) tell(r, kHere, step);
+    if (r != engine_.rank()) mailbox_.send(r, Arrival{step});
   }
   reconsider();
 }
@@ -42,24 +40,14 @@ void RuledGroups::performed() {
   ready_ = false;
 }
 
-void RuledGroups::leave() {
-  for (Rank r = 0; r < engine_.size(); ++r) tell(r, kLeave, 0);
-}
+void RuledGroups::leave() { mailbox_.broadcast(Leave{}); }
 
-void RuledGroups::tell(Rank rank, Kind kind, std::int64_t step) {
-  const Note note{{collective_, kind}, step};
-  engine_.transport().notify(rank, std::as_bytes(std::span(&note, 1)));
-}
-
-void RuledGroups::on_notice(Rank from, ConstBytes bytes) {
-  Note said;
-  if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
-  std::memcpy(&said, bytes.data(), sizeof said);
-  if (said.header.kind == kLeave) {
-    left_.insert(from);
-  } else {
-    step_of(from) = said.step;
-  }
+void RuledGroups::deliver(Rank from, ConstBytes message) {
+  const auto receive = Handlers{
+      [this](Rank rank, const Arrival& arrival) { step_of(rank) = arrival.step; },
+      [this](Rank rank, const Leave&) { left_.insert(rank); },
+  };
+  Messages::deliver(from, message, receive);
   reconsider();
 }
 

@@ -16,6 +16,7 @@
 #include "core/rank_set.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "services/common/mailbox.h"
 #include "services/partial_reduce/group_source.h"
 
 namespace pyc {
@@ -28,7 +29,7 @@ class RuledGroups final : public GroupSource {
   const Turn* next() const override { return ready_ ? &turn_ : nullptr; }
   void performed() override;
   void leave() override;
-  void on_notice(Rank from, ConstBytes notice) override;
+  void deliver(Rank from, ConstBytes message) override;
   bool finished() const override { return left_.count() == engine_.size(); }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void inquire() override {}
@@ -36,19 +37,19 @@ class RuledGroups final : public GroupSource {
   std::string silence() const override { return {}; }
 
  private:
-  enum Kind : std::uint32_t { kHere, kLeave };
-  struct Note {
-    NoticeHeader header;
+  struct Arrival {
     std::int64_t step;
   };
+  struct Leave {};  // to every rank
+  using Messages = Mailbox<Arrival, Leave>;
+
   static constexpr std::int64_t kNowhere = -1;
 
   std::int64_t& step_of(Rank rank) { return steps_[static_cast<std::size_t>(rank)]; }
-  void tell(Rank rank, Kind kind, std::int64_t step);
   void reconsider();
 
   Engine& engine_;
-  const std::uint32_t collective_;
+  const Messages mailbox_;
   std::vector<Rank> group_;          // by the rule; empty: this rank has not asked
   std::int64_t step_ = kNowhere;     // of this rank
   std::vector<std::int64_t> steps_;  // by rank: in which it has come to a group with this rank that has not started

@@ -154,4 +154,4 @@ class WeightSynchronizer(Synchronizer):
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Give every rank the mean of all ranks' weights."""
-        average(self.comm.comm, weights)
+        average(self.comm.mpi_comm, weights)

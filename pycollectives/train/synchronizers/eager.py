@@ -82,7 +82,7 @@ class Eager(GradientSynchronizer):
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Average the models."""
-        average_over_all(self._comm.comm, weights)
+        average_over_all(self._comm.mpi_comm, weights)
 
     def close(self) -> None:
         """Leave the partial allreduce."""

@@ -23,7 +23,7 @@ class Synchronous(GradientSynchronizer):
     """Gradients are averaged by MPI_Allreduce."""
 
     def __init__(self, comm: Communicator, model: Model) -> None:
-        self._comm = comm.comm
+        self._comm = comm.mpi_comm
         self._sum = np.empty_like(model.gradient)
         self.outcome = Outcome(active=comm.size)
 

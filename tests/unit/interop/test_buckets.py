@@ -72,25 +72,25 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
             bucket.contribute()
             told.append((bucket.must_wait(), bucket.late))
 
-        comm.same_everywhere(b"begin")
+        comm.is_same_on_all_ranks(b"begin")
         if comm.rank > 0:
             bucket.contribute()
             bucket.wait(Deadline(LIMIT))
-        comm.same_everywhere(b"round 0 is of ranks 1 and 2")
+        comm.is_same_on_all_ranks(b"round 0 is of ranks 1 and 2")
         if comm.rank == 0:
             wait_for_rounds([1], bucket)
             contribute()
             bucket.arrive_again()
-        comm.same_everywhere(b"rank 0 was late, and has arrived with zeros")
+        comm.is_same_on_all_ranks(b"rank 0 was late, and has arrived with zeros")
         if comm.rank == 1:
             contribute()
             bucket.wait(Deadline(LIMIT))
-        comm.same_everywhere(b"round 1 is of ranks 0 and 1")
+        comm.is_same_on_all_ranks(b"round 1 is of ranks 0 and 1")
         if comm.rank == 0:
             wait_for_rounds([2], bucket)
             contribute()
             assert bucket.info.included, "the zeros"
-        comm.same_everywhere(b"rank 0 has arrived alone")
+        comm.is_same_on_all_ranks(b"rank 0 has arrived alone")
         if comm.rank == 1:
             contribute()
         if comm.rank < 2:
@@ -98,7 +98,7 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
             told.append(bucket.late)
         if comm.rank == 0:
             contribute()
-        comm.same_everywhere(b"rank 0 has arrived alone again")
+        comm.is_same_on_all_ranks(b"rank 0 has arrived alone again")
         if comm.rank == 1:
             contribute()
             bucket.wait(Deadline(LIMIT))
@@ -232,7 +232,7 @@ def test_a_16_bit_gradient_changed_after_backward_is_noticed():
         with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbours was changed after"):
             optimizer.step()
         parameters[1].grad.mul_(0.5)
-        optimizer._abandon()
+        optimizer._abort()
 
     ranks(1, program)
 
@@ -273,7 +273,7 @@ def test_average_over_contributors_or_over_all():
             if comm.rank == 0:
                 backward(parameters, 6.0)
                 optimizer.step()
-            comm.same_everywhere(b"rank 0 has stepped")
+            comm.is_same_on_all_ranks(b"rank 0 has stepped")
         return values(parameters)[0]
 
     assert ranks(2, lambda comm: program(comm, "world"))[0] == {-3.0}
@@ -307,7 +307,7 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
             told.append((optimizer.mean_late, optimizer.mean_missed))
 
         with eager(sgd(parameters), comm, pc.Solo(), bucket_bytes=1) as optimizer:
-            comm.same_everywhere(b"begin")
+            comm.is_same_on_all_ranks(b"begin")
             if comm.rank == 0:
                 for _ in range(3):
                     step()
@@ -317,7 +317,7 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
                 wait_for_rounds([4, 3], *optimizer._gradients.buckets)
                 for _ in range(2):
                     step()
-            comm.same_everywhere(b"rank 1 has taken two steps")
+            comm.is_same_on_all_ranks(b"rank 1 has taken two steps")
             if comm.rank == 0:
                 step()
         return told

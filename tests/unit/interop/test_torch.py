@@ -130,7 +130,7 @@ def test_a_closure_is_skipped_only_by_a_step_whose_gradients_it_has_left():
         backward(parameters, 1.0)
         with pytest.raises(RuntimeError, match="a second time"):
             optimizer.step(closure)
-        optimizer._abandon()
+        optimizer._abort()
 
     ranks(1, program)
 

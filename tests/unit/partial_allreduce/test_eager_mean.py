@@ -54,7 +54,7 @@ def test_every_rank_is_owed_what_one_had_waiting():
         for rank, value in ((0, 2.0), (1, 4.0)):
             if comm.rank == rank:
                 mean.contribute(np.full(1, value)).wait(30.0)
-            comm.same_everywhere(b"one after the other")
+            comm.is_same_on_all_ranks(b"one after the other")
         is_owed = mean.flush(30.0)
         newest = mean.write_to(np.empty(1)).tolist()
         mean.close()

@@ -34,7 +34,9 @@ def played(*advance):
     """The control channels of as many ranks; each calls its function while it waits."""
     boxes, arrivals = [[] for _ in advance], [0 for _ in advance]
     comms = [communicator(rank, boxes, arrivals) for rank in range(len(advance))]
-    return [ControlChannel(SimpleNamespace(comm=comm, advance=one)) for comm, one in zip(comms, advance, strict=True)]
+    return [
+        ControlChannel(SimpleNamespace(mpi_comm=comm, advance=one)) for comm, one in zip(comms, advance, strict=True)
+    ]
 
 
 def interrupted():

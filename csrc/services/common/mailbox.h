@@ -1,0 +1,144 @@
+// Typed active messages: one instance of a service sends a small message, and a handler runs in the instance of the
+// same service on another rank.
+//
+// `Mailbox<Messages...>` names the messages of a service. A message is a struct, sent as its bytes; its kind is its
+// index in the list. An empty struct takes no bytes. A struct with `using Tail = T` may be followed by as many T as
+// fit. Messages between two ranks keep their order.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "core/error.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "transport/transport.h"
+
+namespace pyc {
+
+/// One handler for each message: `Handlers{[](Rank from, const Request& r) { ... }, ...}`.
+template <class... Each>
+struct Handlers : Each... {
+  using Each::operator()...;
+};
+template <class... Each>
+Handlers(Each...) -> Handlers<Each...>;
+
+template <class Message>
+concept HasTail = requires { typename Message::Tail; };
+
+namespace mailbox {
+
+/// On the wire, without the tail.
+template <class Message>
+inline constexpr std::size_t kBytes = std::is_empty_v<Message> ? 0 : sizeof(Message);
+
+/// As many elements as fit into a tail.
+template <HasTail Message>
+inline constexpr std::size_t kLongestTail =
+    (kMaxNotice - sizeof(NoticeHeader) - kBytes<Message>) / sizeof(typename Message::Tail);
+
+/// No byte of it is padding: what is sent is what was assigned.
+template <class Message>
+inline constexpr bool kIsPlain = std::is_trivially_copyable_v<Message> &&
+                                 (std::is_empty_v<Message> || std::has_unique_object_representations_v<Message>) &&
+                                 sizeof(NoticeHeader) + kBytes<Message> <= kMaxNotice;
+
+template <class Message, class... Messages>
+constexpr std::uint32_t kind_of() {
+  std::uint32_t kind = 0;
+  static_cast<void>(((std::is_same_v<Message, Messages> || (++kind, false)) || ...));
+  return kind;
+}
+
+}  // namespace mailbox
+
+template <class... Messages>
+class Mailbox {
+ public:
+  static_assert((mailbox::kIsPlain<Messages> && ...));
+
+  /// Of `engine`'s rank, for the collective of this id.
+  Mailbox(Engine& engine, std::uint32_t collective) : engine_(engine), collective_(collective) {}
+
+  template <class Message>
+  void send(Rank to, const Message& message) const {
+    transmit(to, message, {});
+  }
+
+  /// At most `mailbox::kLongestTail<Message>` elements.
+  template <HasTail Message>
+  void send(Rank to, const Message& message, std::span<const typename Message::Tail> tail) const {
+    static_assert(std::has_unique_object_representations_v<typename Message::Tail>);
+    if (tail.size() > mailbox::kLongestTail<Message>) throw InternalError("the tail of a message is too long");
+    transmit(to, message, std::as_bytes(tail));
+  }
+
+  /// To every rank, this one too.
+  template <class Message>
+  void broadcast(const Message& message) const {
+    for (Rank rank = 0; rank < engine_.size(); ++rank) send(rank, message);
+  }
+
+  /// Calls the handler of what was received: `handlers(from, message)` or, with a tail, `handlers(from, message,
+  /// tail)`. InternalError if no message of the list has this kind, or not this length.
+  template <class Handler>
+  static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
+    NoticeHeader header;
+    if (bytes.size() < sizeof header) throw InternalError("a message is too short: " + length_of(bytes));
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const ConstBytes body = bytes.subspan(sizeof header);
+    std::uint32_t kind = 0;
+    const bool known = ((kind++ == header.kind && (decode<Messages>(from, body, handlers), true)) || ...);
+    if (!known) throw InternalError("a message of unknown kind " + std::to_string(header.kind));
+  }
+
+ private:
+  static std::string length_of(ConstBytes bytes) { return std::to_string(bytes.size()) + " bytes"; }
+
+  template <class Message>
+  void transmit(Rank to, const Message& message, ConstBytes tail) const {
+    constexpr std::uint32_t kKind = mailbox::kind_of<Message, Messages...>();
+    static_assert(kKind < sizeof...(Messages), "this mailbox does not list this message");
+    constexpr std::size_t kLength = sizeof(NoticeHeader) + mailbox::kBytes<Message>;
+    std::array<std::byte, kMaxNotice> bytes;
+    const NoticeHeader header{collective_, kKind};
+    std::memcpy(bytes.data(), &header, sizeof header);
+    if constexpr (!std::is_empty_v<Message>) std::memcpy(bytes.data() + sizeof header, &message, sizeof message);
+    std::copy(tail.begin(), tail.end(), bytes.begin() + kLength);
+    engine_.transport().notify(to, std::span(bytes).first(kLength + tail.size()));
+  }
+
+  template <class Message, class Handler>
+  static void decode(Rank from, ConstBytes body, Handler& handlers) {
+    constexpr std::size_t kLength = mailbox::kBytes<Message>;
+    const auto wrong_length = [&] { return InternalError("a message has the wrong length: " + length_of(body)); };
+    if (body.size() < kLength) throw wrong_length();
+    Message message{};
+    if constexpr (!std::is_empty_v<Message>) std::memcpy(&message, body.data(), sizeof message);
+    const ConstBytes rest = body.subspan(kLength);
+    if constexpr (HasTail<Message>) {
+      using Tail = typename Message::Tail;
+      std::array<Tail, mailbox::kLongestTail<Message>> tail;
+      const std::size_t length = rest.size() / sizeof(Tail);
+      if (rest.size() % sizeof(Tail) != 0 || length > tail.size()) throw wrong_length();
+      std::memcpy(tail.data(), rest.data(), rest.size());
+      handlers(from, message, std::span<const Tail>(tail).first(length));
+    } else {
+      if (!rest.empty()) throw wrong_length();
+      handlers(from, message);
+    }
+  }
+
+  Engine& engine_;
+  std::uint32_t collective_;
+};
+
+}  // namespace pyc

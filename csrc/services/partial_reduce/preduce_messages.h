@@ -1,0 +1,45 @@
+// What the members of a group that the application gives say to each other.
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.h"
+#include "memory/group_data.h"
+#include "services/common/mailbox.h"
+#include "services/common/standing.h"
+
+namespace pyc {
+
+/// The sender has come to a P-Reduce with the receiver. The tail is the handle of its shared memory, if it needs one.
+struct Arrival {
+  using Tail = char;
+  std::uint64_t group;  // a hash of its members
+  std::uint64_t count;
+  std::uint64_t ticket;  // the last that it has used
+  DataType type;
+  ReduceOp op;
+  std::uint16_t size;       // members
+  std::uint32_t algorithm;  // a hash of its name
+};
+
+/// The sender comes to no P-Reduce any more.
+struct Withdrawal {
+  enum class Reason : std::uint64_t {
+    kGaveUp,    // its application did, or somebody it waited for had; it stays in the one that it has come to
+    kMismatch,  // it found its members to be in different ones
+    kMemory,    // it cannot have the memory of the others
+  };
+  std::uint64_t number;  // of the P-Reduce that it had come to
+  Reason reason;
+};
+
+/// How does the receiver stand to the P-Reduce that the sender has come to?
+struct Inquiry {};
+
+struct Answer {
+  Report report;
+};
+
+using PreduceMailbox = Mailbox<Arrival, Withdrawal, Inquiry, Answer>;
+
+}  // namespace pyc

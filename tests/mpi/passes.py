@@ -1,0 +1,49 @@
+"""Runs tests/mpi several times in one job, each time with the ranks in another shape: what tests/run.sh starts.
+
+    mpirun -n 4 python tests/mpi/passes.py SECONDS SHAPE:RANKS_PER_NODE[:training]... -- [PYTEST OPTION...]
+
+Starting a rank and importing what it needs takes longer than some of the passes. PYC_RANKS_PER_NODE is read when a
+communicator is made, so it can change between them. A pass that takes more than SECONDS ends the job by SIGALRM, also
+while Python is held up in a call of MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from _pytest.config import ExitCode
+
+HERE = Path(__file__).parent
+TRAINING = ("test_ddp.py", "test_torch.py", "test_train_*.py")
+"""What is built on the library, and tested in passes with `training` only."""
+
+
+def main(limit: int, passes: list[str], options: list[str]) -> int:
+    """Return the status of the first pass that failed; NO_TESTS_COLLECTED if no pass has found a test."""
+    ranks = os.environ["PYC_TEST_RANKS"]
+    found = False
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for one in passes:
+        shape, ranks_per_node, *training = one.split(":")
+        title = f"### MPI, {ranks} ranks, {shape}"
+        print(f"\n{title}", flush=True)
+        os.environ["PYC_RANKS_PER_NODE"] = ranks_per_node
+        left_out = [] if training else [f"--ignore={path}" for name in TRAINING for path in HERE.glob(name)]
+        signal.alarm(limit)
+        status = pytest.main(["--with-mpi", "-p", "no:cacheprovider", "--color=no", *left_out, *options, str(HERE)])
+        signal.alarm(0)
+        nothing_selected = status == ExitCode.NO_TESTS_COLLECTED and bool(options)
+        if status != ExitCode.OK and not nothing_selected:
+            print(f"{title}: failed with status {int(status)}", flush=True)
+            return int(status)
+        found |= status == ExitCode.OK
+    return int(ExitCode.OK if found else ExitCode.NO_TESTS_COLLECTED)
+
+
+if __name__ == "__main__":
+    separator = sys.argv.index("--")
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:separator], sys.argv[separator + 1 :]))

@@ -1,0 +1,114 @@
+"""Which files tools/tidy.py checks: every one of which anything has changed since it passed, and no other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).resolve().parents[3] / "tools" / "tidy.py"
+FILES = {
+    "csrc/core/low.h": "int low();",
+    "csrc/core/low.cc": '#include "low.h"\n',
+    "csrc/engine/middle.h": '#include "core/low.h"\n',
+    "csrc/engine/high.cc": '  #  include "engine/middle.h"\n#include <vector>\n',
+    "csrc/engine/alone.cc": "// nothing\n",
+    ".clang-tidy": "Checks: '*'",
+    "CMakeLists.txt": "",
+    "CMakePresets.json": "",
+}
+EVERY = {"csrc/core/low.cc", "csrc/engine/high.cc", "csrc/engine/alone.cc"}
+
+
+class Tree:
+    """A repository in which a fake clang-tidy writes down what it is given, and finds fault with `bad` in it."""
+
+    def __init__(self, root: Path, monkeypatch) -> None:
+        self.root = root
+        for name, text in FILES.items():
+            self.write(name, text)
+        commands = [{"directory": str(root), "command": "", "file": name} for name in EVERY]
+        self.write("build/compile_commands.json", json.dumps(commands))
+        self.script("clang-tidy", 'echo "  LLVM version $(cat "$ROOT/version")"; date +%N')
+        self.script("run-clang-tidy.py", 'echo "$@" > "$ROOT/given"; ! grep -rq bad "$ROOT/csrc"')
+        self.write("version", "1.2")
+        monkeypatch.setenv("ROOT", str(root))
+        monkeypatch.setenv("PATH", str(root / "bin"), prepend=":")
+        spec = importlib.util.spec_from_file_location("tidy", TOOL)
+        self.tool = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(self.tool)
+        for name, value in {"ROOT": root, "SOURCES": root / "csrc", "PASSED": root / ".clang-tidy-passed"}.items():
+            monkeypatch.setattr(self.tool, name, value)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def script(self, name: str, body: str) -> None:
+        self.write(f"bin/{name}", f"#!/bin/sh\n{body}\n")
+        (self.root / "bin" / name).chmod(0o755)
+
+    def checked(self, *options: str) -> set[str]:
+        """Run the tool; return the files that clang-tidy was given."""
+        given = self.root / "given"
+        given.unlink(missing_ok=True)
+        self.tool.included.cache_clear()
+        self.tool.main([*options, str(self.root / "build")])
+        text = given.read_text().replace("\\", "") if given.exists() else ""
+        return {name for name in EVERY if f"^{self.root / name}$" in text}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    return Tree(tmp_path, monkeypatch)
+
+
+def test_everything_is_checked_once(tree):
+    assert tree.checked() == EVERY
+    assert tree.checked() == set()
+    assert tree.checked("--all") == EVERY
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "expected"),
+    [
+        ("csrc/core/low.h", "long low();", {"csrc/core/low.cc", "csrc/engine/high.cc"}),
+        ("csrc/engine/middle.h", "int middle();", {"csrc/engine/high.cc"}),
+        ("csrc/engine/alone.cc", "// something\n", {"csrc/engine/alone.cc"}),
+        (".clang-tidy", "Checks: 'bugprone-*'", EVERY),
+        ("CMakeLists.txt", "add_compile_options(-O0)", EVERY),
+        ("version", "1.3", EVERY),
+    ],
+)
+def test_what_depends_on_a_change_is_checked_again(tree, changed, text, expected):
+    tree.checked()
+    tree.write(changed, text)
+    assert tree.checked() == expected
+    assert tree.checked() == set()
+
+
+def test_what_clang_tidy_finds_fault_with_has_not_passed(tree):
+    tree.checked()
+    tree.write("csrc/engine/alone.cc", "// bad\n")
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            tree.checked()
+        assert end.value.code == 1
+    tree.write("csrc/engine/alone.cc", FILES["csrc/engine/alone.cc"])
+    assert tree.checked() == set()
+
+
+def test_a_file_that_is_not_compiled_is_an_error(tree):
+    """clang-tidy itself would leave it out without a word."""
+    tree.write("csrc/engine/new.cc", "")
+    with pytest.raises(SystemExit, match=r"no compile command for csrc/engine/new\.cc"):
+        tree.checked()
+
+
+def test_a_header_that_is_not_there_is_an_error(tree):
+    tree.write("csrc/engine/alone.cc", '#include "engine/gone.h"\n')
+    with pytest.raises(SystemExit, match=r"'engine/gone\.h': no such file"):
+        tree.checked()

@@ -1,0 +1,118 @@
+"""Runs clang-tidy on the C++ files that it has not passed yet as they are now.
+
+    python tools/tidy.py [--all] [--jobs N] BUILD_FOLDER
+
+.clang-tidy-passed says what has passed, one line for each .cc file: a digest of all that its verdict depends on. That
+is the file itself, every header of csrc that it includes, directly or not, .clang-tidy, what decides how it is compiled
+(CMakeLists.txt, CMakePresets.json) and clang-tidy's version. A file whose digest is there is not checked again; --all
+checks every file. A run that finds nothing brings .clang-tidy-passed up to date; one that finds something leaves it.
+
+Digests, not a commit: they say the same after a rebase, in a shallow clone and with changes that are not committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "csrc"
+PASSED = ROOT / ".clang-tidy-passed"
+OF_ALL = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json")
+"""What the verdict on every file depends on."""
+
+INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+
+
+@cache
+def included(path: Path) -> tuple[Path, ...]:
+    """Return the files of csrc that `path` includes itself: found beside it, or from csrc."""
+    found = []
+    for name in INCLUDE.findall(path.read_bytes()):
+        places = [folder / name.decode() for folder in (path.parent, SOURCES)]
+        there = next((place for place in places if place.is_file()), None)
+        if there is None:
+            sys.exit(f"{path}: #include {name.decode()!r}: no such file beside it or in {SOURCES}")
+        found.append(there.resolve())
+    return tuple(found)
+
+
+def closure(path: Path) -> list[Path]:
+    """Return `path` and all that it includes, directly or not, in one order."""
+    seen, waiting = {path}, [path]
+    while waiting:
+        new = set(included(waiting.pop())) - seen
+        seen |= new
+        waiting += new
+    return sorted(seen)
+
+
+def digest(path: Path, common: bytes) -> str:
+    """Return what changes if anything changes that the verdict on a .cc file depends on."""
+    whole = hashlib.sha256(common)
+    for one in closure(path):
+        whole.update(f"{one.relative_to(ROOT)}\0".encode())
+        whole.update(hashlib.sha256(one.read_bytes()).digest())
+    return whole.hexdigest()[:32]
+
+
+def of_all() -> bytes:
+    """Return a digest of what the verdict on every file depends on."""
+    told = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout  # the processor as well
+    version = re.search(rb"version \S+", told)
+    if version is None:
+        sys.exit(f"clang-tidy --version: expected a version, got {told!r}")
+    contents = [ROOT.joinpath(name).read_bytes() for name in OF_ALL]
+    return b"".join(hashlib.sha256(one).digest() for one in (version[0], *contents))
+
+
+def passed() -> dict[str, str]:
+    """Return the digests with which files have passed; none if there is no such file."""
+    if not PASSED.exists():
+        return {}
+    lines = [line.split() for line in PASSED.read_text().splitlines() if not line.startswith("#")]
+    return {path: value for value, path in lines}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Check what has to be checked; SystemExit with clang-tidy's status if it finds anything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=Path, help="with compile_commands.json")
+    parser.add_argument("--all", action="store_true", help="check every file")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args(arguments)
+    common = of_all()
+    now = {str(path.relative_to(ROOT)): digest(path, common) for path in sorted(SOURCES.rglob("*.cc"))}
+    before = {} if options.all else passed()
+    chosen = [path for path, value in now.items() if before.get(path) != value]
+    print(f"clang-tidy: {len(chosen)} of {len(now)} files", "" if options.all else "have changed since they passed")
+    if chosen:
+        check(chosen, options.build, options.jobs)
+    text = "# Written by tools/tidy.py: with which content the files have passed clang-tidy.\n"
+    text += "".join(f"{value} {path}\n" for path, value in now.items())
+    if not PASSED.exists() or PASSED.read_text() != text:
+        PASSED.write_text(text)
+
+
+def check(chosen: list[str], build: Path, jobs: int) -> None:
+    """End the program with clang-tidy's status if it finds anything."""
+    commands = json.loads((build / "compile_commands.json").read_text())
+    compiled = {(Path(command["directory"]) / command["file"]).resolve() for command in commands}
+    unknown = [path for path in chosen if ROOT / path not in compiled]
+    if unknown:  # clang-tidy would leave them out without a word
+        sys.exit(f"{build}: no compile command for {', '.join(unknown)}")
+    patterns = [f"^{re.escape(str(ROOT / path))}$" for path in chosen]
+    command = ["run-clang-tidy.py", "-quiet", "-j", str(jobs), "-p", str(build)]
+    status = subprocess.run([*command, "-config-file", str(ROOT / ".clang-tidy"), *patterns], check=False).returncode
+    if status:
+        sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
