@@ -17,7 +17,7 @@
 #include "node/event_count.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
-#include "services/common/standing.h"
+#include "services/common/rank_state.h"
 #include "services/partial_allreduce/board_buffers.h"
 #include "services/partial_allreduce/board_memory.h"
 #include "services/partial_allreduce/board_ranks.h"
@@ -91,10 +91,10 @@ class Board {
   RobustMutex* mutex_;
   EventCount* events_;
   Shared* shared_;
-  Report* reports_;
   BoardRanks ranks_;
   BoardRecords records_;
   BoardRound round_;
+  Report* reports_;
   BoardBuffers buffers_;  // last: they take whole pages
 };
 
