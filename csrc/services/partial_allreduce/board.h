@@ -74,7 +74,8 @@ class Board {
   void check_failure() const;
 
  private:
-  struct Shared {
+  // What is written often and what hardly ever is lie on different cache lines.
+  struct Shared {  // NOLINT(clang-analyzer-optin.performance.Padding)
     std::atomic<bool> attention{false};
     Inquiry inquiry;
     alignas(64) std::atomic<bool> failed{false};  // the leader's engine; why is written before
