@@ -117,7 +117,7 @@ class GroupBoards {
       boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, slot_bytes, seats_.back()));
     }
     for (const auto& board : boards_) {
-      for (std::size_t place = 0; place < ranks; ++place) board->seat(place, seats_[place]);
+      for (std::size_t place = 0; place < ranks; ++place) board->attach(place, seats_[place]);
     }
   }
 

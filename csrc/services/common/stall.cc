@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/engine.h"
-
 namespace pyc {
 
 std::string text_of_stall(const Stall& stall) {
@@ -18,28 +16,28 @@ std::string text_of_stall(const Stall& stall) {
     const auto rank = static_cast<Rank>(i);
     if (std::find(stall.gave_up.begin(), stall.gave_up.end(), rank) != stall.gave_up.end()) continue;
     const Report& report = stall.reports[i];
-    switch (report.standing) {
-      case Standing::kSilent:
+    switch (report.state) {
+      case RankState::kSilent:
         silent.push_back(rank);
         break;
-      case Standing::kStopped:
+      case RankState::kStopped:
         stopped.push_back(rank);
         break;
-      case Standing::kGone:
+      case RankState::kGone:
         gone.push_back(rank);
         break;
-      case Standing::kElsewhere:
+      case RankState::kElsewhere:
         elsewhere[report.collective].push_back(rank);
         break;
-      case Standing::kArrived:
-      case Standing::kNotArrived:
+      case RankState::kArrived:
+      case RankState::kNotArrived:
         // For a flush to have arrived in a round is not enough.
-        if (report.standing == Standing::kArrived && !stall.flush) break;
+        if (report.state == RankState::kArrived && !stall.flush) break;
         computing.push_back(rank);
         longest_ms = std::max(longest_ms, report.quiet_ms);
         break;
-      case Standing::kLeft:
-      case Standing::kComplete:
+      case RankState::kLeft:
+      case RankState::kComplete:
         break;
     }
   }
@@ -65,6 +63,12 @@ std::string text_of_stall(const Stall& stall) {
   if (text.size() == so_far) text += " " + stall.if_all_arrived + ";";
   text.back() = '.';
   return text;
+}
+
+Report report_of_absent(Engine& engine, const Collective& collective, Rank rank, Seconds called) {
+  if (const auto elsewhere = engine.waits_in(rank, &collective)) return {RankState::kElsewhere, *elsewhere};
+  const Seconds quiet = engine.transport().now() - called;
+  return {RankState::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
 }
 
 }  // namespace pyc

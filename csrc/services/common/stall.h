@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "core/types.h"
-#include "services/common/standing.h"
+#include "engine/engine.h"
+#include "services/common/rank_state.h"
 
 namespace pyc {
 
@@ -24,5 +25,9 @@ struct Stall {
 };
 
 std::string text_of_stall(const Stall& stall);
+
+/// Of a rank that lives and has not done its part: it waits in a call of another collective, or computes. `called`:
+/// when it last called this one. Under the engine's progress lock.
+Report report_of_absent(Engine& engine, const Collective& collective, Rank rank, Seconds called);
 
 }  // namespace pyc

@@ -23,10 +23,10 @@ Board::Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank 
       mutex_(memory_.take<RobustMutex>(1)),
       events_(memory_.take<EventCount>(1)),
       shared_(memory_.take<Shared>(1)),
-      reports_(memory_.take<Report>(static_cast<std::size_t>(shape.size))),
       ranks_(memory_, shape_, local),
       records_(memory_, shape_, ranks_, buffers_),
       round_(memory_, shape_, mutex_, events_, ranks_, records_, buffers_),
+      reports_(memory_.take_zeroed<Report>(static_cast<std::size_t>(shape.size))),
       buffers_(memory_, shape_) {}
 
 std::size_t Board::bytes(const BoardShape& shape) {

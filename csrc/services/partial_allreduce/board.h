@@ -17,7 +17,7 @@
 #include "node/event_count.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
-#include "services/common/standing.h"
+#include "services/common/rank_state.h"
 #include "services/partial_allreduce/board_buffers.h"
 #include "services/partial_allreduce/board_memory.h"
 #include "services/partial_allreduce/board_ranks.h"
@@ -74,7 +74,8 @@ class Board {
   void check_failure() const;
 
  private:
-  struct Shared {
+  // What is written often and what hardly ever is lie on different cache lines.
+  struct Shared {  // NOLINT(clang-analyzer-optin.performance.Padding)
     std::atomic<bool> attention{false};
     Inquiry inquiry;
     alignas(64) std::atomic<bool> failed{false};  // the leader's engine; why is written before
@@ -91,10 +92,10 @@ class Board {
   RobustMutex* mutex_;
   EventCount* events_;
   Shared* shared_;
-  Report* reports_;
   BoardRanks ranks_;
   BoardRecords records_;
   BoardRound round_;
+  Report* reports_;
   BoardBuffers buffers_;  // last: they take whole pages
 };
 

@@ -46,6 +46,12 @@ class BoardMemory {
     return taken;
   }
 
+  /// Zero at first, as new memory is: its pages are not touched before somebody uses them.
+  template <class T>
+  T* take_zeroed(std::size_t count) {
+    return reinterpret_cast<T*>(take_bytes(count * sizeof(T), kLine));
+  }
+
   /// Left as it is.
   std::byte* take_pages(std::size_t bytes) { return take_bytes(bytes, kPage); }
 

@@ -25,11 +25,11 @@ Rank usable_cores() {
 
 }  // namespace
 
-BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& standings, bool drives,
+BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
                      Seconds longest_sleep)
     : engine_(engine),
       board_(std::move(board)),
-      standings_(standings),
+      inspector_(inspector),
       drives_(drives),
       longest_sleep_(std::min(longest_sleep, kLongestSleep)),
       spins_(engine.transport().local_ranks() <= usable_cores() ? kSpins : 0) {}
@@ -48,7 +48,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
     if (interrupt) interrupt();
     board_->check_failure();
     if (now() < next_check) return;
-    standings_.check_alive();
+    inspector_.check_alive();
     next_check = now() + kCheckPeriod;
   };
   if (drives_) return engine_.wait(done, timeout, look_around);

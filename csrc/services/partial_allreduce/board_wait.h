@@ -1,5 +1,6 @@
 // How a call of the application waits on its node's board: where every rank has a core it spins for a while, then it
-// lets others run, then it sleeps on the board's bell. An agent drives its engine meanwhile, which rings no bell.
+// lets others run, then it sleeps on the board's event count. A leader drives its engine meanwhile, which nothing rings
+// for.
 //
 // Owned by a PartialAllreduce; the application's calls come here, one thread at a time. Nothing is locked.
 #pragma once
@@ -15,19 +16,19 @@ namespace pyc {
 
 class BoardWait {
  public:
-  /// `drives`: this rank is its node's agent. `longest_sleep`: how long it may miss what no bell tells of. What is
+  /// `drives`: this rank is its node's leader. `longest_sleep`: how long it may miss what nothing rings for. What is
   /// referred to outlives this.
-  BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& standings, bool drives,
+  BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
             Seconds longest_sleep);
 
   /// Until `done`, which is asked again and again; false after `timeout` seconds (negative: no limit). Throws what
-  /// `interrupt` does, RankFailedError if a rank of this node dies, and what the agent's engine failed with.
+  /// `interrupt` does, RankFailedError if a rank of this node dies, and what the leader's engine failed with.
   bool until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt) const;
 
  private:
   Engine& engine_;
   const std::shared_ptr<Board> board_;
-  const StallInspector& standings_;
+  const StallInspector& inspector_;
   const bool drives_;
   const Seconds longest_sleep_;
   const int spins_;

@@ -1,7 +1,7 @@
 // Buffers of a board in which the application looks at results.
 //
-// Whoever lets go of such a result, in whichever thread, only says so: the buffer is given back when this rank has the
-// board's mutex anyway.
+// Whoever lets go of such a result, in whichever thread, only sets a flag: the buffer is given back when this rank has
+// the board's mutex anyway.
 #pragma once
 
 #include <array>

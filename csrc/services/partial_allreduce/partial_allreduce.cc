@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
+#include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/stall.h"
 #include "services/common/tags.h"
@@ -48,9 +49,9 @@ std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const No
 }
 
 /// Where there are other nodes.
-bool is_agent(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.agent(nodes.of(rank)) == rank; }
+bool is_leader(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.agent(nodes.of(rank)) == rank; }
 
-/// No bell tells that a grace has ended.
+/// Nothing rings that a grace has ended.
 Seconds longest_sleep(const Policy& policy) {
   return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
 }
@@ -73,7 +74,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
-  for (const Rank agent : nodes.agents()) bytes_of_board(options, nodes, agent);
+  for (const Rank leader : nodes.agents()) bytes_of_board(options, nodes, leader);
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
   // Nothing is known to the engine before all ranks have said that they can.
   std::shared_ptr<PartialAllreduce> made;
@@ -95,10 +96,10 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine>
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
-/// The agent's; may call Python, hence not under the engine's lock.
+/// The leader's; may call Python, hence not under the engine's lock.
 std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
-  if (!is_agent(nodes_, rank)) return std::nullopt;
+  if (!is_leader(nodes_, rank)) return std::nullopt;
   PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
   check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
   return plan;
@@ -108,17 +109,15 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
                                                            std::shared_ptr<PartialAllreduce> made,
                                                            std::optional<PartialAllreducePlan> plan) {
   Engine& e = *engine;
-  e.exclusively([&] {
-    const std::uint32_t id = made->id_ = e.claim_place();
-    if (plan) {
-      made->agent_ = std::make_unique<Leader>(e, made->memory_, made->options_, made->nodes_, *made->board_,
-                                              made->standings_, std::move(*plan), id);
-    }
-    e.enroll(id, made);
-    made->track_ = e.recorder().track_of(id);
+  PartialAllreduce& m = *made;
+  auto enrolled = pyc::enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
+    m.id_ = id;
+    if (!plan) return;
+    m.leader_ =
+        std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan), id);
   });
-  e.wake();
-  return with_engine(std::move(engine), std::move(made));
+  m.track_ = e.recorder().track_of(m.id_);
+  return enrolled;
 }
 
 PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
@@ -129,8 +128,8 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
       nodes_(nodes),
       elements_(elements_of(options_.type, options_.op)),
       board_(board_of(options_, nodes_, engine.rank(), shared)),
-      standings_(engine, *this, nodes_, board_),
-      wait_(engine, board_, standings_, is_agent(nodes_, engine.rank()), longest_sleep(options_.policy)),
+      inspector_(engine, *this, nodes_, board_),
+      wait_(engine, board_, inspector_, is_leader(nodes_, engine.rank()), longest_sleep(options_.policy)),
       results_(memory, board_, options_.history),
       local_(engine, memory, options_.policy, *board_) {
   const Lock lock(board_->mutex());
@@ -140,7 +139,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
 
 PartialAllreduce::~PartialAllreduce() = default;
 
-const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
+const Schedule* PartialAllreduce::schedule() const { return leader_ ? &leader_->schedule() : nullptr; }
 
 // ------------------------------------------------------------------------------------------------ handing over
 
@@ -151,7 +150,7 @@ auto PartialAllreduce::naming_the_dead(Action action) {
     return action();
   } catch (const RankFailedError&) {
     for (int looks = 0; looks < kLooksAtDying; ++looks) {
-      standings_.check_alive();
+      inspector_.check_alive();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     throw;
@@ -172,7 +171,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   call->made = engine_->transport().now();
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
-    standings_.check_briefly();
+    inspector_.check_briefly();
   }
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
@@ -221,7 +220,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     return call;
   }
   lock.unlock();
-  if (agent_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
+  if (leader_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
   return call;
 }
 
@@ -254,7 +253,7 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
     return false;
   }
   call.done = true;
-  results_.tell(call, board.records().newest());
+  results_.describe(call, board.records().newest());
   const bool owes_nothing = results_.given() == accounted_;
   accounted_ = completed;
   return owes_nothing && options_.missed == Options::Missed::kLatest;
@@ -306,7 +305,7 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
   call->sequence = sequence_;
   open_flush_ = call;
   leave(false);
-  if (agent_) engine_->advance();
+  if (leader_) engine_->advance();
   return call;
 }
 
@@ -314,7 +313,7 @@ void PartialAllreduce::close() {
   engine_->check();
   if (closed_.exchange(true)) return;
   leave(true);
-  if (agent_) engine_->advance();
+  if (leader_) engine_->advance();
 }
 
 std::size_t PartialAllreduce::discard() {
@@ -342,7 +341,7 @@ PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
 
-/// Calls whose round has completed are done, whether or not anybody looked: what they are told is kept with them.
+/// Calls whose round has completed are done, whether or not anybody looked: what they are given is kept with them.
 PYC_HOT void PartialAllreduce::promise_kept() {
   Board& board = *board_;
   RoundNumber& promised = board.ranks().own().promised;
@@ -350,7 +349,7 @@ PYC_HOT void PartialAllreduce::promise_kept() {
   const std::optional<RoundView> record = board.records().of(promised);
   if (!record) throw InternalError("'" + options_.name + "': a promised round was not kept");
   for (const std::shared_ptr<Call>& call : pending_) {
-    results_.tell(*call, *record);
+    results_.describe(*call, *record);
     call->done = true;
   }
   pending_.clear();
@@ -372,7 +371,7 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   if (board.ranks().own().folding) return false;  // a round is being added to the total, which this call is to be given
   if (call.flush) {
     if (board.round().state().flushes <= call.epoch) return false;
-    results_.tell(call, board.records().flush_record());
+    results_.describe(call, board.records().flush_record());
     call.round = call.info.round;
     board.ranks().own().flush_waits = false;
     open_flush_.reset();
@@ -391,7 +390,7 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 
 /// Does what has become due; whether the call is done.
 bool PartialAllreduce::drive(Call& call) {
-  if (board_->round().help(memory_) || (options_.policy.grace > 0 && !agent_ && !call.given)) {
+  if (board_->round().help(memory_) || (options_.policy.grace > 0 && !leader_ && !call.given)) {
     Lock lock(board_->mutex());
     run_rounds(lock);
     looks_ = 0;
@@ -406,7 +405,7 @@ PYC_HOT bool PartialAllreduce::test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
-    if (agent_ || engine_->progress() == Progress::kCaller) engine_->advance();
+    if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
     return drive(call);
   });
@@ -427,7 +426,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if (agent_ && board_->shape().local_ranks() > 1) board_->fail(error);
+  if (leader_ && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
 bool PartialAllreduce::has_waiting(Rank rank) const {
@@ -439,10 +438,10 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
   const Seconds waited = engine_->transport().now() - call.made;
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
-    standings_.inquire(round);
-    wait_.until([this] { return standings_.all_answered(); }, kAnswerTime, interrupt);
+    inspector_.inquire(round);
+    wait_.until([this] { return inspector_.all_answered(); }, kAnswerTime, interrupt);
   }
-  const std::vector<Report> reports = standings_.reports(round);
+  const std::vector<Report> reports = inspector_.reports(round);
   throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
                                   .round = round,
                                   .waited = waited,
@@ -450,37 +449,37 @@ void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrup
                                   .reports = reports,
                                   .gave_up = engine_->gave_up(),
                                   .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
-                                  .why_silent = standings_.why_silent(reports)}));
+                                  .why_silent = inspector_.why_silent(reports)}));
 }
 
 // ------------------------------------------------------------------------------------------------ Collective
 
 bool PartialAllreduce::advance() {
-  if (agent_) return agent_->advance();
+  if (leader_) return leader_->advance();
   if (deadline() > engine_->transport().now()) return false;
   Lock lock(board_->mutex());
   run_rounds(lock);
   return true;
 }
 
-bool PartialAllreduce::busy() const { return agent_ && agent_->busy(); }
+bool PartialAllreduce::busy() const { return leader_ && leader_->busy(); }
 
 Seconds PartialAllreduce::deadline() const {
-  if (agent_) return agent_->deadline();
+  if (leader_) return leader_->deadline();
   if (options_.policy.grace <= 0) return kNever;
   const Lock lock(board_->mutex());
   return local_.deadline();
 }
 
-bool PartialAllreduce::finished() const { return board_->ended() && (!agent_ || agent_->finished()); }
+bool PartialAllreduce::finished() const { return board_->ended() && (!leader_ || leader_->finished()); }
 
 void PartialAllreduce::on_notice(Rank from, ConstBytes notice) {
-  if (!agent_) throw InternalError("a notice for a rank that is not its node's agent");
-  agent_->on_notice(from, notice);
+  if (!leader_) throw InternalError("a message for a rank that is not its node's leader");
+  leader_->on_notice(from, notice);
 }
 
 std::vector<Rank> PartialAllreduce::not_closed() const {
-  if (agent_) return agent_->not_closed();
+  if (leader_) return leader_->not_closed();
   std::vector<Rank> ranks;
   const Lock lock(board_->mutex());
   for (std::size_t i = 0; i < board_->shape().local_ranks(); ++i) {

@@ -1,10 +1,10 @@
 // Allreduce that does not wait for stragglers (eager-SGD, Li et al. 2020, sections 4 and 5): what its application sees.
 //
-// A call hands its data over by writing it into a buffer of its node's board and hanging that up at its place, under
-// the board's mutex. If the policy says that the round may start, whoever made that so takes all deposits, still under
+// A call hands its data over by writing it into a buffer of its node's board and putting that into its slot, under the
+// board's mutex. If the policy says that the round may start, whoever made that so takes all deposits, still under
 // the mutex, reduces them without it, and publishes the result. Ranks that wait help to reduce; ranks that sleep or
-// compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's agent (see
-// node_agent.h) is told of arrivals, starts the round when any node does, and takes the node's part to the others.
+// compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's leader
+// (see leader.h) sees arrivals, starts the round when any node does, and takes the node's part to the others.
 //
 // Calls and rounds (docs/semantics.md). A call is late if rounds have completed that the application has not been given
 // or promised. A call that is not late arrives in the present round and completes with it; a late call waits for
@@ -12,7 +12,7 @@
 //
 // That the promises hold within a node: all decisions (who has arrived, what a round takes, which round a call
 // completes with) are made in critical sections of one mutex, hence in one order that all its ranks agree on. A deposit
-// is hung up and taken down whole. What is read without the mutex is a buffer that the reader has a reference to, and a
+// changes hands whole. What is read without the mutex is a buffer that the reader has a reference to, and a
 // buffer with more than one reference is never written.
 #pragma once
 
@@ -73,7 +73,7 @@ class PartialAllreduce final : public Collective {
                                                   const Engine::Interrupt& interrupt);
 
   /// The same without agreement, which the caller sees to: `shared` has `bytes_of_board` and is the same on all ranks
-  /// of a node; the agent comes first. Every rank must create the same collectives in the same order.
+  /// of a node; its leader comes first. Every rank must create the same collectives in the same order.
   static std::shared_ptr<PartialAllreduce> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                 const Nodes& nodes, std::shared_ptr<SharedMemory> shared);
   static std::size_t bytes_of_board(const Options& options, const Nodes& nodes, Rank rank);
@@ -111,13 +111,13 @@ class PartialAllreduce final : public Collective {
   bool advance() override;
   void on_notice(Rank from, ConstBytes notice) override;
   bool busy() const override;
-  bool in_background() const override { return agent_ != nullptr; }
+  bool in_background() const override { return leader_ != nullptr; }
   Seconds deadline() const override;
   bool finished() const override;
   const std::string& name() const override { return options_.name; }
   void abandon() override;
   std::vector<Rank> not_closed() const override;
-  void name_the_dead() const override { standings_.check_alive(); }
+  void name_the_dead() const override { inspector_.check_alive(); }
   bool has_waiting(Rank rank) const override;
   void on_engine_failure(const std::exception_ptr& error) override;
 
@@ -158,11 +158,11 @@ class PartialAllreduce final : public Collective {
   std::uint32_t id_ = 0;  // set before the first call
   std::shared_ptr<FlightRecorder::Track> track_;
   const std::shared_ptr<Board> board_;
-  StallInspector standings_;
+  StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
-  LocalRounds local_;              // used if there are no other nodes
-  std::unique_ptr<Leader> agent_;  // if there are other nodes and this rank speaks for its own
+  LocalRounds local_;               // used if there are no other nodes
+  std::unique_ptr<Leader> leader_;  // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again

@@ -18,7 +18,7 @@ Results::Results(Memory& memory, std::shared_ptr<Board> board, std::size_t histo
       leases_(std::make_shared<Leases>(board_)),
       pool_(std::make_shared<BufferPool>(memory, board_->shape().buffer_bytes())) {}
 
-PYC_HOT void Results::tell(Call& call, const RoundView& view) const {
+PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
   const RoundShare& share = *view.share;
   RoundInfo& info = call.info;
   info.round = view.record->round;
@@ -48,10 +48,10 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   const RoundNumber before = given_;
   std::optional<RoundView> of_call = call.flush ? board.records().flush_record() : board.records().of(call.round);
   if (!of_call || own.total.upto > call.round + 1) {
-    // Its round was superseded, or added to the total, before anybody looked: it is told of the newest, as a late call.
+    // Its round was superseded, or added to the total, before anybody looked: it is given the newest, as a late call.
     of_call = board.records().newest();
     call.round = of_call->record->round;
-    tell(call, *of_call);
+    describe(call, *of_call);
   }
   if (board.shape().keeps_totals) {
     const RoundNumber first = std::max(given_, own.total.upto);

@@ -25,7 +25,7 @@ namespace pyc {
 
 class Results {
  public:
-  /// `history`: rounds that a call can have missed before it is told of an overrun.
+  /// `history`: rounds that a call can have missed before that is an overrun.
   Results(Memory& memory, std::shared_ptr<Board> board, std::size_t history);
 
   /// What a call is given: buffers that this rank has a reference to until they are summed or let go.
@@ -48,8 +48,8 @@ class Results {
 
   // ---- under the board's mutex
 
-  /// What the call is told of a completed round.
-  void tell(Call& call, const RoundView& view) const;
+  /// Fills in what the application is told of a completed round.
+  void describe(Call& call, const RoundView& view) const;
   /// Every round up to the call's that the application has not been given; the call is given them and is done.
   Given collect(Call& call);
   /// Makes the result from what was collected; releases the lock.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "services/common/stall.h"
 
 namespace pyc {
 namespace {
@@ -23,7 +24,7 @@ void StallInspector::check_alive() const {
   const std::vector<Rank>& ranks = board_->shape().ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const BoardSlot& slot = board_->ranks()[static_cast<Rank>(i)];
-    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the agent, though it has closed
+    const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the leader, though it has closed
     if (slot.gone.load(std::memory_order_relaxed) && !serves) continue;
     if (state_of(slot.process) == ProcessState::kGone) gone.push_back(ranks[i]);
   }
@@ -44,17 +45,15 @@ Report StallInspector::report_of(Rank local, RoundNumber round) const {
   const ProcessState process = state_of(slot.process);
   const Lock lock(board_->mutex());
   const BoardRound::State& s = board_->round().state();
-  if (process == ProcessState::kGone) return {Standing::kGone};
-  if (board_->completed() > round) return {Standing::kComplete};
+  if (process == ProcessState::kGone) return {RankState::kGone};
+  if (board_->completed() > round) return {RankState::kComplete};
   const bool may_hold_a_segment = s.batch > 0 || s.folding;
   const bool has_come = slot.taken || ranks.arrived().contains(local);
-  if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {Standing::kStopped};
-  if (ranks.left().contains(local)) return {Standing::kLeft};
-  if (has_come) return {Standing::kArrived};
+  if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {RankState::kStopped};
+  if (ranks.left().contains(local)) return {RankState::kLeft};
+  if (has_come) return {RankState::kArrived};
   const Rank rank = board_->shape().ranks[static_cast<std::size_t>(local)];
-  if (const auto elsewhere = engine_.waits_in(rank, &collective_)) return {Standing::kElsewhere, *elsewhere};
-  const Seconds quiet = engine_.transport().now() - slot.called;
-  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
+  return report_of_absent(engine_, collective_, rank, slot.called);
 }
 
 void StallInspector::inquire(RoundNumber round) {
@@ -69,7 +68,7 @@ void StallInspector::inquire(RoundNumber round) {
 bool StallInspector::all_answered() const {
   const Lock lock(board_->mutex());
   return std::all_of(board_->reports(), board_->reports() + nodes_.size(),
-                     [](const Report& r) { return r.standing != Standing::kSilent; });
+                     [](const Report& r) { return r.state != RankState::kSilent; });
 }
 
 std::vector<Report> StallInspector::reports(RoundNumber round) const {
@@ -78,22 +77,22 @@ std::vector<Report> StallInspector::reports(RoundNumber round) const {
     const Lock lock(board_->mutex());
     std::copy_n(board_->reports(), reports.size(), reports.begin());
   }
-  // Of this node's ranks whatever its agent has not said: it may be the one who is stopped.
+  // Of this node's ranks whatever its leader has not reported: it may be the one who is stopped.
   engine_.exclusively([&] {
     const std::vector<Rank>& ranks = board_->shape().ranks;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       Report& report = reports[static_cast<std::size_t>(ranks[i])];
-      if (report.standing == Standing::kSilent) report = report_of(static_cast<Rank>(i), round);
+      if (report.state == RankState::kSilent) report = report_of(static_cast<Rank>(i), round);
     }
   });
   return reports;
 }
 
 std::string StallInspector::why_silent(const std::vector<Report>& reports) const {
-  const Rank agent = board_->shape().ranks.front();
-  const bool agent_is_stopped = reports[static_cast<std::size_t>(agent)].standing == Standing::kStopped;
-  if (nodes_.count() == 1 || !agent_is_stopped) return "stopped or gone";
-  return "asked through rank " + std::to_string(agent) + ", which is stopped";
+  const Rank leader = board_->shape().ranks.front();
+  const bool leader_is_stopped = reports[static_cast<std::size_t>(leader)].state == RankState::kStopped;
+  if (nodes_.count() == 1 || !leader_is_stopped) return "stopped or gone";
+  return "asked through rank " + std::to_string(leader) + ", which is stopped";
 }
 
 }  // namespace pyc

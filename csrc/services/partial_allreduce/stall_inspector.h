@@ -12,7 +12,7 @@
 #include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
-#include "services/common/standing.h"
+#include "services/common/rank_state.h"
 #include "services/partial_allreduce/board.h"
 
 namespace pyc {
@@ -24,14 +24,14 @@ class StallInspector {
 
   /// RankFailedError if a rank of this node that has not closed is gone.
   void check_alive() const;
-  /// The same at less cost, and what the agent's engine failed with: calls that never wait, as under Solo, would hear
+  /// The same at less cost, and what the leader's engine failed with: calls that never wait, as under Solo, would hear
   /// of neither.
   void check_briefly() const;
 
   /// How a rank of this node, by local rank, stands to a round. Under the engine's progress lock.
   Report report_of(Rank local, RoundNumber round) const;
 
-  /// If there are other nodes: lets this node's agent ask how their ranks stand to a round.
+  /// If there are other nodes: lets this node's leader ask how their ranks stand to a round.
   void inquire(RoundNumber round);
   bool all_answered() const;
   /// What is known, by rank. Takes the progress lock.

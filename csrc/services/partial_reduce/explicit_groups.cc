@@ -147,7 +147,7 @@ void ExplicitGroups::begin() {
 
 void ExplicitGroups::attach_all() {
   for (const Rank r : members_) {
-    if (r != engine_->rank()) on_node_.seat(r, handshake_.handle_of(r));
+    if (r != engine_->rank()) on_node_.attach(r, handshake_.handle_of(r));
   }
 }
 
@@ -198,8 +198,8 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
     const std::vector<Report> all = engine_->exclusively([this] { return reports(); });
     bool have_come = true;
     for (const Report& report : all) {
-      if (report.standing == Standing::kSilent) return false;
-      have_come = have_come && (report.standing == Standing::kArrived || report.standing == Standing::kComplete);
+      if (report.state == RankState::kSilent) return false;
+      have_come = have_come && (report.state == RankState::kArrived || report.state == RankState::kComplete);
     }
     return !have_come;
   };
@@ -218,21 +218,19 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
 
 /// How all ranks stand to the newest P-Reduce.
 std::vector<Report> ExplicitGroups::reports() {
-  std::vector<Report> all(reports_.size(), Report{Standing::kComplete});
+  std::vector<Report> all(reports_.size(), Report{RankState::kComplete});
   for (const Rank rank : members_) {
     Report& report = all[static_cast<std::size_t>(rank)];
     report = reports_[static_cast<std::size_t>(rank)];
-    if (report.standing != Standing::kSilent && handshake_.has_come(rank)) report = {Standing::kArrived};
+    if (report.state != RankState::kSilent && handshake_.has_come(rank)) report = {RankState::kArrived};
   }
   return all;
 }
 
 /// Of this rank, to a P-Reduce that it has not come to.
 Report ExplicitGroups::own_state() const {
-  if (in_call_) return {Standing::kElsewhere, kExplicitGroups};
-  if (const auto elsewhere = engine_->waits_in(engine_->rank(), this)) return {Standing::kElsewhere, *elsewhere};
-  const Seconds quiet = engine_->transport().now() - called_;
-  return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
+  if (in_call_) return {RankState::kElsewhere, kExplicitGroups};
+  return report_of_absent(*engine_, *this, engine_->rank(), called_);
 }
 
 void ExplicitGroups::answer(Rank rank) { mailbox_.send(rank, Answer{own_state()}); }

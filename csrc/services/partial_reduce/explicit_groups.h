@@ -15,7 +15,7 @@
 #include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
-#include "services/common/standing.h"
+#include "services/common/rank_state.h"
 #include "services/partial_reduce/group_runs.h"
 #include "services/partial_reduce/handshake.h"
 #include "services/partial_reduce/node_groups.h"

@@ -19,13 +19,13 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 std::size_t GroupBoard::bytes(std::size_t slot_bytes) { return kPage + round_up(slot_bytes, kPage); }
 
-GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::size_t slot_bytes,
+GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
                        std::shared_ptr<std::byte> own)
-    : memory_(memory), place_(place), slot_bytes_(slot_bytes), seats_(ranks) {
-  static_assert(sizeof(Place) <= kPage);
-  ::new (own.get()) Place{.process = ProcessId::own(), .bell = {}};
-  seat(place, std::move(own));
-  at(place_).bell.check();
+    : memory_(memory), local_(local), slot_bytes_(slot_bytes), memories_(ranks) {
+  static_assert(sizeof(Head) <= kPage);
+  ::new (own.get()) Head{.process = ProcessId::own(), .events = {}};
+  attach(local, std::move(own));
+  at(local_).events.check();
 }
 
 void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data) {
@@ -65,7 +65,7 @@ bool GroupBoard::advance() {
 }
 
 std::optional<std::uint32_t> GroupBoard::rings() const {
-  const std::uint32_t rings = at(place_).bell.rings();  // before looking
+  const std::uint32_t rings = at(local_).events.rings();  // before looking
   if (ended() || can_step()) return std::nullopt;
   return rings;
 }
@@ -107,20 +107,20 @@ bool GroupBoard::all_have(const std::vector<std::size_t>& members, std::uint64_t
 
 void GroupBoard::reach(Stage stage) {
   stage_ = stage;
-  at(place_).reached.store(moment(stage));
+  at(local_).reached.store(moment(stage));
   if (!all_have(members_, moment(stage))) return;
   const std::size_t waiting = stage == kCopied ? 1 : members_.size();  // the first member's slot is free again
   for (std::size_t i = 0; i < waiting; ++i) {
-    if (members_[i] != place_) at(members_[i]).bell.ring();
+    if (members_[i] != local_) at(members_[i]).events.ring();
   }
 }
 
 void GroupBoard::deposit() {
-  if (piece_.values != nullptr) load_values(memory_, piece_, slot(place_));
-  at(place_).present = piece_.values != nullptr;
-  if (members_.front() == place_) {
+  if (piece_.values != nullptr) load_values(memory_, piece_, slot(local_));
+  at(local_).present = piece_.values != nullptr;
+  if (members_.front() == local_) {
     readers_ = members_;
-    std::erase(readers_, place_);
+    std::erase(readers_, local_);
     read_ = moment(kCopied);
   }
   reach(kDeposited);
@@ -131,7 +131,7 @@ void GroupBoard::reduce_part() {
   for (const std::size_t member : members_) {
     if (at(member).present) present_.push_back(member);
   }
-  const auto mine = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), place_) - members_.begin());
+  const auto mine = static_cast<std::size_t>(std::find(members_.begin(), members_.end(), local_) - members_.begin());
   const std::size_t part = round_up((piece_.count + members_.size() - 1) / members_.size(), kLine);
   const std::size_t begin = std::min(mine * part, piece_.count);
   const std::size_t end = std::min(begin + part, piece_.count);
@@ -163,11 +163,11 @@ void GroupBoard::add(std::size_t first, std::size_t length) const {
 }
 
 std::vector<std::size_t> GroupBoard::gone() const {
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < seats_.size(); ++i) {
-    if (has(i) && state_of(at(i).process) == ProcessState::kGone) places.push_back(i);
+  std::vector<std::size_t> ranks;
+  for (std::size_t i = 0; i < memories_.size(); ++i) {
+    if (has(i) && state_of(at(i).process) == ProcessState::kGone) ranks.push_back(i);
   }
-  return places;
+  return ranks;
 }
 
 }  // namespace pyc

@@ -14,7 +14,7 @@
 //   copied      it will not read the first member's slot again, who may then deposit anew
 //
 // A call does what can be done. Whoever waits has an engine to drive meanwhile; between its looks it may sleep on its
-// bell, which the last to come so far rings.
+// event count, which the last to come so far rings.
 #pragma once
 
 #include <atomic>
@@ -40,24 +40,24 @@ class GroupBoard {
   /// Bytes of one rank's memory.
   static std::size_t bytes(std::size_t slot_bytes);
 
-  /// Of the rank at `place` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
+  /// Of the rank at `local` of `ranks`, whose memory is `own`: zeroed, aligned to a page, and not seen by others yet.
   /// `slot_bytes`: the same on all, enough for an element and a weight. std::runtime_error without futexes.
-  GroupBoard(Memory& memory, std::size_t ranks, std::size_t place, std::size_t slot_bytes,
+  GroupBoard(Memory& memory, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
              std::shared_ptr<std::byte> own);
 
-  /// Where the memory of another rank is; to be said before a group with it starts.
-  void seat(std::size_t place, std::shared_ptr<std::byte> memory) { seats_[place] = std::move(memory); }
-  bool has(std::size_t place) const { return seats_[place] != nullptr; }
+  /// Where the memory of another rank is; to be called before a group with it starts.
+  void attach(std::size_t local, std::shared_ptr<std::byte> memory) { memories_[local] = std::move(memory); }
+  bool has(std::size_t local) const { return memories_[local] != nullptr; }
 
-  /// `members`: places, ascending, this one among them; at least two. `ticket`: the same on all of them, at least 1,
-  /// less than 2^40, and larger than that of any group before which one of them was in. `data`: alike on all but for
+  /// `members`: local ranks, ascending, this one among them; at least two. `ticket`: the same on all of them, at least
+  /// 1, less than 2^40, and larger than that of any group before which one of them was in. `data`: alike on all but for
   /// the values.
   void start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done, of one piece at most. Whether that was anything.
   bool advance();
   /// Without the lock under which the other calls are: sleeps until `advance` can do something that it could not when
   /// `rings` was said, at most `limit` seconds (less than one).
-  void sleep(std::uint32_t rings, Seconds limit) { at(place_).bell.wait(rings, limit); }
+  void sleep(std::uint32_t rings, Seconds limit) { at(local_).events.wait(rings, limit); }
   /// For `sleep`; nothing if `advance` can do something, or all is done.
   std::optional<std::uint32_t> rings() const;
   /// Whether the result is in its place.
@@ -65,16 +65,16 @@ class GroupBoard {
 
   std::uint64_t last_ticket() const { return ticket_; }
 
-  /// Places whose process has ended, of those that have a seat.
+  /// Local ranks whose process has ended, of those whose memory is attached.
   std::vector<std::size_t> gone() const;
 
  private:
   enum Stage : std::uint64_t { kBegun, kDeposited, kReduced, kCopied };
-  struct Place {
+  struct Head {
     alignas(64) std::atomic<std::uint64_t> reached{0};  // a `moment`
     bool present = false;                               // in that group: has values
     ProcessId process;
-    alignas(64) EventCount bell;
+    alignas(64) EventCount events;
   };
   static constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 22U;  // of a group
   static constexpr std::uint64_t kEndOfTickets = std::uint64_t{1} << 40U;
@@ -82,8 +82,8 @@ class GroupBoard {
 
   static constexpr std::size_t kPage = 4096;
 
-  Place& at(std::size_t place) const { return *reinterpret_cast<Place*>(seats_[place].get()); }
-  std::byte* slot(std::size_t place) const { return seats_[place].get() + kPage; }
+  Head& at(std::size_t local) const { return *reinterpret_cast<Head*>(memories_[local].get()); }
+  std::byte* slot(std::size_t local) const { return memories_[local].get() + kPage; }
   std::uint64_t moment(Stage stage) const { return (ticket_ * kMostPieces + number_) * 4 + stage; }
   bool all_have(const std::vector<std::size_t>& members, std::uint64_t moment) const;
   void reach(Stage stage);
@@ -96,9 +96,9 @@ class GroupBoard {
   void add(std::size_t first, std::size_t length) const;
 
   Memory& memory_;
-  const std::size_t place_;
+  const std::size_t local_;
   const std::size_t slot_bytes_;
-  std::vector<std::shared_ptr<std::byte>> seats_;  // by place: a `Place`, and on the next page the slot
+  std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: a `Head`, and on the next page the slot
 
   std::vector<std::size_t> members_;
   std::vector<std::size_t> present_;  // members with values

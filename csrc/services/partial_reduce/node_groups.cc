@@ -10,11 +10,11 @@ void NodeGroups::prepare() {
                                         GroupBoard::kLongestSlot, std::shared_ptr<std::byte>(shared_, shared_->data()));
 }
 
-void NodeGroups::seat(Rank neighbour, const std::string& handle) {
-  const std::size_t place = nodes_.place_of(neighbour);
-  if (board_->has(place)) return;
+void NodeGroups::attach(Rank neighbour, const std::string& handle) {
+  const std::size_t local = nodes_.place_of(neighbour);
+  if (board_->has(local)) return;
   const auto memory = SharedMemory::open(handle);
-  board_->seat(place, std::shared_ptr<std::byte>(memory, memory->data()));
+  board_->attach(local, std::shared_ptr<std::byte>(memory, memory->data()));
 }
 
 void NodeGroups::start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data) {
@@ -24,7 +24,7 @@ void NodeGroups::start(const std::vector<Rank>& members, std::uint64_t ticket, c
 std::vector<Rank> NodeGroups::gone() const {
   std::vector<Rank> ranks;
   if (!board_) return ranks;
-  for (const std::size_t place : board_->gone()) ranks.push_back(nodes_.neighbours(rank_)[place]);
+  for (const std::size_t local : board_->gone()) ranks.push_back(nodes_.neighbours(rank_)[local]);
   return ranks;
 }
 

@@ -38,9 +38,9 @@ class NodeGroups {
   std::uint64_t last_ticket() const { return board_->last_ticket(); }
 
   /// Where the memory of another rank of the node is. std::runtime_error says what the system refused.
-  void seat(Rank neighbour, const std::string& handle);
-  /// `members`: of this rank's node, ascending, at least two, this rank and others that have a seat. `ticket`: the same
-  /// on all, larger than any that one of them has used. `data`: without weight.
+  void attach(Rank neighbour, const std::string& handle);
+  /// `members`: of this rank's node, ascending, at least two, this rank and others whose memory is attached. `ticket`:
+  /// the same on all, larger than any that one of them has used. `data`: without weight.
   void start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data);
   /// Does what can be done. Whether that was anything.
   bool advance() { return board_->advance(); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/waiting.h"
 #include "services/partial_reduce/generated_groups.h"
@@ -25,18 +26,16 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
   }
   const GroupData data = made->data_of(nullptr, 0);
   GroupRuns(e, memory, 0).check(made->options_.algorithms, data.length(), data.elements(), data.op);
-  e.exclusively([&] {
-    const std::uint32_t id = made->id_ = e.claim_place();
-    if (made->options_.generator) {
-      made->source_ = std::make_unique<GeneratedGroups>(e, id, *made->options_.generator, made->options_.server);
+  PartialReduce& m = *made;
+  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
+    m.id_ = id;
+    if (m.options_.generator) {
+      m.source_ = std::make_unique<GeneratedGroups>(e, id, *m.options_.generator, m.options_.server);
     } else {
-      made->source_ = std::make_unique<RuledGroups>(e, id);
+      m.source_ = std::make_unique<RuledGroups>(e, id);
     }
-    made->runs_ = std::make_unique<GroupRuns>(e, memory, id);
-    e.enroll(id, made);
+    m.runs_ = std::make_unique<GroupRuns>(e, memory, id);
   });
-  e.wake();
-  return with_engine(std::move(engine), std::move(made));
 }
 
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
@@ -49,12 +48,12 @@ std::size_t PartialReduce::slot_bytes() const {
 
 void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
   const std::size_t ranks = nodes_.neighbours(engine_->rank()).size();
-  const auto seat = [&](std::size_t place) {
-    return std::shared_ptr<std::byte>(shared, shared->data() + place * GroupBoard::bytes(slot_bytes()));
+  const auto memory_of = [&](std::size_t local) {
+    return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(slot_bytes()));
   };
   const std::size_t own = nodes_.place_of(engine_->rank());
-  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), seat(own));
-  for (std::size_t place = 0; place < ranks; ++place) board_->seat(place, seat(place));
+  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), memory_of(own));
+  for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
 }
 
 // ------------------------------------------------------------------------------------------------ the application
@@ -108,12 +107,12 @@ void PartialReduce::do_close(const std::byte* values) {
     final_ = memory_.allocate(bytes);
     memory_.copy(final_.get(), values, bytes);
   }
-  say_left();
+  announce_leaving();
 }
 
-void PartialReduce::say_left() {
+void PartialReduce::announce_leaving() {
   values_ = final_.get();
-  said_left_ = true;
+  has_left_ = true;
   source_->leave();
 }
 
@@ -131,7 +130,7 @@ bool PartialReduce::advance() {
       if (!has_ended()) return moved;
       conclude();
     } else {
-      const Turn* const turn = asking_ || said_left_ ? source_->next() : nullptr;
+      const Turn* const turn = asking_ || has_left_ ? source_->next() : nullptr;
       if (turn == nullptr || !can_begin(*turn)) return moved;
       begin(*turn);
     }
@@ -204,7 +203,7 @@ void PartialReduce::conclude() {
   if (!answers || !asking_) return;
   asking_ = false;
   answer_ = info_;
-  if (closed_) say_left();
+  if (closed_) announce_leaving();
   answered_.store(true, std::memory_order_release);
 }
 
@@ -214,7 +213,7 @@ void PartialReduce::conclude() {
 void PartialReduce::check_alive() const {
   if (!board_) return;
   std::vector<Rank> gone;
-  for (const std::size_t place : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[place]);
+  for (const std::size_t local : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[local]);
   if (gone.empty()) return;
   throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; it is unusable now");
 }

@@ -73,7 +73,7 @@ class PartialReduce final : public Collective {
   void on_notice(Rank from, ConstBytes notice) override { source_->deliver(from, notice); }
   bool busy() const override { return performing_ && !on_board_; }
   Seconds deadline() const override { return kNever; }
-  bool finished() const override { return said_left_ && source_->finished() && !performing_; }
+  bool finished() const override { return has_left_ && source_->finished() && !performing_; }
   const std::string& name() const override { return options_.name; }
   void abandon() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
@@ -93,7 +93,7 @@ class PartialReduce final : public Collective {
   void begin(const Turn& turn);
   void conclude();
   void do_close(const std::byte* values);
-  void say_left();
+  void announce_leaving();
   void check_alive() const;
   std::string what() const;
   std::string explain(const Engine::Interrupt& interrupt);
@@ -115,7 +115,7 @@ class PartialReduce final : public Collective {
   bool asking_ = false;    // a request is not answered yet
   bool performing_ = false;
   bool on_board_ = false;  // ... in shared memory
-  bool said_left_ = false;
+  bool has_left_ = false;
   bool failed_ = false;                  // a call ended by an error
   GroupInfo info_;                       // of the group that is or was performed last
   GroupInfo answer_;                     // of the one that answered the newest request

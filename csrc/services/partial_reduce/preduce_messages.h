@@ -6,7 +6,7 @@
 #include "core/types.h"
 #include "memory/group_data.h"
 #include "services/common/mailbox.h"
-#include "services/common/standing.h"
+#include "services/common/rank_state.h"
 
 namespace pyc {
 

@@ -5,8 +5,8 @@
 
 namespace pyc {
 
-enum class Standing : std::uint32_t {
-  kSilent,      ///< its node has not answered
+enum class RankState : std::uint32_t {
+  kSilent = 0,  ///< its node has not answered
   kNotArrived,  ///< it computes, or sleeps
   kElsewhere,   ///< it waits in a call of another collective
   kStopped,     ///< its process is stopped (SIGSTOP)
@@ -16,8 +16,9 @@ enum class Standing : std::uint32_t {
   kComplete,    ///< the round is complete there
 };
 
+/// What the rank, or its node's leader, says of it.
 struct Report {
-  Standing standing = Standing::kSilent;
+  RankState state = RankState::kSilent;
   std::uint32_t collective = 0;  ///< kElsewhere: in which
   std::uint32_t quiet_ms = 0;    ///< kNotArrived: since its last call of this collective
 };

@@ -1,0 +1,26 @@
+// Making a collective known to the engine, once all ranks have agreed on it and each has what it needs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "engine/engine.h"
+
+namespace pyc {
+
+/// Enrolls `made` as the collective that is created next; it hears messages from then on. `give(id)`, under the
+/// progress lock, gives it its id and makes what needs that. The result keeps the engine alive.
+template <class Kind, class Give>
+std::shared_ptr<Kind> enroll(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Give give) {
+  Engine& e = *engine;
+  e.exclusively([&] {
+    const std::uint32_t id = e.claim_place();
+    give(id);
+    e.enroll(id, made);
+  });
+  e.wake();
+  return with_engine(std::move(engine), std::move(made));
+}
+
+}  // namespace pyc
