@@ -17,10 +17,9 @@
 namespace pyc {
 namespace {
 
-constexpr std::uint32_t kGatheringSerial = 0;  // no run has it
-constexpr Tag kGatheringTag = 0;               // no collective has it, see first_tag
 constexpr Seconds kInterruptPeriod = 0.05;
 constexpr Seconds kArrivalTime = 0.1;
+constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
 std::atomic<unsigned>& forks() {
@@ -48,29 +47,6 @@ struct Away {
 
 }  // namespace
 
-/// An allgather of short texts: one message to and one from every other rank.
-struct Engine::Gathering {
-  struct Wire {
-    std::uint64_t length = 0;
-    char text[kMaxExchange] = {};
-
-    explicit Wire(const std::string& s = {}) : length(s.size()) { std::copy(s.begin(), s.end(), text); }
-    std::string str() const { return {text, length}; }
-    Bytes bytes() { return std::as_writable_bytes(std::span(this, 1)); }
-  };
-  enum Direction : std::uint32_t { kOut, kIn };
-
-  Gathering(Rank size, const std::string& text)
-      : mine(text), theirs(static_cast<std::size_t>(size)), received(static_cast<std::size_t>(size)) {}
-
-  static Cookie cookie(Rank peer, Direction direction) { return static_cast<Cookie>(peer) * 2 + direction; }
-
-  Wire mine;
-  std::vector<Wire> theirs;
-  std::vector<bool> received;
-  std::size_t open = 0;  // sends and receives that have not completed
-};
-
 Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name,
                std::unique_ptr<Trace> trace, std::size_t flight_rounds)
     : transport_(std::move(transport)),
@@ -79,8 +55,11 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       trace_(std::move(trace)),
       recorder_(*transport_, flight_rounds),
       runs_{nullptr},
-      goodbyes_(static_cast<std::size_t>(transport_->size())),
-      their_gatherings_(static_cast<std::size_t>(transport_->size())),
+      bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
+      roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
+      shutdown_(
+          rank(), size(), [this](Rank to, ConstBytes message) { transport_->notify(to, message); },
+          [this] { return Shutdown::Traffic{transport_->notices_sent() - shutdown_.sent(), received_}; }),
       forks_(forks()) {
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
   if (recorder_.on()) FlightDump::instance().add(&recorder_);
@@ -197,7 +176,7 @@ bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = abandoned_;
+  bool background = abandoned_ || (said_left_ && !shutdown_.ended());  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -207,7 +186,8 @@ bool Engine::pass() {
   busy_.store(busy, std::memory_order_relaxed);
   in_background_.store(background, std::memory_order_relaxed);
   if (!ended.empty()) forget(ended);
-  if (abandoned_ && collectives_.empty()) say_goodbye();  // nobody will call close here: let the others close
+  if (abandoned_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
+  moved = shutdown_.advance() || moved;
   return transport_->poll(*this) || moved;
 }
 
@@ -259,84 +239,144 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
   }
 }
 
-std::vector<std::string> Engine::exchange(const std::string& mine, const std::string& what, Seconds timeout,
-                                          const Interrupt& interrupt) {
-  if (mine.size() > kMaxExchange) {
-    throw std::invalid_argument("exchange: at most 4096 bytes, got " + std::to_string(mine.size()));
+// ------------------------------------------------------------------------------------------------ bootstrap
+
+Engine::Texts Engine::compare(const std::string& text, const std::string& what, Seconds timeout,
+                              const Interrupt& interrupt) {
+  exclusively([&] { start_comparison(text); });
+  finish_step({}, what, timeout, interrupt);
+  return exclusively([this] { return bootstrap_.texts(); });
+}
+
+std::string Engine::hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
+                              Seconds timeout, const Interrupt& interrupt) {
+  exclusively([&] { start_hand_down(text, members); });
+  finish_step(members, what, timeout, interrupt);
+  return exclusively([this] { return bootstrap_.handed_down(); });
+}
+
+void Engine::start_comparison(std::string text) {
+  if (text.size() > Bootstrap::kMaxText) {
+    throw std::invalid_argument("compare: at most 4096 bytes, got " + std::to_string(text.size()));
   }
-  exclusively([&] { start_gathering(mine); });
+  begin_step();
+  bootstrap_.compare(std::move(text));
+}
+
+std::optional<Engine::Texts> Engine::finished_comparison() {
+  if (!in_step_ || !bootstrap_.done()) return std::nullopt;
+  in_step_ = false;
+  return bootstrap_.texts();
+}
+
+void Engine::start_hand_down(std::string text, const std::vector<Rank>& members) {
+  begin_step();
+  bootstrap_.hand_down(std::move(text), members);
+}
+
+std::optional<std::string> Engine::finished_hand_down() {
+  if (!in_step_ || !bootstrap_.done()) return std::nullopt;
+  in_step_ = false;
+  return bootstrap_.handed_down();
+}
+
+void Engine::begin_step() {
+  if (closed_ || shutdown_.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+  if (in_step_) throw ClosedError("the communicator is unusable: an earlier collective call on it did not complete");
+  in_step_ = true;
+}
+
+/// `members`: whom the step needs; empty: all ranks.
+void Engine::finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
+                         const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, what);
-  // Once somebody has given up nothing can come of it: what is under way may still arrive, to be named rightly.
+  const std::uint64_t step = exclusively([this] { return bootstrap_.steps(); });
+  // Once somebody has given up nothing can come of it: others who do so too are to be named as well.
   Seconds hopeless_since = Collective::kNever;
   const auto done = [&] {
     return exclusively([&] {
       if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
-      return gathering_->open == 0 || transport_->now() - hopeless_since > kArrivalTime;
+      return bootstrap_.done() || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
     });
   };
   const Seconds start = transport_->now();
-  bool complete = false;
+  bool has_ended = false;
   try {
-    complete = wait(done, timeout, interrupt);
+    has_ended = wait(done, timeout, interrupt);
   } catch (...) {  // Ctrl-C, or the engine failed
     give_up();
     throw;
   }
-  if (!complete) give_up();
-  return exclusively([&] {
-    std::vector<Rank> missing;
-    std::vector<std::string> texts;
-    for (Rank r = 0; r < size(); ++r) {
-      if (!gathering_->received[static_cast<std::size_t>(r)]) missing.push_back(r);
-      texts.push_back(gathering_->theirs[static_cast<std::size_t>(r)].str());
-    }
-    // What is to be made exists on every rank or is of no use on any.
-    std::string text = what + ": ";
+  const bool complete = exclusively([this] {
+    const bool all_well = bootstrap_.done() && gave_up_.empty();
+    if (all_well) in_step_ = false;
+    return all_well;
+  });
+  if (complete) return;
+  // What is to be made exists on every rank or is of no use on any.
+  const Seconds waited = transport_->now() - start;
+  if (!has_ended) give_up();
+  std::vector<Rank> missing = call_roll(step, interrupt);
+  exclusively([&] {
+    const std::vector<Rank> left = left_before(step);
+    std::erase_if(missing, [&](Rank rank) {
+      return std::find(left.begin(), left.end(), rank) != left.end() ||
+             std::binary_search(gave_up_.begin(), gave_up_.end(), rank) ||
+             (!members.empty() && !std::binary_search(members.begin(), members.end(), rank));
+    });
+    std::string text;
+    const auto add = [&text](const std::string& reason) { text += (text.empty() ? " " : ", ") + reason; };
     if (!missing.empty()) {
-      text += list_ranks(missing) + " did not call it within " + in_seconds(transport_->now() - start) +
-              " (it is collective)";
+      add(list_ranks(missing) + " did not call it within " + in_seconds(waited) + " (it is collective)");
     }
-    if (!gave_up_.empty()) text += (missing.empty() ? "" : ", ") + list_ranks(gave_up_) + " gave up waiting";
-    if (!missing.empty() || !gave_up_.empty()) throw StallError(text + "; the communicator is unusable now");
-    gathering_.reset();
-    return texts;
+    if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
+    if (!left.empty()) add(list_ranks(left) + " left the communicator");
+    if (text.empty()) add("every rank has called it, but not heard of all others within " + in_seconds(waited));
+    throw StallError(what + ":" + text + "; the communicator is unusable now");
   });
 }
 
-void Engine::start_gathering(const std::string& mine) {
-  if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
-  if (gathering_) throw ClosedError("the communicator is unusable: an earlier collective call on it did not complete");
-  gathering_ = std::make_unique<Gathering>(size(), mine);
-  ++gatherings_;
-  gathering_->theirs[static_cast<std::size_t>(rank())] = gathering_->mine;
-  gathering_->received[static_cast<std::size_t>(rank())] = true;
-  gathering_->open = 2 * (static_cast<std::size_t>(size()) - 1);
-  for (Rank r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    transport_->recv(r, kGatheringTag, gathering_->theirs[static_cast<std::size_t>(r)].bytes(),
-                     Gathering::cookie(r, Gathering::kIn));
-    transport_->send(r, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(r, Gathering::kOut));
+/// Ranks that come to no such step any more, ascending.
+std::vector<Rank> Engine::left_before(std::uint64_t step) const {
+  std::vector<Rank> ranks;
+  for (const Departed& each : departed_) {
+    if (each.steps < step) ranks.push_back(each.rank);
   }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// Who has not begun a step of the bootstrap, or, with step 0, has not closed.
+std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interrupt) {
+  exclusively([&] { roll_call_.ask(step); });
+  const auto answered = [this] {
+    return exclusively([this] { return roll_call_.all_answered() || shutdown_.is_silent(); });
+  };
+  wait(answered, kAnswerTime, interrupt);
+  return exclusively([this] { return roll_call_.missing(); });
 }
 
 /// Tells the others that what they make together will not be complete.
 void Engine::give_up() {
   if (!is_in_own_process() || failed_ || closed_) return;
-  exclusively([this] { notify_all(Notice::kGaveUp); });
+  exclusively([this] { tell_all(Control::kGaveUp); });
 }
 
 std::vector<Rank> Engine::gave_up() {
   return exclusively([this] { return gave_up_; });
 }
 
+// ------------------------------------------------------------------------------------------------ shutdown
+
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (closed_) return;
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
-  exclusively([this] { say_left(); });
+  exclusively([this] { leave(); });
   const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
   if (!wait(retired, remaining(), interrupt)) {
+    wake();
     throw StallError(exclusively([this] {
       std::string text = "closing the communicator:";
       for (const auto& collective : collectives_) {
@@ -345,20 +385,14 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
       return text + " every rank must close (or leave) it";
     }));
   }
-  exclusively([this] { say_goodbye(); });
-  const auto quiet = [this] {
-    return exclusively([this] {
-      return std::find(goodbyes_.begin(), goodbyes_.end(), false) == goodbyes_.end() && transport_->in_flight() == 0;
-    });
-  };
-  if (!wait(quiet, remaining(), interrupt)) {
-    throw StallError(exclusively([this] {
-      std::vector<Rank> missing;
-      for (Rank r = 0; r < size(); ++r) {
-        if (!goodbyes_[static_cast<std::size_t>(r)]) missing.push_back(r);
-      }
-      return "closing the communicator: not closed on " + list_ranks(missing) + "; every rank must close (or leave) it";
-    }));
+  exclusively([this] { shutdown_.close(); });
+  if (!wait([this] { return exclusively([this] { return may_close(); }); }, remaining(), interrupt)) {
+    const std::vector<Rank> missing = call_roll(0, interrupt);
+    wake();
+    throw StallError(missing.empty()
+                         ? "closing the communicator: every rank has closed it, but messages are still on their way"
+                         : "closing the communicator: not closed on " + list_ranks(missing) +
+                               "; every rank must close (or leave) it");
   }
   exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
@@ -367,65 +401,57 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (trace_) trace_->write();
 }
 
-void Engine::say_left() {
-  if (said_left_ || failed_) return;
-  said_left_ = true;
-  notify_all(Notice::kLeft);
+void Engine::start_close() {
+  leave();
+  shutdown_.close();
 }
 
-void Engine::say_goodbye() {
-  if (said_goodbye_) return;
-  said_goodbye_ = true;
-  notify_all(Notice::kGoodbye);
-  for (Rank r = 0; r < size(); ++r) {
-    if (goodbyes_[static_cast<std::size_t>(r)]) answer_gathering(r);
+bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
+
+/// Whoever is in an explicit group with this rank must not wait for it: it is told now, or answered when it comes.
+void Engine::leave() {
+  if (said_left_ || failed_) return;
+  said_left_ = true;
+  for (Rank r = 0; r < size() && !acquaintances_.empty(); ++r) {
+    if (acquaintances_.contains(r)) send_departure(Control::kLeft, r);
   }
 }
 
-void Engine::notify_all(Notice::Kind kind) {
-  const Notice notice{{0, kind}, gatherings_};
-  for (Rank r = 0; r < size(); ++r) transport_->notify(r, std::as_bytes(std::span(&notice, 1)));
+void Engine::send_departure(Control kind, Rank to) { send(to, bytes_of(Departure{control(kind), bootstrap_.steps()})); }
+
+/// What goes wrong is told without a detour: by as many messages as there are ranks.
+void Engine::tell_all(Control kind) {
+  for (Rank r = 0; r < size(); ++r) {
+    if (r != rank()) send_departure(kind, r);
+  }
 }
 
-/// A rank that has left waits for a gathering that this one never made, and will not any more: match its messages.
-void Engine::answer_gathering(Rank from) {
-  if (their_gatherings_[static_cast<std::size_t>(from)] <= gatherings_) return;
-  if (!gathering_) gathering_ = std::make_unique<Gathering>(size(), std::string());
-  gathering_->open += 2;
-  transport_->recv(from, kGatheringTag, gathering_->theirs[static_cast<std::size_t>(from)].bytes(),
-                   Gathering::cookie(from, Gathering::kIn));
-  transport_->send(from, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(from, Gathering::kOut));
+/// Once every rank has closed nobody needs to be told anything, and nothing may be on its way at the end.
+void Engine::send(Rank to, ConstBytes message) {
+  if (!shutdown_.is_silent()) transport_->notify(to, message);
 }
 
 void Engine::abandon() {
   exclusively([this] {
     abandoned_ = true;
     in_background_ = true;
-    say_left();
+    if (!said_left_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
+      said_left_ = true;
+      tell_all(Control::kLeft);
+    }
     for (const auto& collective : collectives_) collective->abandon();
   });
   wake();
 }
 
 void Engine::on_sent(Cookie cookie) {
-  const auto serial = static_cast<std::uint32_t>(cookie >> 32);
-  if (serial == kGatheringSerial) {
-    --gathering_->open;
-    return;
-  }
-  Run& run = *runs_[serial];
+  Run& run = *runs_[static_cast<std::uint32_t>(cookie >> 32)];
   run.on_sent(OpId(static_cast<std::uint32_t>(cookie)));
   run.pump();
 }
 
 void Engine::on_received(Cookie cookie, ConstBytes header, bool has_payload) {
-  const auto serial = static_cast<std::uint32_t>(cookie >> 32);
-  if (serial == kGatheringSerial) {
-    gathering_->received[static_cast<std::size_t>(cookie / 2)] = true;
-    --gathering_->open;
-    return;
-  }
-  Run& run = *runs_[serial];
+  Run& run = *runs_[static_cast<std::uint32_t>(cookie >> 32)];
   run.on_received(OpId(static_cast<std::uint32_t>(cookie)), header, has_payload);
   run.pump();
 }
@@ -434,25 +460,35 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
   NoticeHeader header;
   if (notice.size() < sizeof header) throw InternalError("a notice is too short");
   std::memcpy(&header, notice.data(), sizeof header);
-  if (header.collective == 0) {
-    Notice said;
-    if (notice.size() != sizeof said) throw InternalError("a notice has the wrong length");
-    std::memcpy(&said, notice.data(), sizeof said);
-    if (header.kind == Notice::kGaveUp) {
-      if (from == rank()) return;
-      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
-      return;
-    }
-    left_.insert(from);
-    if (header.kind == Notice::kLeft) return;
-    goodbyes_[static_cast<std::size_t>(from)] = true;
-    their_gatherings_[static_cast<std::size_t>(from)] = said.gatherings;
-    if (said_goodbye_) answer_gathering(from);
-  } else if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
+  if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), notice);
+  ++received_;
+  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
+    send_departure(Control::kLeft, from);
+  }
+  if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
     found->second->on_notice(from, notice);
   } else if (header.collective >= next_collective_) {
     early_.emplace_back(from, std::vector<std::byte>(notice.begin(), notice.end()));
   }  // else it has ended: nothing can depend on it any more
+}
+
+void Engine::on_control(Rank from, Control kind, ConstBytes message) {
+  if (kind >= Control::kClosed && kind <= Control::kEnd) return shutdown_.on_message(kind, message);
+  ++received_;
+  switch (kind) {
+    case Control::kInquiry:
+      return roll_call_.on_inquiry(from, message, {bootstrap_.steps(), shutdown_.closed()});
+    case Control::kAnswer:
+      return roll_call_.on_answer(from, message);
+    case Control::kGaveUp:
+      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
+      return;
+    case Control::kLeft:
+      if (left_.insert(from)) departed_.push_back({from, read_control<Departure>(message).steps});
+      return;
+    default:
+      return bootstrap_.on_message(from, kind, message);
+  }
 }
 
 std::string in_seconds(Seconds duration) {

@@ -418,16 +418,13 @@ def test_the_engine_of_meetings_is_left_once():
     done = []
 
     class Engine:
-        def exchange(self, mine, *, what, timeout):
-            done.append((json.loads(mine), timeout))
-
         def abandon(self):
             done.append("abandoned")
 
     checks = Checks(Engine(), None)
     checks.leave()
     checks.finish(None)
-    assert done == [({"leaving": True}, 0.0), "abandoned", "abandoned"]
+    assert done == ["abandoned", "abandoned"]
 
 
 def test_the_newest_rounds_are_kept():
@@ -449,7 +446,7 @@ def test_a_meeting_fits_into_an_exchange():
     sent = []
 
     class Engine:
-        def exchange(self, mine, *, what, timeout=None):
+        def compare(self, mine, *, what, timeout=None):
             sent.append(mine)
             return [mine]
 
