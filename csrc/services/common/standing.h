@@ -6,7 +6,7 @@
 namespace pyc {
 
 enum class Standing : std::uint8_t {
-  kSilent,      ///< its node has not answered
+  kSilent = 0,  ///< its node has not answered
   kNotArrived,  ///< it computes, or sleeps
   kElsewhere,   ///< it waits in a call of another collective
   kStopped,     ///< its process is stopped (SIGSTOP)

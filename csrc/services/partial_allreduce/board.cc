@@ -7,6 +7,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "core/checked.h"
@@ -78,10 +79,10 @@ void Board::lay_out(const BoardShape& shape, Board* board, Take take) {
   array(&Board::inputs_, places);
   array(&Board::members_, member_words);
   array(&Board::shares_, places);
-  array(&Board::reports_, static_cast<std::size_t>(shape.size));
   views(&Board::records_, shape.records, places);
   views(&Board::kept_, places, 1);
   views(&Board::flushed_, places, 1);
+  array(&Board::reports_, static_cast<std::size_t>(shape.size));  // the only one as long as there are ranks
 }
 
 std::size_t Board::bytes(const BoardShape& shape) {
@@ -107,7 +108,8 @@ Board::Board(std::shared_ptr<SharedMemory> memory, const BoardShape& shape, Rank
     used = round_up(used, kLine);
     T* const at = reinterpret_cast<T*>(memory_->data() + used);
     used += count * sizeof(T);
-    if (first) std::uninitialized_value_construct_n(at, count);
+    // Reports are 0 at first, as the memory is: their pages are touched when somebody asks for them.
+    if (first && !std::is_same_v<T, Report>) std::uninitialized_value_construct_n(at, count);
     return at;
   });
   buffers_ = memory_->data() + round_up(used, kPage);
