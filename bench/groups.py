@@ -1,4 +1,4 @@
-"""Averaging of weights in groups beside MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
+"""Averaging of weights in groups, compared with MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
 
     mpirun -n 16 python bench/groups.py --ranks-per-node 4 --slowdown 3:5
 
@@ -11,19 +11,13 @@ from __future__ import annotations
 import click
 from mpi4py import MPI
 
-from common.averaging import AllreduceAveraging, Averaging, GroupAveraging
-from common.generators import GENERATORS, Generator, build_generator, parse_generators
-from common.group_cell import GroupCell, Setting, group_record, modelled_speedup
-from common.launch import launch
-from common.library import Domain, version
-from common.options import Common, common_options
-from common.progress import progress_bar
-from common.provenance import origin
-from common.records import Record, Records
-from common.slowdown import parse_slowdown, seconds_of, show_slowdown
-from common.table import Column, Table
-from common.timeline import Window
-from common.workers import run_workers, verify
+from common.averaging import AllreduceAveraging, Averaging, GroupAveraging, run_workers, verify
+from common.cells import GroupCell, Setting, group_record, modelled_speedup
+from common.cli import Common, common_options, launch
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.policies import GENERATORS, Generator, build_generator, parse_generators
+from common.timing import Window
+from common.workload import parse_slowdown, seconds_of, show_slowdown
 
 ITEM = 4  # bytes of a float32
 

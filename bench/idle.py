@@ -16,15 +16,9 @@ import numpy as np
 from mpi4py import MPI
 
 import pycollectives as pc
-from common.barrier import SleepingBarrier
-from common.launch import RunError, launch
-from common.library import Domain, version
-from common.options import Common, common_options
-from common.progress import progress_bar
-from common.provenance import origin
-from common.records import Record, Records
-from common.table import Column, Table
-from common.threads import cpu_seconds, thread_ids
+from common.cli import Common, RunError, common_options, launch
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.timing import SleepingBarrier, cpu_seconds, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +39,7 @@ class Costs:
     sleeping: list[float] = field(default_factory=list)  # CPU seconds per wall second of the library's threads
     computing: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)  # loops per second without an open communicator
-    beside: list[float] = field(default_factory=list)  # and with one
+    together: list[float] = field(default_factory=list)  # and with one
 
 
 @click.command(help=__doc__)
@@ -68,7 +62,7 @@ def idle(common: Common, seconds: float) -> None:
             step(f"iteration {number + 1}")
             if not library_first:
                 _alone(comm, seconds, costs)
-            _beside(comm, common, seconds, costs, foreign)
+            _with_library(comm, common, seconds, costs, foreign)
             if library_first:
                 _alone(comm, seconds, costs)
     everything = comm.gather(costs)
@@ -106,12 +100,12 @@ def idle(common: Common, seconds: float) -> None:
 def _summary(everything: list[Costs]) -> Record:
     sleeping = np.array([costs.sleeping for costs in everything]).mean(axis=1)
     alone = np.mean([costs.alone for costs in everything])
-    beside = np.mean([costs.beside for costs in everything])
+    together = np.mean([costs.together for costs in everything])
     return {
         "cpu_fraction": float(sleeping.mean()),
         "cpu_fraction_max": float(sleeping.max()),
         "cpu_fraction_computing": float(np.mean([costs.computing for costs in everything])),
-        "slowdown": float(alone / beside),
+        "slowdown": float(alone / together),
     }
 
 
@@ -120,7 +114,7 @@ def _alone(comm: MPI.Comm, seconds: float, costs: Costs) -> None:
     costs.alone.append(_compute(seconds))
 
 
-def _beside(comm: MPI.Comm, common: Common, seconds: float, costs: Costs, foreign: set[int]) -> None:
+def _with_library(comm: MPI.Comm, common: Common, seconds: float, costs: Costs, foreign: set[int]) -> None:
     barrier = SleepingBarrier(comm)
     with pc.Communicator(comm, ranks_per_node=common.ranks_per_node) as communicator:
         collective = communicator.partial_allreduce(count=1, dtype=np.int64, policy=pc.Full())
@@ -129,7 +123,7 @@ def _beside(comm: MPI.Comm, common: Common, seconds: float, costs: Costs, foreig
         barrier.wait()
         costs.sleeping.append(_cpu_fraction(threads, lambda: time.sleep(seconds)))
         barrier.wait()
-        costs.computing.append(_cpu_fraction(threads, lambda: costs.beside.append(_compute(seconds))))
+        costs.computing.append(_cpu_fraction(threads, lambda: costs.together.append(_compute(seconds))))
         barrier.wait()
         _exchange(comm, collective, common.verify)
 

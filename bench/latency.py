@@ -1,4 +1,4 @@
-"""Balanced latency of partial allreduces, beside MPI_Allreduce and MPI_Iallreduce.
+"""Balanced latency of partial allreduces, compared with MPI_Allreduce and MPI_Iallreduce.
 
     mpirun -n 8 python bench/latency.py --policy solo,full
 
@@ -11,20 +11,12 @@ import click
 import numpy as np
 from mpi4py import MPI
 
-from common.barrier import TightBarrier
-from common.beside import measure_cell
-from common.cell import Cell, cell_record
-from common.delays import sleep
-from common.launch import launch
-from common.library import Domain
-from common.options import Sweep, sweep_options
-from common.procedure import Procedure, calls_of
-from common.progress import progress_bar
-from common.provenance import origin
-from common.records import Records
-from common.report import policy_table, print_plan
-from common.subjects import MpiAllreduce, MpiIallreduce
-from common.table import Column
+from common.cells import Cell, cell_record
+from common.cli import Sweep, launch, sweep_options
+from common.output import Column, Domain, Records, origin, policy_table, print_plan, progress_bar
+from common.subjects import MpiAllreduce, MpiIallreduce, measure_cell
+from common.timing import Procedure, TightBarrier, calls_of
+from common.workload import sleep
 
 COLUMNS = [
     Column("Size"),

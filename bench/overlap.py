@@ -16,19 +16,12 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from common.barrier import SleepingBarrier
-from common.delays import sleep
-from common.launch import launch
-from common.library import Domain, version
-from common.measure import measure
-from common.options import Common, common_options
-from common.procedure import Procedure, block_sizes, calls_of
-from common.progress import progress_bar
-from common.provenance import origin
-from common.records import Record, Records
-from common.summary import Summary
-from common.table import Column, Table
+from common.cells import Summary
+from common.cli import Common, common_options, launch
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.timing import Procedure, SleepingBarrier, block_sizes, calls_of, measure
 from common.training import METHODS, NETWORKS, Workload
+from common.workload import sleep
 
 COLUMNS = [
     Column("Method"),

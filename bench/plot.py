@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from common.figures import panels
-from common.records import read_records
+from common.output import read_records
 
 
 def draw(files: list[Path], output: Path) -> None:

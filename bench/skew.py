@@ -1,4 +1,4 @@
-"""Latency of partial allreduces when the ranks do not come together, beside MPI_Allreduce (eager-SGD Figs. 8 and 9).
+"""Latency of partial allreduces and MPI_Allreduce when ranks come at different times (eager-SGD Figs. 8 and 9).
 
     mpirun -n 32 python bench/skew.py --skew linear --skew-us 1000
 
@@ -12,19 +12,12 @@ from pathlib import Path
 import click
 from mpi4py import MPI
 
-from common.barrier import SleepingBarrier
-from common.beside import measure_cell
-from common.cell import Cell, cell_record
-from common.delays import INJECTORS, PATTERNS, Floats, delay_matrix
-from common.launch import launch
-from common.library import Domain
-from common.options import Sweep, sweep_options
-from common.procedure import Procedure, calls_of
-from common.progress import progress_bar
-from common.provenance import origin
-from common.records import Records
-from common.report import policy_table, print_plan
-from common.table import Column
+from common.cells import Cell, cell_record
+from common.cli import Sweep, launch, sweep_options
+from common.output import Column, Domain, Records, origin, policy_table, print_plan, progress_bar
+from common.subjects import measure_cell
+from common.timing import Procedure, SleepingBarrier, calls_of
+from common.workload import INJECTORS, PATTERNS, Floats, delay_matrix
 
 COLUMNS = [
     Column("Size"),

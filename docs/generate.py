@@ -245,11 +245,36 @@ def experiments_section() -> str:
     return "\n\n".join(parts)
 
 
+def layers() -> str:
+    command = [sys.executable, "tools/check_layers.py", "--map"]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def headline() -> str:
+    """The mean latency of each policy at 32 skewed ranks, beside MPI_Allreduce in the same run."""
+    cells = [json.loads(line) for line in (RESULTS / "skew-32.jsonl").read_text().splitlines()]
+    sizes = sorted({cell["bytes"] for cell in cells})
+    rows = []
+    for policy in dict.fromkeys(cell["policy"] for cell in cells):
+        row = {cell["bytes"]: cell for cell in cells if cell["policy"] == policy}
+        rows.append([f"`{policy}`", *(latency(row[size]) for size in sizes)])
+    return markdown(["policy", *(f"{size:,} B".replace(",", " ") for size in sizes)], rows)
+
+
+def latency(cell: dict[str, Any]) -> str:
+    """A mean latency, and how many times that of MPI_Allreduce is as long."""
+    mean, times = cell["latency_us"]["mean"], cell["speedup"]
+    of_time = f"{mean:.0f} us" if mean < 1000 else f"{mean / 1000:.1f} ms"
+    return f"{of_time} ({times:.0f}x)" if times >= 10 else f"{of_time} ({times:.1f}x)"
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
     "algorithms-counted": algorithms_counted,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
+    "headline": headline,
+    "layers": layers,
     "policies": policies_table,
     "policies-measured": policies_measured,
     "experiments": experiments_section,
@@ -261,7 +286,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def filled(text: str) -> str:

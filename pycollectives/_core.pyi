@@ -1,6 +1,6 @@
 """The extension module: engine, partial allreduce, schedules, simulator. Private; the package's own modules wrap it.
 
-What it raises are the classes of `pycollectives.support.errors`, and Python's own ValueError, TypeError and RuntimeError.
+What it raises are the classes of `support.errors`, and Python's own ValueError, TypeError and RuntimeError.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Engine:
     def close(self, *, timeout: float | None = None) -> None:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Closes at once and waits for nobody; the engine serves the others until the process ends."""
     def flight_record(self) -> str:
         """The newest rounds as this rank has seen them and what it waits for, as JSON."""
@@ -73,6 +73,7 @@ class PartialAllreduce:
         nodes: Sequence[int] | None = None,  # of each rank; None: every rank is a node of its own
         segment_bytes: int = ...,  # of the reduction within a node
         timeout: float | None = None,  # of making a board
+        default_timeout: float | None = None,  # of calls whose `timeout` is None; None: no limit
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         dtype_name: str,
@@ -108,7 +109,7 @@ class PartialAllreduce:
         """Collective. After a StallError it can be called again, and goes on with the same flush."""
     def close(self) -> None:
         """Leaves for good; returns at once. Idempotent."""
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Throws away what waits to be taken and leaves for good; the number of contributions discarded."""
     @property
     def in_own_process(self) -> bool:
@@ -161,7 +162,7 @@ class PartialReduce:
         op: str,
         by_staleness: bool = False,  # float types, AVG
         generator: GroupGenerator | None = None,  # its options are taken; None: `sync` is given the groups
-        gg_rank: int = 0,
+        coordinator_rank: int = 0,
         algorithms: Sequence[str],  # by the number of members, from 0 to the number of ranks
         nodes: Sequence[int],  # of each rank; those of one node share memory
         timeout: float | None = None,  # of making that
@@ -188,11 +189,15 @@ class Round:
     def test(self) -> bool:
         """Whether the round is done; if so, `result` is up to date. Moves messages, waits for nothing."""
     def wait(self, timeout: float | None = None) -> RoundInfo:
-        """Waits until the round is done. StallError after `timeout` seconds names who has not arrived."""
+        """Waits until the round is done. StallError after `timeout` seconds (None: `default_timeout`) names who has not
+        arrived."""
     def Test(self) -> bool:
         """`test`."""
     def Wait(self, timeout: float | None = None) -> RoundInfo:
         """`wait`."""
+    @property
+    def default_timeout(self) -> float | None:
+        """Seconds that `wait` takes at most if it is given no limit; None: there is none."""
     @property
     def late(self) -> bool:
         """Whether rounds had completed that this rank had not been given: the call waits for nothing then."""

@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .agreement.checking import Checks, NoChecks
+from .agreement.consistency import Signed
 from .agreement.fingerprint import Fingerprint
 from .agreement.options import Options
-from .agreement.rendezvous import Rendezvous
-from .open_collectives import Collectives
-from .open_communicators import open_communicators
-from .partial_allreduce.policies import Policy, Solo
-from .partial_reduce.explicit import ExplicitGroups
+from .at_exit import open_communicators
+from .context import Context
+from .partial_allreduce.methods import PartialAllreduceMethods
+from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
-from .support.environment import checked_ranks_per_node, checked_timeout
+from .support.environment import checked_ranks_per_node
 from .support.lifecycle import leave
 from .support.nodes import nodes_of
-from .support.operations import AVG
+from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import TracebackType
 
     from mpi4py import MPI
     from typing_extensions import Self
 
     from . import _core
-    from .agreement.rendezvous import SignedT
-    from .partial_allreduce.collective import PartialAllreduce
-    from .partial_reduce.arguments import AnyGroups
-    from .partial_reduce.collective import PartialReduce
-    from .support.typing import BufferSpec, DType, Late, Missed, Op, Progress
+    from .support.typing import BufferSpec, Progress
 
 __all__ = ["Communicator"]
 
+SignedT = TypeVar("SignedT", bound=Signed)
 
-class Communicator:
+
+class Communicator(PartialAllreduceMethods, PartialReduceMethods):
     """A group of ranks with an engine that works in the background; made and closed by all of them (collective).
 
     The messages of this package go over duplicates of the communicator given, so that they never meet the user's.
@@ -60,7 +58,8 @@ class Communicator:
         exchanges messages, with the other nodes'. "all", or a number, in the order of ranks; 1: all goes by messages.
         Default: `PYC_RANKS_PER_NODE`, or "all".
     timeout
-        Default limit in seconds for creating, flushing and closing collectives. Default: `PYC_TIMEOUT`, or none.
+        Seconds: the limit of every call that waits for other ranks and is given no `timeout` of its own, of creating,
+        waiting, flushing and closing alike. `math.inf`: no limit. Default: `PYC_TIMEOUT`, or no limit.
 
     Raises
     ------
@@ -107,12 +106,12 @@ class Communicator:
         *,
         ranks_per_node: int | Literal["all"] = "all",
         timeout: float | None = None,
-        meetings: _core.Engine | None = None,
+        check_engine: _core.Engine | None = None,
     ) -> Self:
         """Wrap an engine that is not on MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
         nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
-        self._start(engine, None, nodes, checked_timeout(timeout), meetings)
+        self._start(engine, None, nodes, checked_timeout(timeout), check_engine)
         return self
 
     def _start(
@@ -121,18 +120,15 @@ class Communicator:
         comm: MPI.Comm | None,
         nodes: list[int],
         timeout: float | None,
-        meetings: _core.Engine | None,
+        check_engine: _core.Engine | None,
     ) -> None:
         self._engine = engine
-        self._nodes = nodes
         self._comm = comm
-        self._timeout = timeout
         self._rank = engine.rank
         self._size = engine.size
-        self._checks = NoChecks() if meetings is None else Checks(meetings, timeout)
-        self._rendezvous = Rendezvous(engine, self._checks, timeout)
-        self._collectives = Collectives(engine, nodes, self._rendezvous, self._checks, timeout)
-        self._explicit_groups = ExplicitGroups(engine, nodes)
+        self._context = Context(
+            engine, nodes, NoChecks() if check_engine is None else Checks(check_engine, timeout), timeout
+        )
         open_communicators[self] = None
 
     @property
@@ -148,19 +144,24 @@ class Communicator:
     @property
     def ranks_per_node(self) -> int:
         """Ranks of the largest node, which work together in shared memory; 1: every rank is a node of its own."""
-        return max(Counter(self._nodes).values())
+        return max(Counter(self._context.nodes).values())
 
     @property
     def nodes(self) -> tuple[int, ...]:
         """The node of each rank; nodes are numbered in the order of their lowest ranks."""
-        return tuple(self._nodes)
+        return self._context.nodes
 
     @property
-    def comm(self) -> MPI.Comm:
+    def mpi_comm(self) -> MPI.Comm:
         """The communicator that this one was made from."""
         if self._comm is None:
             raise RuntimeError("this communicator joins threads of one process: there is no MPI communicator under it")
         return self._comm
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds: the limit of calls that wait and are given none; None: there is no limit."""
+        return self._context.timeout
 
     @property
     def progress(self) -> str:
@@ -175,7 +176,7 @@ class Communicator:
     @property
     def closed(self) -> bool:
         """Whether this rank has closed it."""
-        return self._rendezvous.closed
+        return self._context.rendezvous.closed
 
     def advance(self) -> bool:
         """Move what can be moved, without waiting; whether anything did. For `progress="caller"`."""
@@ -198,193 +199,38 @@ class Communicator:
         record: dict[str, Any] = json.loads(self._engine.flight_record())
         return record
 
-    def partial_allreduce(
-        self,
-        like: BufferSpec | None = None,
-        *,
-        count: int | None = None,
-        dtype: DType | None = None,
-        op: Op = "SUM",
-        policy: Policy = Solo(),  # noqa: B008 - immutable
-        late: Late = "accumulate",
-        missed: Missed = "latest",
-        max_staleness: int | None = None,
-        algorithm: str = "auto",
-        history: int = 8,
-        name: str | None = None,
-    ) -> PartialAllreduce:
-        """Make a partial allreduce; collective (eager-SGD, section 4).
+    def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
+        """Compare the arguments of a call that is built on this communicator; collective.
+
+        For calls that need all ranks with the same arguments: a mistake on one rank is an error on all of them, before
+        anything else is sent. Threads of a rank take turns.
 
         Parameters
         ----------
-        like
-            A buffer, or `[buffer, count, type]`, whose shape and dtype contributions and results have.
-        count, dtype
-            Instead of `like`: elements, and NumPy's or MPI's type of them. Results are flat.
-        op
-            `MPI.SUM`, `MPI.PROD`, `MPI.MIN`, `MPI.MAX`, or `pycollectives.AVG`, which divides by the number of
-            contributors; or its name.
-        policy
-            Who may start a round.
-        late
-            What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
-            with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
-            data of this rank replaces it first. "drop": data that misses the round that its call completes with is
-            discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
-            replaced by newer.
-        missed
-            What a late call is given: "latest", the newest result, or "sum", the sum of all results that this rank
-            had not been given (`op` SUM or AVG).
-        max_staleness
-            After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
-        algorithm
-            "auto": what was measured to be best for these ranks, nodes and bytes (`python -m pycollectives tune`).
-            "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
-            "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them.
-        history
-            Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
-            so many results are kept one by one, and older ones are folded into a running total: nothing is lost,
-            and memory stays bounded.
-        name
-            In messages and traces; by default a number in the order of creation.
+        call
+            What ranks call, for messages: "train".
+        check
+            Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
+            mapping of names to texts, numbers or None. What it raises is raised here, after the others have been told.
+
+        Returns
+        -------
+        Signed
+            What `check` returned.
 
         Raises
         ------
-        ValueError, TypeError, BufferError
-            An argument is refused: on this rank. The others raise `MismatchError`.
         MismatchError
-            Arguments differ between ranks, or another rank's were refused. Only the shape may differ.
+            Signatures differ between ranks, another rank's `check` raised, or another rank makes another call; names
+            ranks and values. On all ranks.
         StallError
-            Some ranks do not create it within the communicator's timeout.
+            Some ranks do not make this call within the communicator's timeout.
         ClosedError
             The communicator is closed.
         """
-        return self._create(
-            "partial_allreduce",
-            lambda: like,
-            count=count,
-            dtype=dtype,
-            op=op,
-            policy=policy,
-            late=late,
-            missed=missed,
-            max_staleness=max_staleness,
-            algorithm=algorithm,
-            history=history,
-            name=name,
-        )
+        return self._context.rendezvous.agree(call, check)
 
-    def _create(self, call: str, like: Callable[[], object], **arguments: object) -> PartialAllreduce:
-        """Make a partial allreduce under the name of another call; what `like` raises is a refusal of this rank."""
-        return self._collectives.partial_allreduce(call, like, **arguments)
-
-    def _agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
-        """Let ranks compare the arguments of a call that is built on this communicator; raises as `agree` does."""
-        return self._rendezvous.agree(call, check)
-
-    def partial_reduce(
-        self,
-        like: BufferSpec,
-        *,
-        groups: AnyGroups,
-        op: Op = AVG,
-        gg_rank: int = 0,
-        weighting: Literal["uniform", "staleness"] = "uniform",
-        name: str | None = None,
-    ) -> PartialReduce:
-        """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
-
-        Parameters
-        ----------
-        like
-            A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
-        groups
-            Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)`.
-        op
-            As for `partial_allreduce`; AVG divides by the number of members.
-        gg_rank
-            The rank whose engine, in the background, has the generator. It is a worker as the others are.
-        weighting
-            "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
-            generator had heard of when the group started counts 1 / (1 + s) times (op AVG, floats).
-        name
-            In messages and traces; by default a number in the order of creation.
-
-        Raises
-        ------
-        ValueError, TypeError, BufferError
-            An argument is refused: on this rank. The others raise `MismatchError`.
-        MismatchError
-            Arguments differ between ranks, or another rank's were refused. Only the shape may differ.
-        StallError
-            Some ranks do not create it within the communicator's timeout.
-        ClosedError
-            The communicator is closed.
-        """
-        return self._collectives.partial_reduce(
-            like, groups=groups, op=op, gg_rank=gg_rank, weighting=weighting, name=name
-        )
-
-    def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
-        """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
-
-        Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
-        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 64 KiB on.
-
-        Parameters
-        ----------
-        x
-            C-contiguous, writable host memory, of the same count and dtype on all members. Several arrays: see
-            `flatten`.
-        group
-            The members, in any order.
-        op
-            As for `partial_allreduce`; AVG divides by the number of members.
-        timeout
-            Seconds; None for no limit.
-
-        Raises
-        ------
-        ValueError, TypeError
-            A member is no rank of this communicator, is there twice, or this rank is not; `op` or `x` is refused.
-        BufferError
-            `x` is read-only or not C-contiguous. Nothing is sent in these cases.
-        StallError
-            Not done in time: names the group and who has not come. `x` may still be changed, if they come late.
-        MismatchError
-            A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`.
-        RankFailedError
-            A rank of this node that this one has met in a group has died.
-        RuntimeError
-            Shared memory cannot be had, here or on a member.
-        ClosedError
-            The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
-            member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
-            open on it goes on.
-
-        >>> import numpy as np
-        >>> from pycollectives.testing import run_ranks
-        >>> def program(comm):
-        ...     x = np.full(2, float(comm.rank))
-        ...     if comm.rank != 1:
-        ...         comm.preduce(x, group=[2, 0])
-        ...     return x.tolist()
-        >>> run_ranks(3, program)
-        [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-        """
-        self._rendezvous.check_open()
-        self._explicit_groups.reduce(x, group, op, timeout)
-
-    @property
-    def preduce_cache(self) -> tuple[int, int]:
-        """How many calls of `preduce` found a plan that was there (hits), and how many needed a new one (misses).
-
-        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
-        newest 64 are kept.
-        """
-        return self._explicit_groups.cache
-
-    def same_everywhere(self, x: BufferSpec) -> bool:
+    def is_same_on_all_ranks(self, x: BufferSpec) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
         For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
@@ -418,13 +264,13 @@ class Communicator:
         >>> from pycollectives.testing import run_ranks
         >>> def program(comm):
         ...     weights = np.arange(3.0)
-        ...     equal = comm.same_everywhere(weights)
+        ...     equal = comm.is_same_on_all_ranks(weights)
         ...     weights[1] += comm.rank
-        ...     return equal, comm.same_everywhere(weights)
+        ...     return equal, comm.is_same_on_all_ranks(weights)
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
-        _, told = self._rendezvous.share("same_everywhere", lambda: Fingerprint.of(x))
+        _, told = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
         return all(other == told[0] for other in told)
 
     def close(self, timeout: float | None = None) -> None:
@@ -438,49 +284,48 @@ class Communicator:
         Raises
         ------
         StallError
-            Names the ranks that have not closed. The communicator stays open: call again, or `abandon`.
+            Names the ranks that have not closed. The communicator stays open: call again, or `abort`.
         MismatchError
             With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
             open here too, without checks.
         """
         if self.closed:
             return
-        deadline = Deadline(self._timeout if timeout is None else checked_timeout(timeout))
-        self._collectives.close(deadline)
-        self._explicit_groups.close()
-        self._checks.finish(deadline.remaining())
+        deadline = Deadline(self._context.limit(timeout))
+        self._context.close(deadline)
+        self._context.checks.finish(deadline.remaining())
         self._engine.close(timeout=deadline.remaining())
         self._end()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once, wait for nobody and discard what waits; the number of contributions discarded.
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """
         if self.closed or not self._engine.in_own_process:
             return 0
-        discarded = self._collectives.abandon()
-        self._checks.leave()
-        self._engine.abandon()
+        discarded = self._context.abort()
+        self._context.checks.leave()
+        self._engine.abort()
         self._end()
         return discarded
 
     def _end(self) -> None:
-        self._rendezvous.close()
+        self._context.rendezvous.close()
         open_communicators.pop(self, None)
 
     def __repr__(self) -> str:
         """Show the rank and what is open."""
-        state = "closed" if self.closed else f"{len(self._collectives)} open"
+        state = "closed" if self.closed else f"{len(self._context.open)} open"
         return f"<Communicator rank {self._rank} of {self._size}, {state}>"
 
     def __enter__(self) -> Self:
         """Return itself."""
-        self._rendezvous.check_open()
+        self._context.rendezvous.check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self.close, abandon=self.abandon, is_open=len(self._collectives) > 0)
+        leave(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .communicator import Communicator
+from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import Policy, Solo
 from .support import buffers
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ._core import Round, RoundInfo
-    from .partial_allreduce.collective import PartialAllreduce
     from .support.typing import Array, BufferSpec, InPlace, Late, Missed, Op
 
 __all__ = ["Allreduce_init", "PartialRequest"]
@@ -73,9 +73,10 @@ def Allreduce_init(
         shared = _Shared.of(comm)
         communicator = shared.communicator
     try:
-        collective = communicator._create(
-            "Allreduce_init",
-            like,
+        collective = communicator.create(
+            PartialAllreduce,
+            call="Allreduce_init",
+            like=like,
             op=op,
             policy=policy,
             late=late,
@@ -139,7 +140,7 @@ class PartialRequest:
         Parameters
         ----------
         timeout
-            Seconds; None for no limit.
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------

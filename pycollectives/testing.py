@@ -50,10 +50,10 @@ def loopback(
     if size < 1:
         raise ValueError(f"size: expected at least 1, got {size}")
     engines = core.Engine.loopback(size, progress=progress, delay=delay, seed=seed)
-    meetings = core.Engine.loopback(size, progress=progress) if check else [None] * size
+    check_engines = core.Engine.loopback(size, progress=progress) if check else [None] * size
     return [
-        Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout, meetings=of_checks)
-        for engine, of_checks in zip(engines, meetings, strict=True)
+        Communicator.from_engine(engine, ranks_per_node=ranks_per_node, timeout=timeout, check_engine=of_checks)
+        for engine, of_checks in zip(engines, check_engines, strict=True)
     ]
 
 

@@ -8,3 +8,4 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes or gigabytes; skipped unless PYC_TEST_SLOW is set")
+    config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")

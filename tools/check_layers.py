@@ -1,12 +1,16 @@
 """Checks which layer uses which, in C++ and in Python. Prints what is forbidden; the exit status is 1 if anything is.
 
-    python tools/check_layers.py [ROOT]
+    python tools/check_layers.py [ROOT]   check
+    python tools/check_layers.py --map    draw the layers and parts and what each uses, as docs/design.md shows them
 
 C++: a layer includes its own headers and those of the layers that it may use, which CMakeLists.txt says. <mpi.h> is for
 csrc/transport/mpi_* and csrc/bindings, pybind11 and Python.h are for csrc/bindings.
 
-Python: the package's pure modules use neither MPI nor its other modules; no module loads an extra at its top; the
-benchmarks use the public API. Imports under `if TYPE_CHECKING` are free.
+Python: every module belongs to a part of the table below and uses the parts that the table gives it; no modules import
+each other in a circle; a name comes from the module that defines it. Pure modules use neither MPI nor the engine; no
+module loads an extra at its top; the benchmarks use the public API. Imports under `if TYPE_CHECKING` are free.
+
+Both: no file has more than 500 lines.
 """
 
 from __future__ import annotations
@@ -21,9 +25,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = "pycollectives"
-PURE = {"config", "errors", "mixing", "policies", "topology", "typing", "zipline"}
+
+# Each part of the package, from the ground up, with the parts that it uses; it may use what those may use. A part is a
+# module, or a folder without the modules of it that are parts of their own. `pycollectives` is the public API itself.
+PARTS: dict[str, str] = {
+    "_version": "",
+    "_core": "",
+    "support": "_core",
+    "agreement": "support",
+    "diagnostics": "support _version",
+    "partial_allreduce.policies": "support",
+    "simulation.workload": "support",
+    "selection": "partial_allreduce.policies",
+    "partial_reduce.generators": "support",
+    "simulation": "partial_allreduce.policies partial_reduce.generators simulation.workload",
+    "collective": "support",
+    "context": "agreement",
+    "partial_allreduce": "agreement selection collective",
+    "partial_reduce": "agreement selection partial_reduce.generators collective",
+    "at_exit": "",
+    "communicator": "context at_exit partial_allreduce partial_reduce",
+    "mpi_api": "communicator",
+    "testing": "communicator",
+    "pycollectives": "mpi_api _version",
+    "tuning": "pycollectives",
+    "interop": "pycollectives",
+    "train": "pycollectives interop simulation diagnostics",
+    "experiments": "train",
+    "slurm": "train",
+    "commands": "tuning experiments slurm",
+    "__main__": "commands",
+}
+PURE = {
+    "partial_allreduce.policies",
+    "simulation.workload",
+    "support.environment",
+    "support.errors",
+    "support.typing",
+    "support.validation",
+    "topology",
+    "zipline",
+}
 EXTRAS = {"cupy", "matplotlib", "ml_dtypes", "rich", "sklearn", "torch"}
 MAY_LOAD_EXTRAS = {"interop", "torch_models"}
+FACADES = {"", "support.native"}  # they give names of other modules
+LONGEST_FILE = 500  # lines
+MOST_AT_TOP = 10  # modules of the package, besides __init__ and __main__
 
 MPI_HEADER = re.compile(r"mpi\.h|mpi4py/.*|transport/mpi_.*")
 PYTHON_HEADER = re.compile(r"Python\.h|pybind11/.*|mpi4py/.*")
@@ -47,7 +94,7 @@ class Violation(NamedTuple):
 def cpp_layers(root: Path) -> dict[str, set[str]]:
     """The layers, each with those that it may use, itself included."""
     layers: dict[str, set[str]] = {}
-    for name, uses in re.findall(r"^pyc_layer\((\w+)([^)]*)\)", (root / "CMakeLists.txt").read_text(), re.MULTILINE):
+    for name, uses in re.findall(r"^pyc_layer\(([\w/]+)([^)]*)\)", (root / "CMakeLists.txt").read_text(), re.MULTILINE):
         layers[name] = {name}.union(*(layers[used] for used in uses.split()))
     layers["bindings"] = {"bindings", *layers}
     return layers
@@ -60,7 +107,7 @@ def check_cpp(root: Path) -> Iterator[Violation]:
         if path.suffix not in {".cc", ".h", ".inc"}:
             continue
         where = path.relative_to(root)
-        layer = where.parts[1]
+        layer = layer_of(where.relative_to("csrc"))
         if layer not in layers:
             yield Violation(where, 1, f"csrc/{layer} is no layer of CMakeLists.txt")
             continue
@@ -70,9 +117,14 @@ def check_cpp(root: Path) -> Iterator[Violation]:
                 yield Violation(where, number, reason)
 
 
+def layer_of(path: Path) -> str:
+    """The layer of a file or header, by its path in csrc/: its folder."""
+    return path.parent.as_posix()
+
+
 def forbidden_include(path: Path, may_use: set[str], quoted: bool, header: str) -> str | None:
     """Why the file of a layer that may use `may_use` must not include `header`; None if it may."""
-    layer = path.parts[1]
+    layer = layer_of(path.relative_to("csrc"))
     if MPI_HEADER.fullmatch(header) and not (
         layer == "bindings" or (layer == "transport" and path.name.startswith("mpi_"))
     ):
@@ -80,11 +132,11 @@ def forbidden_include(path: Path, may_use: set[str], quoted: bool, header: str) 
     if PYTHON_HEADER.fullmatch(header) and layer != "bindings":
         return f"<{header}> is for csrc/bindings only"
     if quoted:
-        folder, slash, _ = header.partition("/")
-        if not slash or folder in {".", ".."}:
+        used = layer_of(Path(header))
+        if used == "." or ".." in Path(header).parts or header.startswith("./"):
             return f'"{header}" does not name its layer: write "layer/file.h"'
-        if folder not in may_use:
-            return f"{layer} must not use {folder} ({header})"
+        if used not in may_use:
+            return f"{layer} must not use {used} ({header})"
     return None
 
 
@@ -122,21 +174,192 @@ def imports_of(tree: ast.AST, package: str, on_load: bool = True) -> Iterator[Im
             yield from imports_of(node, package, on_load and not is_function)
 
 
+def parts_of_package() -> dict[str, set[str]]:
+    """The parts of the package, each with those that it may use, itself included."""
+    parts: dict[str, set[str]] = {}
+    for name, uses in PARTS.items():
+        parts[name] = {name}.union(*(parts[used] for used in uses.split()))
+    return parts
+
+
+def part_of(module: str) -> str | None:
+    """The part to which a module of the package belongs, by its name without the package's; None: to none."""
+    name = module or PACKAGE
+    while name not in PARTS:
+        name, dot, _ = name.rpartition(".")
+        if not dot:
+            return None
+    return name
+
+
+def modules_of(root: Path) -> dict[str, Path]:
+    """The modules of the package and their files, by name without the package's; the package itself is ""."""
+    modules = {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(root / PACKAGE).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    """The names that a module defines at its top; a name that it merely imports is another module's."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+class Use(NamedTuple):
+    """A module of the package that another one imports, and the name that it takes from it, if any."""
+
+    module: str
+    name: str
+    line: int
+
+
+def uses_of(path: Path, root: Path, modules: dict[str, Path]) -> Iterator[Use]:
+    """What a file imports of the package."""
+    package = ".".join(path.relative_to(root).parent.parts)
+    for used in imports_of(ast.parse(path.read_text()), package):
+        top, *inner = used.module.split(".")
+        if top != PACKAGE:
+            continue
+        module = ".".join(inner)
+        name = ""
+        if module and module not in modules and part_of(module) != module:
+            module, _, name = module.rpartition(".")
+        yield Use(module, name, used.line)
+
+
 def check_package(root: Path) -> Iterator[Violation]:
     """The forbidden imports of the package."""
-    for path in sorted((root / PACKAGE).rglob("*.py")):
+    may_use = parts_of_package()
+    modules = modules_of(root)
+    at_top = [name for name in modules if name and "." not in name and modules[name].name != "__init__.py"]
+    if len(at_top) > MOST_AT_TOP + 1:  # and __main__
+        yield Violation(Path(PACKAGE), 1, f"expected at most {MOST_AT_TOP} modules at its top, got {', '.join(at_top)}")
+    graph: dict[str, set[str]] = {}
+    for module, path in modules.items():
         where = path.relative_to(root)
-        for used in imports_of(ast.parse(path.read_text()), ".".join(where.parent.parts)):
-            top, *inner = used.module.split(".")
-            if top in EXTRAS and used.on_load and MAY_LOAD_EXTRAS.isdisjoint(where.parts):
-                yield Violation(where, used.line, f"{top} is an extra: import it in the function that needs it")
-            if where.parent.name == PACKAGE and where.stem in PURE:
-                if top == "mpi4py":
-                    yield Violation(where, used.line, f"{where.stem} is pure: it must not use mpi4py")
-                if top == PACKAGE and inner[0] not in PURE:
-                    yield Violation(where, used.line, f"{where.stem} is pure: it must not use {used.module}")
-            if top in {"bench", "tests"}:
-                yield Violation(where, used.line, f"the package must not use {top}")
+        yield from check_extras(where, path)
+        part = part_of(module)
+        if part is None:
+            yield Violation(where, 1, f"{module} is in no part of the table in tools/check_layers.py")
+            continue
+        graph[module] = set()
+        for use in uses_of(path, root, modules):
+            graph[module].add(use.module)
+            if reason := forbidden_use(module, part, use, may_use[part], modules):
+                yield Violation(where, use.line, reason)
+    for circle in circles(graph):
+        where = modules[circle[0]].relative_to(root)
+        yield Violation(where, 1, "modules import each other: " + " -> ".join(name or PACKAGE for name in circle))
+
+
+def check_extras(where: Path, path: Path) -> Iterator[Violation]:
+    """What a module loads from outside that it must not."""
+    module = ".".join(where.with_suffix("").parts[1:])
+    for used in imports_of(ast.parse(path.read_text()), ".".join(where.parent.parts)):
+        top = used.module.split(".")[0]
+        if top in EXTRAS and used.on_load and MAY_LOAD_EXTRAS.isdisjoint(where.parts):
+            yield Violation(where, used.line, f"{top} is an extra: import it in the function that needs it")
+        if top == "mpi4py" and module in PURE:
+            yield Violation(where, used.line, f"{module} is pure: it must not use mpi4py")
+        if top in {"bench", "tests"}:
+            yield Violation(where, used.line, f"the package must not use {top}")
+
+
+def forbidden_use(module: str, part: str, use: Use, may_use: set[str], modules: dict[str, Path]) -> str | None:
+    """Why a module of `part` must not use another one; None if it may."""
+    used_part = part_of(use.module)
+    if used_part is None:
+        return f"{use.module} is in no part of the table in tools/check_layers.py"
+    if used_part not in may_use:
+        return f"{part} must not use {used_part} ({use.module or PACKAGE})"
+    if module in PURE and use.module not in PURE:
+        return f"{module} is pure: it must not use {use.module or PACKAGE}"
+    if use.name and use.module in modules and use.module not in FACADES:
+        defined = defined_in(ast.parse(modules[use.module].read_text()))
+        if use.name not in defined:
+            return f"{use.module} does not define {use.name}: import it from the module that does"
+    return None
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The circles of a graph, each once, from its first module back to it."""
+    found: dict[frozenset[str], list[str]] = {}
+    done: set[str] = set()
+
+    def visit(module: str, way: list[str]) -> None:
+        if module in way:
+            circle = [*way[way.index(module) :], module]
+            found.setdefault(frozenset(circle), circle)
+        elif module not in done:
+            for used in sorted(graph.get(module, ())):
+                visit(used, [*way, module])
+            done.add(module)
+
+    for module in sorted(graph):
+        visit(module, [])
+    return [*found.values()]
+
+
+def check_lengths(root: Path) -> Iterator[Violation]:
+    """The files that are too long to be about one noun."""
+    for folder in ("csrc", PACKAGE, "bench", "tests", "tools", "docs"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in {".cc", ".h", ".inc", ".py", ".pyi"}:
+                lines = len(path.read_text().splitlines())
+                if lines > LONGEST_FILE:
+                    yield Violation(
+                        path.relative_to(root), lines, f"expected at most {LONGEST_FILE} lines, got {lines}"
+                    )
+
+
+# --- Map --------------------------------------------------------------------------------------------------------------
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def cpp_map(root: Path) -> str:
+    """The layers of csrc/, what each is for, and which layers it uses itself."""
+    lines = re.findall(r"^pyc_layer\(([\w/]+)([^)]*)\)  # (.*)$", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
+    rows = [[f"`{name}`", about, quoted(uses.split())] for name, uses, about in lines]
+    rows.append(["`bindings`", "pybind11; no logic", "everything"])
+    return table(["layer", "what it is for", "uses"], rows)
+
+
+def python_map(root: Path) -> str:
+    """The parts of the package, what each is for, and which parts it uses itself."""
+    modules = modules_of(root)
+    rows = []
+    for part in PARTS:
+        path = modules.get("" if part == PACKAGE else part)
+        if path is None:
+            continue
+        about = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0].removesuffix(".")
+        used = {
+            part_of(use.module)
+            for module, file in modules.items()
+            if part_of(module) == part
+            for use in uses_of(file, root, modules)
+        } - {part, "_core", "_version", "support"}
+        rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
+    return table(["part", "what it is for", "uses, beside `support`"], rows)
+
+
+def quoted(names: list[str]) -> str:
+    """Names as code."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# --- Benchmarks -------------------------------------------------------------------------------------------------------
 
 
 def check_bench(root: Path) -> Iterator[Violation]:
@@ -167,12 +390,16 @@ def is_private(name: str) -> bool:
 
 def check(root: Path) -> list[Violation]:
     """Everything forbidden in the tree at `root`."""
-    return [*check_cpp(root), *check_package(root), *check_bench(root)]
+    return [*check_cpp(root), *check_package(root), *check_bench(root), *check_lengths(root)]
 
 
 def main() -> None:
     """Command line."""
-    violations = check(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    root = Path(__file__).resolve().parent.parent
+    if sys.argv[1:] == ["--map"]:
+        print(cpp_map(root), python_map(root), sep="\n\n")
+        return
+    violations = check(Path(sys.argv[1]) if len(sys.argv) > 1 else root)
     for violation in violations:
         print(violation)
     sys.exit(1 if violations else 0)

@@ -1,1 +1,1 @@
-"""What the benchmarks share. Importing a module from here never starts MPI unless its name says so (see README.md)."""
+"""What the benchmarks share. README.md says which modules start MPI when they are imported."""

@@ -1,8 +1,11 @@
-"""How workers average their weights: all of them with MPI_Allreduce, or in groups; driven in the same way."""
+"""Workers that compute and average their weights: with MPI_Allreduce, or in groups; driven in the same way."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -10,11 +13,14 @@ from mpi4py import MPI
 
 import pycollectives as pc
 
-from .launch import RunError
-from .model import Model
+from .audit import Sync, SyncHistory, audit_syncs
+from .cli import RunError
+from .patterns import Model
+from .policies import meets_after, reports_every_group
+from .timing import SleepingBarrier, Timeline, Window
 
 if TYPE_CHECKING:
-    from .generators import Generator
+    from .policies import Generator
 
 
 class Answer(Protocol):
@@ -107,3 +113,66 @@ class GroupAveraging:
 
     def close(self) -> None:
         self._open.close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Of all workers, by rank."""
+
+    timelines: list[Timeline]
+    histories: list[SyncHistory]
+
+
+def run_workers(comm: MPI.Comm, averaging: Averaging, *, compute: float, window: Window) -> Run | None:
+    """Collective; None on all ranks but 0. `compute`: what this worker sleeps in an iteration, in seconds."""
+    barrier = SleepingBarrier(comm)
+    everybody = tuple(range(comm.size))
+    begins: list[float] = []
+    ends: list[float] = []
+    history = SyncHistory()
+    clock, sleep, model = time.perf_counter, time.sleep, averaging.model
+    averaging.open()
+    gc.collect()
+    gc.disable()
+    try:
+        before = model.sampled_value()
+        barrier.wait()
+        start = clock()
+        while True:
+            sleep(compute)
+            begin = clock() - start
+            answer = averaging.synchronise(len(begins), begin >= window.end)
+            end = clock() - start
+            begins.append(begin)
+            ends.append(end)
+            after = model.sampled_value()
+            if answer is None:
+                history.syncs.append(Sync(len(history.syncs), everybody, before, after))
+            else:
+                history.syncs.append(
+                    Sync(answer.sequence, answer.group, before, after, answer.conflicts, answer.waited)
+                )
+            before = after
+            if not averaging.goes_on(end >= window.end):
+                break
+    finally:
+        gc.enable()
+    averaging.close()
+    history.final = model.value()
+    barrier.wait()
+    everything = comm.gather((Timeline(np.array(begins), np.array(ends)), history))
+    if everything is None:
+        return None
+    return Run([timeline for timeline, _ in everything], [history for _, history in everything])
+
+
+def verify(comm: MPI.Comm, name: str, run: Run | None, *, anybody_slow: bool) -> None:
+    """Collective. RunError on every rank if a synchronisation was wrong."""
+    findings: list[str] = []
+    if run is not None:
+        met = meets_after(name, ranks=comm.size, anybody_slow=anybody_slow)
+        findings = audit_syncs(run.histories, every_group=reports_every_group(name), meets_after=met)
+    findings = comm.bcast(findings)
+    if findings:
+        shown = "\n  ".join(findings[:5])
+        raise RunError(f"{name}: {len(findings)} findings\n  {shown}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from .records import Record
+    from .output import Record
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # Okabe and Ito: safe for colour-blind
 MARKERS = "osD^vP"
@@ -95,7 +95,7 @@ def draw_group_times(axes: Axes, records: list[Record]) -> None:
 
 
 def draw_group_speedups(axes: Axes, records: list[Record]) -> None:
-    """Ripples Figs. 17 and 19: iterations per second over the allreduce's, beside what zero-cost communication gives.
+    """Ripples Figs. 17 and 19: iterations per second over the allreduce's, and what zero-cost communication gives.
 
     A group of bars for each slowdown.
     """
@@ -175,7 +175,7 @@ def _draw_policies(axes: Axes, records: list[Record]) -> None:
 
 
 def _draw_baseline(axes: Axes, records: list[Record], key: str, label: str, colour: str) -> None:
-    """The mean over the cells of one size: the baseline was measured beside each of them."""
+    """The mean over the cells of one size: the baseline was measured with each of them."""
     means: dict[int, list[float]] = defaultdict(list)
     for record in records:
         means[record["bytes"]].append(record[key]["mean"])

@@ -39,13 +39,13 @@ def policy_waits(policy: PolicyName, arrivals: Floats, initiators: NDArray[np.in
         return until(arrivals.min(axis=0), arrivals)
     if policy.kind == "full":
         return synchronous_waits(arrivals)
-    if policy.kind in ("majority", "any_of"):
+    if policy.kind in ("majority", "any-of"):
         return until(arrivals[initiators, np.arange(iterations)], arrivals)
     in_order = np.sort(arrivals, axis=0)
     size = policy.size or 1
     if policy.kind == "quorum":
         return until(in_order[size - 1], arrivals)
-    if policy.kind == "all_of":
+    if policy.kind == "all-of":
         # The last of `size` designated ranks is the one at place k of all arrivals in comb(k, size - 1) choices.
         chances = [comb(k, size - 1) / comb(ranks, size) for k in range(ranks)]
         waits = np.zeros_like(arrivals)

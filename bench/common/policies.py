@@ -1,4 +1,4 @@
-"""The policy of a partial allreduce as a benchmark's command line names it: solo, majority, quorum:K, any_of:M, ..."""
+"""Policies and group generators as a command line names them: solo, quorum:K, any-of:M, ...; random, smart, ..."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pycollectives as pc
 
 PLAIN = ("solo", "majority", "full")
-SIZED = ("quorum", "any_of", "all_of")
+SIZED = ("quorum", "any-of", "all-of")
 
 
 @dataclass(frozen=True)
 class PolicyName:
     kind: str
-    size: int | None = None  # K of quorum, M of any_of and all_of
+    size: int | None = None  # K of quorum, M of any-of and all-of
 
     def __str__(self) -> str:
         return self.kind if self.size is None else f"{self.kind}:{self.size}"
@@ -21,7 +21,7 @@ class PolicyName:
     @property
     def title(self) -> str:
         """As the head of a table shows it: Solo, Quorum(16), AnyOf(3)."""
-        name = "".join(word.capitalize() for word in self.kind.split("_"))
+        name = "".join(word.capitalize() for word in self.kind.split("-"))
         return name if self.size is None else f"{name}({self.size})"
 
     @classmethod
@@ -43,7 +43,7 @@ class PolicyName:
         """How many ranks' data every round must have in it."""
         if self.kind == "full":
             return ranks
-        return self.size or 1 if self.kind in ("quorum", "all_of") else 1
+        return self.size or 1 if self.kind in ("quorum", "all-of") else 1
 
     def build(self, seed: int) -> pc.Policy:
         size = self.size or 1
@@ -51,8 +51,59 @@ class PolicyName:
             "solo": pc.Solo(),
             "majority": pc.Majority(seed=seed),
             "quorum": pc.Quorum(size),
-            "any_of": pc.AnyOf(size, seed=seed),
-            "all_of": pc.AllOf(size, seed=seed),
+            "any-of": pc.AnyOf(size, seed=seed),
+            "all-of": pc.AllOf(size, seed=seed),
             "full": pc.Full(),
         }
         return policies[self.kind]
+
+
+ALLREDUCE = "allreduce"
+GENERATORS = (ALLREDUCE, "random", "random-unbuffered", "static", "smart", "smart-flat", "punctual")
+SIZE = 3  # of a group, as in Ripples 7.1.3
+
+Generator = pc.RandomGroups | pc.SmartGroups | pc.PunctualGroups | pc.StaticGroups
+
+
+def parse_generators(text: str) -> list[str]:
+    """Of a list separated by commas, or 'all'; each once, the allreduce first: the others are compared with it."""
+    names = [name.strip() for name in text.split(",")]
+    if names == ["all"]:
+        names = list(GENERATORS)
+    for name in names:
+        if name not in GENERATORS:
+            raise ValueError(f"unknown generator {name!r}; expected {', '.join(GENERATORS)}, or all")
+    return list(dict.fromkeys([ALLREDUCE, *names]))
+
+
+def build_generator(name: str, *, ranks: int, ranks_per_node: int, seed: int) -> Generator | None:
+    """None for the allreduce. Groups of three, of two if there are no more ranks."""
+    size = max(2, min(SIZE, ranks))
+    generators: dict[str, Generator | None] = {
+        ALLREDUCE: None,
+        "random": pc.RandomGroups(size, seed),
+        "random-unbuffered": pc.RandomGroups(size, seed, group_buffer=False),
+        "static": pc.StaticGroups(ranks_per_node),
+        "smart": pc.SmartGroups(size, seed),
+        "smart-flat": pc.SmartGroups(size, seed, inter_intra=False),
+        "punctual": pc.PunctualGroups(size, seed),
+    }
+    return generators[name]
+
+
+def reports_every_group(name: str) -> bool:
+    """Whether each synchronisation is one P-Reduce: not without the group buffer, which performs others on the way."""
+    return name != "random-unbuffered"
+
+
+def meets_after(name: str, *, ranks: int, anybody_slow: bool) -> int | None:
+    """Synchronisations of every worker after which all weights have met, for what is certain to have mixed them.
+
+    At least twice what the model of `pycollectives.simulation.groups` needs for one in a thousand, at up to 64 workers.
+    None: it can take any time. Under Inter-Intra a slow worker seldom meets another node, and the model may not end.
+    """
+    if name == ALLREDUCE:
+        return 1
+    if name == "smart" and anybody_slow:
+        return None
+    return 32 if name in ("random", "random-unbuffered", "smart-flat") else 8 * ranks

@@ -16,9 +16,12 @@ from mpi4py import MPI
 
 import pycollectives as pc
 
-from .contributions import Contributions
-from .launch import RunError
-from .ledger import Entry, Page, audit
+from .audit import Call, CallHistory, audit_calls
+from .cells import Cell, Summary
+from .cli import RunError
+from .ideal import policy_waits, synchronous_waits
+from .patterns import Contributions
+from .timing import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 
     from pycollectives.support.typing import Late
 
+    from .cli import Sweep
     from .policies import PolicyName
+    from .timing import Procedure
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,9 @@ class MpiAllreduce:
     def close(self) -> None:
         if not self._verify:
             return
-        pages = self._comm.allgather((self._source.values[: len(self._totals)], self._totals))
-        for call, given in enumerate(zip(*(values for values, _ in pages), strict=True)):
-            if any(totals[call] != sum(given) for _, totals in pages):
+        histories = self._comm.allgather((self._source.values[: len(self._totals)], self._totals))
+        for call, given in enumerate(zip(*(values for values, _ in histories), strict=True)):
+            if any(totals[call] != sum(given) for _, totals in histories):
                 raise RunError(f"{self.name}: call {call}: expected a total of {sum(given)}")
 
 
@@ -163,7 +168,7 @@ class PartialAllreduce:
         self._ranks_per_node = ranks_per_node
         self._source = Source(comm, operand)
         self._out = np.empty_like(self._source.buffer)
-        self._page = Page()
+        self._history = CallHistory()
         self._open = contextlib.ExitStack()
         self.algorithm = algorithm  # once open, what "auto" stands for
         self.active: list[list[int]] = []  # of each call of each block, warm-up included
@@ -171,7 +176,7 @@ class PartialAllreduce:
 
     def open(self, block: int, calls: int) -> Callable[[], Any]:
         self._source.open(block, calls)
-        self._page = Page()
+        self._history = CallHistory()
         self.active.append([])
         self.initiators.append([])
         communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
@@ -199,18 +204,18 @@ class PartialAllreduce:
         self.active[-1].append(info.active)
         self.initiators[-1].append(info.initiator)
         if self._operand.verify:
-            self._page.calls.append(self._entry(self._source.values[call], info, result))
+            self._history.calls.append(self._call_of(self._source.values[call], info, result))
 
     def close(self) -> None:
         info = self._collective.flush()
         if self._operand.verify:
-            self._page.flush = self._entry(0, info, self._collective.result)
+            self._history.flush = self._call_of(0, info, self._collective.result)
         self._open.close()
         if self._operand.verify:
             self._audit()
 
-    def _entry(self, value: int, info: Any, result: NDArray[Any]) -> Entry:
-        return Entry(
+    def _call_of(self, value: int, info: Any, result: NDArray[Any]) -> Call:
+        return Call(
             value=value,
             round=info.round,
             initiator=info.initiator,
@@ -221,11 +226,43 @@ class PartialAllreduce:
         )
 
     def _audit(self) -> None:
-        pages = self._comm.gather(self._page)
+        histories = self._comm.gather(self._history)
         findings: list[str] = []
-        if pages is not None:
-            findings = audit(pages, late=self._late, quorum=self._policy.least_contributors(self._comm.size))
+        if histories is not None:
+            findings = audit_calls(histories, late=self._late, quorum=self._policy.least_contributors(self._comm.size))
         findings = self._comm.bcast(findings)
         if findings:
             shown = "\n  ".join(findings[:5])
             raise RunError(f"{self._policy} at {self._operand.bytes} bytes: {len(findings)} findings\n  {shown}")
+
+
+def measure_cell(
+    comm: MPI.Comm,
+    sweep: Sweep,
+    policy: PolicyName,
+    size: int,
+    procedure: Procedure,
+    baselines: tuple[type[MpiAllreduce], ...] = (MpiAllreduce,),
+) -> Cell | None:
+    """Collective; None on all ranks but 0."""
+    operand = Operand(sweep.dtype, size, sweep.seed, sweep.verify)
+    ours = PartialAllreduce(
+        comm, operand, policy, late=sweep.late, algorithm=sweep.algorithm, ranks_per_node=sweep.ranks_per_node
+    )
+    theirs = [baseline(comm, operand) for baseline in baselines]
+    samples, *others = measure(comm, [ours, *theirs], procedure)
+    if comm.rank != 0:
+        return None
+    initiators = np.array(_counted(ours.initiators, procedure.warmup))
+    return Cell(
+        latency=Summary.of(samples.latencies * 1e6),
+        mpi={subject.name: Summary.of(other.latencies * 1e6) for subject, other in zip(theirs, others, strict=True)},
+        active_mean=float(np.mean(_counted(ours.active, procedure.warmup))),
+        ideal_us=float(policy_waits(policy, samples.arrivals, initiators).mean() * 1e6),
+        ideal_mpi_us=float(synchronous_waits(others[0].arrivals).mean() * 1e6),
+        algorithm=ours.algorithm,
+    )
+
+
+def _counted(blocks: list[list[int]], warmup: int) -> list[int]:
+    return [value for block in blocks for value in block[warmup:]]

@@ -19,7 +19,7 @@ import pycollectives as pc
 from pycollectives.interop.torch import EagerOptimizer
 from pycollectives.train.torch_models.parallel import make_group
 
-from .launch import RunError
+from .cli import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

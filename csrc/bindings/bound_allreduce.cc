@@ -73,8 +73,6 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
   const GilReleased released;  // an algorithm written in Python takes it again
   collective_ = PartialAllreduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                          run_signal_handlers);
-  footprint_.add(this, offsetof(BoundPartialAllreduce, footprint_));
-  collective_->add_to(footprint_);
 }
 
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
@@ -135,7 +133,7 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   return collective_->wait(*call, limit, run_signal_handlers);
 }
 
-std::size_t BoundPartialAllreduce::abandon() {
+std::size_t BoundPartialAllreduce::abort() {
   std::size_t discarded = 0;
   try {
     discarded = collective_->discard();

@@ -26,13 +26,18 @@ class BoundPartialAllreduce {
   /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
   std::shared_ptr<Call> contribute(PyObject* data);
   bool test(Call& call);
+  /// The limit of a call that was given `timeout`; None: the communicator's default.
+  Seconds limit_from(PyObject* timeout) const { return timeout == Py_None ? default_limit_ : timeout_from(timeout); }
+  /// As `timeout` of a call; None: no limit.
+  void set_default_timeout(py::handle timeout) { default_limit_ = timeout_from(timeout); }
+  Seconds default_limit() const { return default_limit_; }
   /// Afterwards `call.info` is what the application is told.
   void wait(Call& call, Seconds limit);
   void start_flush();
   RoundInfo flush(Seconds limit);
   /// Discards what waits and leaves for good, also where the engine has failed: nobody could be given anything then.
   /// The number of contributions discarded.
-  std::size_t abandon();
+  std::size_t abort();
   /// New reference to a read-only array over the result's memory.
   PyObject* result();
   /// Array that the result is written to. `out`: a writable array of the collective's shape and type, or what
@@ -43,10 +48,6 @@ class BoundPartialAllreduce {
   bool in_own_process() const { return engine_->is_in_own_process(); }
   const Schedule* schedule() const { return collective_->schedule(); }
   PartialAllreduce& operator*() { return *collective_; }
-  /// To be called first: what the call is going to touch is on its way then.
-  void begin() const { footprint_.fetch(); }
-  /// Before the first call: its functions lie around this one.
-  void will_run(const void* function) { footprint_.add_code(function); }
 
  private:
   class ExclusiveUse;
@@ -61,12 +62,12 @@ class BoundPartialAllreduce {
   std::size_t bytes_;
   bool small_;  // looking at a round that has completed takes no longer than letting others run Python
   bool brief_;  // nor does handing data over
+  Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
   std::shared_ptr<PartialAllreduce> collective_;
   py::object convert_;
   py::object writable_;
   std::shared_ptr<Engine> engine_;
-  Footprint footprint_;
 };
 
 }  // namespace pyc

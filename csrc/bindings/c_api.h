@@ -126,8 +126,8 @@ class Objects {
     Py_DECREF(type);
   }
 
-#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
-  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count
+#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS) || defined(PYC_NO_FREE_LIST)
+  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count, or see hot/README.md
 #else
   static constexpr bool kKeeps = true;
 #endif

@@ -186,7 +186,7 @@ void bind_engine(py::module_& m) {
           },
           py::kw_only(), py::arg("timeout") = py::none())
       .def(
-          "abandon",
+          "abort",
           [](const std::shared_ptr<Engine>& e) {
             e->abandon();
             keep_serving(e);

@@ -20,7 +20,6 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
 PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     take_arguments("contribute", {values, count, names}, std::array{Parameter{"x", &x}}, 1);
     return make_round(self, bound, bound.contribute(x));
@@ -30,12 +29,11 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
 PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     PyObject* timeout = Py_None;
     take_arguments("contribute_and_wait", {values, count, names},
                    std::array{Parameter{"x", &x}, Parameter{"timeout", &timeout}}, 1);
-    const Seconds limit = timeout == Py_None ? -1 : timeout_from(timeout);
+    const Seconds limit = bound.limit_from(timeout);
     const std::shared_ptr<Call> call = bound.contribute(x);
     bound.wait(*call, limit);
     return make_round_info(call->info);
@@ -45,13 +43,12 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
 PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
-    bound.begin();
     PyObject* x = nullptr;
     PyObject* out = Py_None;
     PyObject* timeout = Py_None;
     take_arguments("allreduce", {values, count, names},
                    std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout}}, 1);
-    const Seconds limit = timeout == Py_None ? -1 : timeout_from(timeout);
+    const Seconds limit = bound.limit_from(timeout);
     py::object into;
     if (out != Py_None) into = bound.receiver(out);
     const std::shared_ptr<Call> call = bound.contribute(x);
@@ -88,44 +85,44 @@ void bind_partial_allreduce(py::module_& m) {
 
   using Bound = BoundPartialAllreduce;
   py::class_<Bound> type(m, "PartialAllreduce", py::is_final());
-  type.def(py::init([](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes,
-                       std::size_t segment_bytes, const py::object& timeout, std::vector<py::ssize_t> shape,
-                       py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable,
-                       const std::string& op, const std::string& policy, int policy_size, std::uint64_t seed,
-                       double grace, const std::string& late, const std::string& missed,
-                       std::optional<std::uint64_t> max_staleness, const std::string& activation,
-                       const std::string& algorithm, std::size_t history, std::string name) {
-             PartialAllreduceOptions options = options_from(
-                 {policy, policy_size, seed, grace, late, missed, max_staleness, activation, algorithm, history, op});
-             options.type = data_type(dtype_name);
-             options.count = 1;
-             for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
-             options.name = std::move(name);
-             options.segment_bytes = segment_bytes;
-             const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
-             auto bound =
-                 std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
-                                         std::move(dtype), std::move(shape), std::move(convert), std::move(writable));
-             bound->will_run(reinterpret_cast<const void*>(&allreduce));
-             return bound;
-           }),
+  type.def(py::init(
+               [](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes, std::size_t segment_bytes,
+                  const py::object& timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape,
+                  py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable,
+                  const std::string& op, const std::string& policy, int policy_size, std::uint64_t seed, double grace,
+                  const std::string& late, const std::string& missed, std::optional<std::uint64_t> max_staleness,
+                  const std::string& activation, const std::string& algorithm, std::size_t history, std::string name) {
+                 PartialAllreduceOptions options = options_from({policy, policy_size, seed, grace, late, missed,
+                                                                 max_staleness, activation, algorithm, history, op});
+                 options.type = data_type(dtype_name);
+                 options.count = 1;
+                 for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
+                 options.name = std::move(name);
+                 options.segment_bytes = segment_bytes;
+                 const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
+                 auto bound = std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
+                                                      std::move(dtype), std::move(shape), std::move(convert),
+                                                      std::move(writable));
+                 bound->set_default_timeout(default_timeout);
+                 return bound;
+               }),
            py::arg("engine"), py::kw_only(), py::arg("nodes") = py::none(), py::arg("segment_bytes") = kSegmentBytes,
-           py::arg("timeout") = py::none(), py::arg("shape"), py::arg("dtype"), py::arg("dtype_name"),
-           py::arg("convert"), py::arg("writable"), py::arg("op"), py::arg("policy"), py::arg("policy_size") = 0,
-           py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
-           py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
+           py::arg("timeout") = py::none(), py::arg("default_timeout") = py::none(), py::arg("shape"), py::arg("dtype"),
+           py::arg("dtype_name"), py::arg("convert"), py::arg("writable"), py::arg("op"), py::arg("policy"),
+           py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate",
+           py::arg("missed") = "latest", py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
            py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("name") = "")
       .def("start_flush", &Bound::start_flush)
       .def(
           "flush",
           [](Bound& b, const py::object& timeout) {
-            return py::reinterpret_steal<py::object>(make_round_info(b.flush(timeout_from(timeout))));
+            return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
           },
           py::arg("timeout") = py::none())
       .def(
           "close", [](Bound& b) { (*b).close(); }, py::call_guard<py::gil_scoped_release>())
       .def(
-          "abandon", [](Bound& b) { return b.abandon(); }, py::call_guard<py::gil_scoped_release>())
+          "abort", [](Bound& b) { return b.abort(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
       .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })

@@ -130,7 +130,7 @@ void bind_partial_reduce(py::module_& m) {
   using Bound = BoundPartialReduce;
   py::class_<Bound>(m, "PartialReduce", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name,
-                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank gg_rank,
+                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
                        std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
                        std::string name) {
              PartialReduceOptions options{.name = std::move(name),
@@ -139,14 +139,14 @@ void bind_partial_reduce(py::module_& m) {
                                           .op = reduce_op(op),
                                           .by_staleness = by_staleness,
                                           .generator = std::nullopt,
-                                          .server = gg_rank,
+                                          .server = coordinator_rank,
                                           .algorithms = std::move(algorithms)};
              if (generator != nullptr) options.generator = generator->options();
              return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
                                             std::move(options));
            }),
            py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("gg_rank") = 0,
+           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
            py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
       .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())

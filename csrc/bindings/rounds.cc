@@ -17,6 +17,12 @@ struct Round {
 
 PyObject* late(PyObject* self, void*) { return PyBool_FromLong(Objects<Round>::content(self).call->late); }
 
+PyObject* default_timeout(PyObject* self, void*) {
+  const Seconds limit = Objects<Round>::content(self).collective->default_limit();
+  if (limit < 0) Py_RETURN_NONE;
+  return PyFloat_FromDouble(limit);
+}
+
 PYC_HOT PyObject* test(PyObject* self, PyObject*) {
   return guarded([&] {
     Round& round = Objects<Round>::content(self);
@@ -31,7 +37,7 @@ PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count
     if (count > 0 || names != nullptr) {
       take_arguments("wait", {values, count, names}, std::array{Parameter{"timeout", &timeout}}, 0);
     }
-    round.collective->wait(*round.call, timeout == Py_None ? -1 : timeout_from(timeout));
+    round.collective->wait(*round.call, round.collective->limit_from(timeout));
     return make_round_info(round.call->info);
   });
 }
@@ -94,6 +100,8 @@ PyMethodDef round_methods[] = {
     {}};
 
 PyGetSetDef round_members[] = {
+    {"default_timeout", &default_timeout, nullptr,
+     "Seconds that `wait` takes at most if it is given no limit; None: there is none.", nullptr},
     {"late", &late, nullptr,
      "Whether rounds had completed that this rank had not been given: the call waits for nothing then.", nullptr},
     {}};

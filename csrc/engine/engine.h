@@ -28,7 +28,6 @@
 #include "engine/roll_call.h"
 #include "engine/run.h"
 #include "engine/shutdown.h"
-#include "hot/footprint.h"
 #include "transport/transport.h"
 
 namespace pyc {
@@ -54,8 +53,6 @@ class Engine final : private Listener {
   const std::string& transport_name() const { return transport_name_; }
   Trace* trace() { return trace_.get(); }
   FlightRecorder& recorder() { return recorder_; }
-  /// What every call of a collective touches.
-  void add_to(Footprint& footprint) const;
 
   // ---- collectives
 

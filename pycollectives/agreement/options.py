@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..support.deadline import Deadline
-from ..support.environment import checked_progress, checked_ranks_per_node, checked_timeout, settings
+from ..support.environment import checked_progress, checked_ranks_per_node, settings
 from ..support.errors import StallError
 from ..support.nodes import machine_of_this_process, nodes_of
+from ..support.validation import checked_timeout
 from .consistency import agree
 
 if TYPE_CHECKING:

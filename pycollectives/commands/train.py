@@ -30,8 +30,8 @@ CHOICES = {
     "data": f"One of {_names(DATASETS)}.",
     "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9.",
     "schedule": f"Of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
-    "load": "Injected: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, computing is "
-    "emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
+    "load": "Injected: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, "
+    "computing is emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
 }
 
 DEFAULTS = settings_.Settings()

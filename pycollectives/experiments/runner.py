@@ -9,11 +9,11 @@ from ..diagnostics.provenance import commit
 from ..support.machine import Machine
 from ..train import job as training
 from ..train.datasets import DATASETS
-from ..train.loads import require_known
 from ..train.models import MODELS
 from ..train.optimizers import OPTIMIZERS
 from ..train.schedules import SCHEDULES
 from ..train.synchronizers import METHODS
+from ..train.workload import require_known
 from .ideal import ideal_steps_per_s
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from .buckets import Bucket, fused, summed_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from .. import RoundInfo
-    from ..partial_allreduce.collective import PartialAllreduce
+    from .._core import RoundInfo
+    from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
@@ -35,11 +35,7 @@ class GradientAverager:
     Parameters
     ----------
     make
-        Makes a collective with a name, for a buffer like the one that it is given.
-    divisor
-        Of results.
-    sums
-        The collectives were made with missed="sum".
+        Makes a mean over ranks, with a name, for a buffer like the one that it is given; collective.
     arrivals
         Rounds may wait for the arrival of a rank: all policies but `Solo` and `Full`.
     overlap
@@ -50,10 +46,8 @@ class GradientAverager:
 
     def __init__(
         self,
-        make: Callable[[str, Array], PartialAllreduce],
+        make: Callable[[str, Array], EagerMean],
         *,
-        divisor: int,
-        sums: bool,
         arrivals: bool,
         overlap: bool,
         name_of: Callable[[torch.Tensor], str],
@@ -61,8 +55,6 @@ class GradientAverager:
         """See the class; buckets come by `add`."""
         self.buckets: list[Bucket] = []
         self._make = make
-        self._divisor = divisor
-        self._sums = sums
         self._arrivals = arrivals
         self._overlap = overlap
         self._name_of = name_of
@@ -80,7 +72,7 @@ class GradientAverager:
         trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
         for group in fused(trainable, bucket_bytes, summed_in):
             name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
-            bucket = Bucket(group, partial(self._make, name), self._divisor)
+            bucket = Bucket(group, partial(self._make, name))
             self.buckets.append(bucket)
             self._with_bucket.update(map(id, bucket.parameters))
             for number, parameter in enumerate(bucket.parameters):
@@ -221,7 +213,7 @@ class GradientAverager:
     def flush(self, deadline: Deadline) -> None:
         """Deliver what still waits; collective."""
         for bucket in self.buckets:
-            bucket.flush(deadline, sums=self._sums)
+            bucket.flush(deadline)
 
     @torch.no_grad()
     def end_flush(self) -> bool:
@@ -241,12 +233,12 @@ class GradientAverager:
     def close(self) -> None:
         """Leave for good, after `flush`."""
         for bucket in self.buckets:
-            bucket.allreduce.close()
+            bucket.mean.close()
         self._remove_hooks()
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""
-        discarded = sum(bucket.allreduce.abandon() for bucket in self.buckets)
+        discarded = sum(bucket.mean.abort() for bucket in self.buckets)
         self._remove_hooks()
         return discarded
 

@@ -27,12 +27,12 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from .. import Round, RoundInfo
-    from ..partial_allreduce.collective import PartialAllreduce
+    from .._core import Round, RoundInfo
+    from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
-    Make: TypeAlias = Callable[[Array], PartialAllreduce]
+    Make: TypeAlias = Callable[[Array], EagerMean]
 
 __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
@@ -68,11 +68,11 @@ def parts_of(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.
 
 
 class Bucket:
-    """The gradients of some parameters, one behind the other in one buffer, and the collective that adds them up.
+    """The gradients of some parameters, one behind the other in one buffer, and the mean of them over ranks.
 
     `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
-    added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the results
-    that this rank was given since `begin`, divided.
+    added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the means that
+    this rank was given since `begin`.
 
     Attributes
     ----------
@@ -84,15 +84,14 @@ class Bucket:
         Rounds that had completed unseen before that one.
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], make: Make, divisor: int = 1) -> None:
-        """Fuse gradients `summed_in` one type; `make` creates the collective for a buffer like its argument."""
+    def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
+        """Fuse gradients `summed_in` one type; `make` creates the mean for a buffer like its argument."""
         self.parameters = tuple(parameters)
         count = sum(tensor.numel() for tensor in parameters)
         self.flat = torch.zeros(count, dtype=summed_in(parameters[0].dtype))
         self._views = parts_of(self.flat, parameters)
         self._array = self.flat.numpy()
-        self.allreduce = make(self._array)
-        self._divisor = divisor  # of results
+        self.mean = make(self._array)
         self._zeros: Array | None = None
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
@@ -103,7 +102,7 @@ class Bucket:
 
     def begin(self) -> None:
         """Begin a step: nothing of it is contributed yet, or was given."""
-        self._armed = self.allreduce.rounds  # the first round that has not completed
+        self._armed = self.mean.rounds  # the first round that has not completed
         self._ready: set[int] = set()
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
         self._handed: list[tuple[torch.Tensor | None, int]] | None = None  # gradients, and their versions
@@ -133,7 +132,7 @@ class Bucket:
                 if parameter.dtype is view.dtype:
                     parameter.grad = view
         self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
-        self._call = self.allreduce.contribute(self._array)
+        self._call = self.mean.contribute(self._array)
         self._calls.append(self._call)
         self.late, self.missed = True, 0  # unless this step takes its result
 
@@ -151,7 +150,7 @@ class Bucket:
 
     def must_wait(self) -> bool:
         """Take the results that are there; whether this step's is still to be waited for."""
-        round_of_call = self.allreduce.rounds  # if the call is not done afterwards
+        round_of_call = self.mean.rounds  # if the call is not done afterwards
         self._take_done()
         return bool(self._calls) and round_of_call <= self._armed
 
@@ -160,7 +159,7 @@ class Bucket:
         while self._behind:
             if self._zeros is None:
                 self._zeros = np.zeros_like(self._array)
-            self._calls.append(self.allreduce.contribute(self._zeros))
+            self._calls.append(self.mean.contribute(self._zeros))
             self._behind = False
             self._take_done()
 
@@ -186,9 +185,9 @@ class Bucket:
 
     def _add_result(self) -> None:
         if self._given == 0:
-            np.divide(self.allreduce.result, self._divisor, out=self._array)
+            self.mean.write_to(self._array)
         else:
-            self._array += self.allreduce.result / self._divisor
+            self.mean.add_to(self._array)
         self._given += 1
 
     # ------------------------------------------------------------------------------------------------ leaving
@@ -199,18 +198,17 @@ class Bucket:
             parameter.grad = None  # results are added up in the buffer until the flush ends: let it have no views
         self.begin()
         self._take_done()
-        self.allreduce.start_flush()
+        self.mean.start_flush()
         self._leaving = True
 
-    def flush(self, deadline: Deadline, *, sums: bool) -> None:
-        """Wait until all ranks flush; `sums`: the collective was made with missed="sum"."""
+    def flush(self, deadline: Deadline) -> None:
+        """Wait until all ranks flush, and add up what this rank is owed."""
         if not self._leaving:
             return  # it is through; a flush of another bucket ran into its time limit
-        info = self.allreduce.flush(deadline.remaining())
+        owed = self.mean.flush(deadline.remaining())
         self._leaving = False
         self._calls.clear()
-        self._newest = info.round
-        if info.contributors or (sums and info.missed):
+        if owed:
             self._add_result()
 
     # ------------------------------------------------------------------------------------------------ results

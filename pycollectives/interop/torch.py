@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 try:
     import torch
@@ -14,13 +13,12 @@ except ModuleNotFoundError as error:
 from ..communicator import Communicator
 from ..partial_allreduce.policies import Majority, Policy
 from ..support.deadline import Deadline
-from ..support.environment import checked_timeout
 from ..support.errors import ClosedError
 from ..support.lifecycle import leave
-from ..support.operations import AVG
 from . import parameters as replicas
+from .arguments import Arguments
 from .averaging import GradientAverager
-from .company import Company, Waits
+from .deadlock_guard import DeadlockGuard, Waits
 from .parameters import Signature, name_of, parameters_of
 
 if TYPE_CHECKING:
@@ -31,15 +29,15 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from typing_extensions import Self
 
-    from .. import RoundInfo
-    from ..partial_allreduce.collective import PartialAllreduce
+    from .._core import RoundInfo
+    from ..partial_allreduce.eager_mean import Average, EagerMean
     from ..support.typing import Array, Missed
 
 __all__ = ["EagerOptimizer"]
 
 MIB = 2**20
 
-_company = Company()
+_deadlock_guard = DeadlockGuard()
 
 
 class EagerOptimizer(torch.optim.Optimizer):
@@ -78,7 +76,7 @@ class EagerOptimizer(torch.optim.Optimizer):
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     timeout
-        Seconds for each step, flush and synchronization. None: no limit.
+        Seconds for each step, flush and synchronization. None: the communicator's default.
     name
         In messages and traces.
 
@@ -113,7 +111,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         policy: Policy = Majority(),  # noqa: B008 - immutable
         *,
         missed: Missed = "latest",
-        average: Literal["world", "contributors"] = "world",
+        average: Average = "world",
         bucket_bytes: int = 25 * MIB,
         sync_every: int | None = None,
         overlap: bool = True,
@@ -130,74 +128,58 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._closed = False
         self._steps = 0
         self._evaluated: tuple[float] | None = None  # the loss of a closure whose gradients are not averaged yet
-        self._policy = policy
-        self._average = average
-        self._sync_every = sync_every
-        self._broadcast = broadcast
-        self._bucket_bytes = bucket_bytes
         self._name = name
-        self._waits = Waits.of(policy, max_staleness)
-        self._options: dict[str, Any] = {"missed": missed, "max_staleness": max_staleness, "history": history}
+        self._arguments = Arguments(
+            policy=policy,
+            missed=missed,
+            average=average,
+            bucket_bytes=bucket_bytes,
+            sync_every=sync_every,
+            broadcast=broadcast,
+            max_staleness=max_staleness,
+            history=history,
+            timeout=timeout,
+        )
         self._gradients = GradientAverager(
-            self._allreduce,
-            divisor=self._comm.size if average == "world" else 1,
-            sums=missed == "sum",
-            arrivals=self._waits is Waits.ARRIVALS,
+            self._make_mean,
+            arrivals=self._arguments.waits is Waits.ARRIVALS,
             overlap=overlap,
-            name_of=self._name_of,
+            name_of=partial(name_of, optimizer),
         )
         try:
-            self._comm._agree("EagerOptimizer", lambda: self._checked(timeout))
-            self._timeout = checked_timeout(timeout)
+            self._comm.agree("EagerOptimizer", self._checked)
+            timeout = self._arguments.timeout
+            self._timeout = self._comm.timeout if timeout is None else timeout
             self._add(parameters_of(optimizer.param_groups))
         except BaseException:
-            self._abandon()
+            self._abort()
             raise
 
-    def _checked(self, timeout: float | None) -> Signature:
+    def _checked(self) -> Signature:
         if isinstance(self.optimizer, (torch.optim.LBFGS, EagerOptimizer)):
             raise TypeError(
                 f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
             )
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
-        if self._average not in ("world", "contributors"):
-            raise ValueError(f"average: expected 'world' or 'contributors', got {self._average!r}")
-        self._bucket_bytes = _positive("bucket_bytes", self._bucket_bytes)
-        if self._sync_every is not None:
-            self._sync_every = _positive("sync_every", self._sync_every)
-        checked_timeout(timeout)
+        self._arguments = self._arguments.checked()
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
         if self._comm.size > 1:
-            _company.join(self, self._waits)
-        return Signature.of(
-            parameters,
-            average=self._average,
-            bucket_bytes=self._bucket_bytes,
-            sync_every=self._sync_every,
-            broadcast=self._broadcast,
-        )
+            _deadlock_guard.admit(self, self._arguments.waits)
+        return self._arguments.signature(parameters)
 
-    def _allreduce(self, name: str, like: Array) -> PartialAllreduce:
-        return self._comm.partial_allreduce(
-            like,
-            op="SUM" if self._average == "world" else AVG,
-            policy=self._policy,
-            name=f"{self._name} {name}",
-            **self._options,
-        )
-
-    def _name_of(self, parameter: torch.Tensor) -> str:
-        return name_of(self.optimizer, parameter)
+    def _make_mean(self, name: str, like: Array) -> EagerMean:
+        return self._arguments.make_mean(self._comm, f"{self._name} {name}", like)
 
     # ------------------------------------------------------------------------------------------------ parameters
 
     def _add(self, parameters: Sequence[torch.Tensor]) -> None:
-        if self._broadcast:
-            replicas.give_those_of_rank_0(self._comm, parameters, self._bucket_bytes, Deadline(self._timeout))
-        self._gradients.add(parameters, self._bucket_bytes)
+        arguments = self._arguments
+        if arguments.broadcast:
+            replicas.give_those_of_rank_0(self._comm, parameters, arguments.bucket_bytes, Deadline(self._timeout))
+        self._gradients.add(parameters, arguments.bucket_bytes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps.
@@ -222,7 +204,7 @@ class EagerOptimizer(torch.optim.Optimizer):
             return Signature.of(parameters_of(groups[before:]))
 
         try:
-            self._comm._agree("EagerOptimizer.add_param_group", added)
+            self._comm.agree("EagerOptimizer.add_param_group", added)
         except BaseException:
             del groups[before:]
             raise
@@ -243,7 +225,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self._check_between_steps("add_unfrozen")
         self.flush()
         parameters = self._gradients.without_bucket(self.optimizer.param_groups)
-        self._comm._agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
+        self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
         self._add(parameters)
 
     # ------------------------------------------------------------------------------------------------ a step
@@ -299,7 +281,8 @@ class EagerOptimizer(torch.optim.Optimizer):
             loss = self.optimizer.step(partial(self._evaluate, closure))
         self._gradients.end_step()
         self._steps += 1
-        if self._sync_every is not None and self._steps % self._sync_every == 0:
+        sync_every = self._arguments.sync_every
+        if sync_every is not None and self._steps % sync_every == 0:
             self.synchronize_parameters()
         return loss
 
@@ -371,8 +354,8 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     def _flushed_together(self) -> list[EagerOptimizer]:
         flushing = self._gradients.flushing
-        beside = [other for other in _company.waiting_beside(self) if other._comm is self._comm]
-        return [self, *(other for other in beside if other._gradients.flushing == flushing)]
+        others = [other for other in _deadlock_guard.others_that_wait(self) if other._comm is self._comm]
+        return [self, *(other for other in others if other._gradients.flushing == flushing)]
 
     def synchronize_parameters(self) -> None:
         """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.
@@ -412,14 +395,14 @@ class EagerOptimizer(torch.optim.Optimizer):
         if self._owns_comm:
             self._comm.close()
 
-    def _abandon(self) -> int:
+    def _abort(self) -> int:
         """Close at once, and wait for nobody; the number of contributions that are discarded."""
         if self._closed:
             return 0
-        discarded = self._gradients.abandon()
+        discarded = self._gradients.abort()
         self._closed = True
         if self._owns_comm:
-            self._comm.abandon()
+            self._comm.abort()
         return discarded
 
     @property
@@ -440,7 +423,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(self._name, kind, close=self.close, abandon=self._abandon, is_open=not self._closed)
+        leave(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -459,8 +442,8 @@ class EagerOptimizer(torch.optim.Optimizer):
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
             raise RuntimeError(
-                f"parameter {self._name_of(parameter)} requires gradients, and did not, or was not there, when buckets "
-                "were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
+                f"parameter {name_of(self.optimizer, parameter)} requires gradients, and did not, or was not there, "
+                "when buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
             )
 
     # ------------------------------------------------------------------------------------------------ delegation
@@ -503,18 +486,8 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
-        state = ", closed" if self._closed else ""
-        return f"EagerOptimizer({self.optimizer!r}, {self._policy!r}, {len(self._gradients.buckets)} buckets{state})"
-
-
-def _positive(what: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
-    if number < 1:
-        raise ValueError(f"{what}: expected at least 1, got {number}")
-    return number
+        state = f"{len(self._gradients.buckets)} buckets{', closed' if self._closed else ''}"
+        return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..selection import choice, tables
 from ..support import buffers, operations
+from ..support.validation import checked_choice, checked_integer, checked_name
 from .policies import Policy
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = ["PartialAllreduceSpecification"]
 
 LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
-MAX_NAME = 200
 MAX_NUMBER = 2**63 - 1
 """The engine counts, elements and bytes too, in 64 bits."""
 
@@ -63,8 +62,8 @@ class PartialAllreduceSpecification:
         cls,
         like: Any = None,
         *,
-        count: Any,
-        dtype: Any,
+        count: Any = None,
+        dtype: Any = None,
         op: Any,
         policy: Any,
         late: Any,
@@ -89,13 +88,13 @@ class PartialAllreduceSpecification:
         if not isinstance(policy, Policy) or type(policy) is Policy:
             raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), got {policy!r}")
         policy.check(size)
-        late = _choice("late", late, LATE)
-        missed = _choice("missed", missed, MISSED)
+        late = checked_choice("late", late, LATE)
+        missed = checked_choice("missed", missed, MISSED)
         if missed == "sum" and op not in ("SUM", "AVG"):
             raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {op}")
         if max_staleness is not None:
-            max_staleness = _integer("max_staleness", max_staleness, at_least=0, at_most=MAX_NUMBER)
-        history = _integer("history", history, at_least=1, at_most=MAX_NUMBER)
+            max_staleness = checked_integer("max_staleness", max_staleness, at_least=0, at_most=MAX_NUMBER)
+        history = checked_integer("history", history, at_least=1, at_most=MAX_NUMBER)
         if not isinstance(algorithm, str):
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
         nodes = range(size) if nodes is None else nodes
@@ -112,10 +111,6 @@ class PartialAllreduceSpecification:
             sparse=choice.is_sparse(policy, late, max_staleness),
         )
         selection_table = tables.describe(table) if asked else None
-        if not isinstance(name, str):
-            raise TypeError(f"name: expected a string, got {name!r}")
-        if not 0 < len(name) <= MAX_NAME:
-            raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(name)}")
         return cls(
             buffer,
             exact_shape,
@@ -127,7 +122,7 @@ class PartialAllreduceSpecification:
             chosen,
             selection_table,
             history,
-            name,
+            checked_name(name),
             tuple(nodes) if chosen.board else tuple(range(size)),
         )
 
@@ -191,23 +186,5 @@ def _buffer(like: Any, count: Any, dtype: Any) -> tuple[buffers.BufferDescriptio
         )
         raise TypeError(f"expected either like, or count and dtype; {missing} missing")
     element = buffers.checked_dtype(dtype)
-    number = _integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
+    number = checked_integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
     return buffers.BufferDescription((number,), element), False
-
-
-def _choice(what: str, value: Any, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{what}: expected {' or '.join(map(repr, choices))}, got {value!r}")
-    return str(value)
-
-
-def _integer(what: str, value: Any, *, at_least: int, at_most: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
-    if number < at_least:
-        raise ValueError(f"{what}: expected at least {at_least}, got {number}")
-    if number > at_most:
-        raise ValueError(f"{what}: expected at most {at_most}, got {number}")
-    return number

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..support.environment import checked_timeout
-from ..support.lifecycle import leave
+from ..collective import Collective
+from ..support.validation import checked_timeout
+from .arguments import PartialAllreduceSpecification
+from .checked import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     import numpy as np
     from typing_extensions import Self
 
     from .. import _core
     from .._core import Round, RoundInfo
+    from ..context import Context
+    from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-    from .arguments import PartialAllreduceSpecification
     from .policies import Policy
 
 __all__ = ["PartialAllreduce"]
 
 
-class PartialAllreduce:
+class PartialAllreduce(Collective):
     """A reduction over all ranks that is repeated round by round; made by `Communicator.partial_allreduce`.
 
     Every rank contributes when it has something; the policy says when a round starts; ranks with nothing to give are
@@ -57,9 +59,55 @@ class PartialAllreduce:
         self._timeout = timeout
         self._shape = specification.buffer.shape
         # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
-        # of it is in the caches, such a frame costs 10 us more.
-        self.contribute = collective.contribute  # type: ignore[method-assign]
-        self.allreduce = collective.allreduce  # type: ignore[method-assign]
+        # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
+        if type(self).contribute is PartialAllreduce.contribute:
+            self.contribute = collective.contribute  # type: ignore[method-assign]
+        if type(self).allreduce is PartialAllreduce.allreduce:
+            self.allreduce = collective.allreduce  # type: ignore[method-assign]
+
+    @classmethod
+    def create(
+        cls,
+        context: Context,
+        /,
+        *,
+        like: Callable[[], object],
+        call: str = "partial_allreduce",
+        name: object = None,
+        **options: Any,
+    ) -> Self:
+        """Make one, by the arguments of `Communicator.partial_allreduce`; collective.
+
+        What `like()` raises is a refusal of this rank that the others learn of; they are told that the call was `call`.
+        """
+        from ..support.native import core
+
+        def check() -> PartialAllreduceSpecification:
+            return PartialAllreduceSpecification.checked(
+                like(),
+                name=context.default_name("partial_allreduce") if name is None else name,
+                size=context.size,
+                algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
+                nodes=context.nodes,
+                **options,
+            )
+
+        return context.make(call, check, lambda agreed, deadline: cls._build(context, agreed, deadline))
+
+    @classmethod
+    def _build(cls, context: Context, specification: PartialAllreduceSpecification, deadline: Deadline) -> Self:
+        from ..support.native import core
+
+        collective = core.PartialAllreduce(
+            context.engine,
+            convert=specification.readable,
+            writable=specification.writable,
+            timeout=deadline.remaining(),
+            default_timeout=context.timeout,
+            **specification.engine_arguments(),
+        )
+        watched = checked(collective, context.checks, specification)
+        return cls(watched, specification, forget=context.forget, timeout=context.timeout)
 
     def contribute(self, x: BufferSpec) -> Round:
         """Hand data over; it may be reused as soon as this returns.
@@ -99,7 +147,7 @@ class PartialAllreduce:
         out
             Writable memory of the same count and dtype, for the result.
         timeout
-            Seconds; None for no limit.
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
@@ -143,7 +191,7 @@ class PartialAllreduce:
         Parameters
         ----------
         timeout
-            Seconds to wait for the other ranks; None for the communicator's default.
+            Seconds to wait for the other ranks; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
@@ -165,11 +213,11 @@ class PartialAllreduce:
         self._collective.close()
         self._forget(self)
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once and discard what waits; the number of contributions that nobody will get."""
         if not self._collective.in_own_process or self._collective.closed:
             return 0
-        discarded = self._collective.abandon()
+        discarded = self._collective.abort()
         self._forget(self)
         return discarded
 
@@ -225,18 +273,3 @@ class PartialAllreduce:
             f"<PartialAllreduce {self.name!r} {self.op} of {self.count} {self.dtype} "
             f"policy={self.policy!r} algorithm={self.algorithm}{state}>"
         )
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self._flush_and_close, abandon=self.abandon, is_open=not self.closed)
-
-    def _flush_and_close(self) -> None:
-        if not self.closed:
-            self.flush()
-            self.close()

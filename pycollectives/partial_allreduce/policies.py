@@ -15,10 +15,10 @@ collective is created with it. "Arrives" and "late" are defined in docs/semantic
 
 from __future__ import annotations
 
-import math
-import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from ..support.validation import integer_field, number_field, seed_field
 
 __all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "parse"]
 
@@ -46,32 +46,10 @@ class Policy:
         """Raise `ValueError` if this policy makes no sense for `size` ranks."""
 
 
-def _integer(policy: Policy, field: str) -> int:
-    value = getattr(policy, field)
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{type(policy).__name__}: expected an integer {field}, got {value!r}") from None
-    object.__setattr__(policy, field, number)
-    return number
-
-
-def _check_ranks(policy: Policy, field: str) -> None:
-    number = _integer(policy, field)
-    if number < 1:
-        raise ValueError(f"{type(policy).__name__}: expected {field} >= 1, got {number}")
-
-
 def _check_ranks_of(policy: Policy, field: str, size: int) -> None:
     number = getattr(policy, field)
     if number > size:
         raise ValueError(f"{policy!r}: expected 1 <= {field} <= {size}, the number of ranks, got {number}")
-
-
-def _check_seed(policy: Policy) -> None:
-    seed = _integer(policy, "seed")
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"{type(policy).__name__}: expected 0 <= seed < 2**64, got {seed}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +86,7 @@ class Majority(Policy):
 
     def __post_init__(self) -> None:
         """Check the seed."""
-        _check_seed(self)
+        seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""
@@ -138,14 +116,8 @@ class Quorum(Policy):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the size."""
-        _check_ranks(self, "k")
-        try:
-            grace = float(self.grace)
-        except (TypeError, ValueError):
-            raise TypeError(f"Quorum: expected grace in seconds, got {self.grace!r}") from None
-        if not (math.isfinite(grace) and grace >= 0):
-            raise ValueError(f"Quorum: expected a finite grace >= 0 seconds, got {self.grace!r}")
-        object.__setattr__(self, "grace", grace)
+        integer_field(self, "k", at_least=1)
+        number_field(self, "grace", unit="seconds")
 
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""
@@ -177,8 +149,8 @@ class AnyOf(Policy):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the size."""
-        _check_ranks(self, "m")
-        _check_seed(self)
+        integer_field(self, "m", at_least=1)
+        seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""
@@ -210,8 +182,8 @@ class AllOf(Policy):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the size."""
-        _check_ranks(self, "m")
-        _check_seed(self)
+        integer_field(self, "m", at_least=1)
+        seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def wait_all(rounds: Sequence[Round], timeout: float | None = None) -> list[Roun
     rounds
         Handles that `contribute` returned, of one or more collectives.
     timeout
-        Seconds for all of them together; None for no limit.
+        Seconds for all of them together; None for the default of the communicator that the first is of.
 
     Returns
     -------
@@ -41,7 +42,7 @@ def wait_all(rounds: Sequence[Round], timeout: float | None = None) -> list[Roun
     StallError
         At the first that is not done in time; names its collective, round and the ranks that are missing.
     """
-    deadline = Deadline(timeout)
+    deadline = _deadline(rounds, timeout)
     return [handle.wait(deadline.remaining()) for handle in rounds]
 
 
@@ -55,7 +56,7 @@ def wait_any(rounds: Sequence[Round], timeout: float | None = None) -> int:
     rounds
         Handles that `contribute` returned, of one or more collectives.
     timeout
-        Seconds; None for no limit.
+        Seconds; None for the default of the communicator that the first is of.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def wait_any(rounds: Sequence[Round], timeout: float | None = None) -> int:
     """
     if not rounds:
         raise ValueError("wait_any: expected at least one round, got none")
-    deadline = Deadline(timeout)
+    deadline = _deadline(rounds, timeout)
     passes = 0
     while True:
         for index, handle in enumerate(rounds):
@@ -77,3 +78,9 @@ def wait_any(rounds: Sequence[Round], timeout: float | None = None) -> int:
             return 0
         passes += 1
         time.sleep(0 if passes <= _YIELDS else _NAP)
+
+
+def _deadline(rounds: Sequence[Round], timeout: float | None) -> Deadline:
+    if timeout is None and rounds:
+        timeout = rounds[0].default_timeout
+    return Deadline(math.inf if timeout is None else timeout)

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..selection import tables
 from ..support import buffers, operations
+from ..support.validation import checked_choice, checked_name, checked_rank
 from .generators import GeneratedGroups, StaticGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ..selection.choice import SelectionTable
     from ..support.typing import Array
 
-__all__ = ["AnyGroups", "PartialReduceSpecification", "checked_group", "explicit_group_algorithm"]
+__all__ = ["AnyGroups", "PartialReduceSpecification", "explicit_group_algorithm"]
 
 WEIGHTINGS = ("uniform", "staleness")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-MAX_NAME = 200
 SHORTEST_ON_BOARD = 1 << 16
 """Bytes from which a group meets in shared memory, if its members share a node: below, messages are handed over faster
 (measured with 2, 4 and 8 members on 2 cores)."""
 
 AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
 """Who says the groups: a generator or a rule."""
-
-
-def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
-    """Return the members of a group, ascending.
-
-    Raises
-    ------
-    ValueError, TypeError
-        A member that is no rank, a duplicate, or a group without `rank`.
-    """
-    try:
-        members = sorted(operator.index(member) for member in group)
-    except TypeError:
-        raise TypeError(f"group: expected the ranks of its members, got {group!r}") from None
-    for member in members:
-        if not 0 <= member < size:
-            raise ValueError(f"group: expected ranks 0 to {size - 1}, got {member}")
-    if len(set(members)) != len(members):
-        raise ValueError(f"group: expected different ranks, got {members}")
-    if rank not in members:
-        raise ValueError(f"group: expected one with this rank, {rank}, got {members}")
-    return members
 
 
 def explicit_group_algorithm(table: SelectionTable, group: Sequence[int], nodes: Sequence[int], nbytes: int) -> str:
@@ -82,13 +59,13 @@ class PartialReduceSpecification:
     groups: AnyGroups
     op: str
     weighting: str
-    gg_rank: int
+    coordinator_rank: int
     name: str
     table: SelectionTable
 
     @classmethod
     def checked(
-        cls, like: Any, *, groups: Any, op: Any, weighting: Any, gg_rank: Any, name: Any, size: int
+        cls, like: Any, *, groups: Any, op: Any, weighting: Any, coordinator_rank: Any, name: Any, size: int
     ) -> PartialReduceSpecification:
         """Check the arguments for `size` ranks.
 
@@ -102,24 +79,14 @@ class PartialReduceSpecification:
             raise TypeError(f"groups: expected an object such as SmartGroups() or StaticGroups(4), got {groups!r}")
         groups.check(size)
         op = operations.checked_op(op)
-        if weighting not in WEIGHTINGS:
-            raise ValueError(f"weighting: expected {' or '.join(map(repr, WEIGHTINGS))}, got {weighting!r}")
+        weighting = checked_choice("weighting", weighting, WEIGHTINGS)
         if weighting == "staleness":
             if op != operations.AVG or buffer.dtype.name not in FLOATS:
                 raise ValueError(f"weighting='staleness': expected op AVG of floats, got {op} of {buffer.dtype}")
             if isinstance(groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
-        try:
-            server = operator.index(gg_rank)
-        except TypeError:
-            raise TypeError(f"gg_rank: expected a rank, got {gg_rank!r}") from None
-        if not 0 <= server < size:
-            raise ValueError(f"gg_rank: expected 0 <= gg_rank < {size}, got {server}")
-        if not isinstance(name, str):
-            raise TypeError(f"name: expected a string, got {name!r}")
-        if not 0 < len(name) <= MAX_NAME:
-            raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(name)}")
-        return cls(buffer, groups, op, weighting, server, name, tables.in_use())
+        coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
+        return cls(buffer, groups, op, weighting, coordinator, checked_name(name), tables.in_use())
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
@@ -129,7 +96,7 @@ class PartialReduceSpecification:
             "groups": repr(self.groups),
             "op": self.op,
             "weighting": self.weighting,
-            "gg_rank": self.gg_rank,
+            "coordinator_rank": self.coordinator_rank,
             "name": self.name,
             "selection_table": tables.describe(self.table),
         }
@@ -159,7 +126,7 @@ class PartialReduceSpecification:
             "op": self.op,
             "by_staleness": self.weighting == "staleness",
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
-            "gg_rank": self.gg_rank,
+            "coordinator_rank": self.coordinator_rank,
             "algorithms": algorithms,
             "nodes": nodes if nbytes >= SHORTEST_ON_BOARD else range(len(nodes)),
             "name": self.name,

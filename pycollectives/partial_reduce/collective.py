@@ -7,21 +7,20 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..support.buffers import as_bytes_exporter
-from ..support.environment import checked_timeout
+from ..collective import Collective
+from ..support.buffers import array_of, as_bytes_exporter
 from ..support.errors import RankFailedError, TransportError
+from .arguments import PartialReduceSpecification
 from .generators import StaticGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
     import numpy as np
     from typing_extensions import Self
 
-    from .. import _core
-    from ..support.typing import Array, BufferSpec
-    from .arguments import AnyGroups, PartialReduceSpecification
+    from ..context import Context
+    from ..support.deadline import Deadline
+    from ..support.typing import BufferSpec
+    from .arguments import AnyGroups
 
 __all__ = ["GroupInfo", "PartialReduce"]
 
@@ -51,7 +50,7 @@ class GroupInfo:
     conflicts: int
 
 
-class PartialReduce:
+class PartialReduce(Collective):
     """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
 
     A rank calls `sync` after each iteration, as often as it likes; the others may call it more or less often. One
@@ -71,24 +70,35 @@ class PartialReduce:
     [((0, 1), [0.5, 0.5]), ((0, 1), [0.5, 0.5])]
     """
 
+    discards = False  # an average needs no contribution to be delivered later
+
     def __init__(
-        self,
-        collective: _core.PartialReduce,
-        specification: PartialReduceSpecification,
-        *,
-        weights: Array,
-        rank: int,
-        size: int,
-        forget: Callable[[PartialReduce], None],
+        self, like: BufferSpec, specification: PartialReduceSpecification, context: Context, deadline: Deadline
     ) -> None:
-        """Wrap the engine's collective; `forget` is told when it is closed."""
-        self._collective = collective
+        """Make the engine's collective; collective."""
+        from ..support.native import core
+
+        self._collective = core.PartialReduce(
+            context.engine, timeout=deadline.remaining(), **specification.engine_arguments(context.nodes)
+        )
         self._specification = specification
-        self._weights = weights  # what was passed last
-        self._rank = rank
-        self._size = size
-        self._forget = forget
+        self._weights = array_of(like)  # what was passed last
+        self._context = context
         self._step = 0
+
+    @classmethod
+    def create(cls, context: Context, /, *, like: BufferSpec, name: object = None, **options: Any) -> Self:
+        """Make one, by the arguments of `Communicator.partial_reduce`; collective."""
+
+        def check() -> PartialReduceSpecification:
+            return PartialReduceSpecification.checked(
+                like,
+                name=context.default_name("partial_reduce") if name is None else name,
+                size=context.size,
+                **options,
+            )
+
+        return context.make("partial_reduce", check, lambda agreed, deadline: cls(like, agreed, context, deadline))
 
     def sync(self, weights: BufferSpec, step: int | None = None, timeout: float | None = None) -> GroupInfo:
         """Average with the next group of this rank, in place; blocks until that is done.
@@ -101,7 +111,7 @@ class PartialReduce:
             The number of the iteration, from 0 to 2**39 - 1. By default that of the call before and one more. Under
             `StaticGroups` it says which group this is: all ranks must count alike, and upwards.
         timeout
-            Seconds; None for no limit.
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
@@ -116,7 +126,7 @@ class PartialReduce:
             Another thread is in a call of this object.
         """
         specification = self._specification
-        limit = None if timeout is None else checked_timeout(timeout)
+        limit = self._context.limit(timeout)
         array = specification.writable(weights)
         number = self._step if step is None else operator.index(step)
         if not 0 <= number < END_OF_STEPS:
@@ -126,7 +136,7 @@ class PartialReduce:
         if isinstance(groups, StaticGroups):
             if number < self._step:  # messages tell groups apart by it
                 raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
-            ruled = groups.group_of(self._rank, number, self._size)
+            ruled = groups.group_of(self._context.rank, number, self._context.size)
         group, sequence, waited, conflicts = self._collective.sync(
             as_bytes_exporter(array), step=number, group=ruled, timeout=limit
         )
@@ -147,16 +157,16 @@ class PartialReduce:
         """
         final = self._weights if weights is None else self._specification.readable(weights)
         self._collective.close(as_bytes_exporter(final))
-        self._forget(self)
+        self._context.forget(self)
 
-    def abandon(self) -> int:
+    def abort(self) -> int:
         """Close at once; groups that this rank is in already are performed without it. Returns 0.
 
         As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
         """
         with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
             self._collective.close(None)
-        self._forget(self)
+        self._context.forget(self)
         return 0
 
     @property
@@ -203,18 +213,3 @@ class PartialReduce:
         """Show what it is and whether it is closed."""
         state = " closed" if self.closed else ""
         return f"<PartialReduce {self.name!r} {self.op} of {self.count} {self.dtype} groups={self.groups!r}{state}>"
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close; after an exception without this rank's weights."""
-        if self.closed:
-            return
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()

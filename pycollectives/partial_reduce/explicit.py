@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
-from ..support.environment import checked_timeout
 from ..support.operations import checked_op
-from .arguments import checked_group, explicit_group_algorithm
+from ..support.validation import checked_group
+from .arguments import explicit_group_algorithm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from .. import _core
+    from ..context import Context
     from ..support.typing import BufferSpec, Op
 
 __all__ = ["ExplicitGroups"]
@@ -23,10 +24,11 @@ __all__ = ["ExplicitGroups"]
 class ExplicitGroups:
     """One rank's part in them. The engine's are made when a group needs them first."""
 
-    def __init__(self, engine: _core.Engine, nodes: Sequence[int]) -> None:
-        """`nodes`: the node of each rank."""
-        self._engine = engine
-        self._nodes = nodes
+    def __init__(self, context: Context) -> None:
+        """One for each communicator: see `Context.part`."""
+        self._context = context
+        self._engine = context.engine
+        self._nodes = context.nodes
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
 
@@ -34,7 +36,7 @@ class ExplicitGroups:
         """Reduce in place among the ranks of a group: see `Communicator.preduce`."""
         members = checked_group(group, self._engine.rank, self._engine.size)
         name = checked_op(op)
-        limit = None if timeout is None else checked_timeout(timeout)
+        limit = self._context.limit(timeout)
         array = array_of(x)
         dtype = checked_dtype(array.dtype)
         if not array.flags.writeable:

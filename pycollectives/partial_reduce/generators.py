@@ -13,18 +13,15 @@ collective is created with it.
 
 from __future__ import annotations
 
-import math
-import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..simulation import mixing
+from ..support.validation import integer_field, number_field, seed_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .._core import GroupGenerator
-    from ..simulation.mixing import Matrix
 
 __all__ = ["GeneratedGroups", "PunctualGroups", "RandomGroups", "SmartGroups", "StaticGroups", "node_of_each"]
 
@@ -38,37 +35,6 @@ def node_of_each(size: int, ranks_per_node: int) -> list[int]:
     return [rank // ranks_per_node for rank in range(size)]
 
 
-def _integer(groups: object, field: str, least: int) -> None:
-    value = getattr(groups, field)
-    name = type(groups).__name__
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer {field}, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name}: expected {field} >= {least}, got {number}")
-    object.__setattr__(groups, field, number)
-
-
-def _fraction(groups: object, field: str) -> None:
-    value = getattr(groups, field)
-    name = type(groups).__name__
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a number {field}, got {value!r}") from None
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name}: expected a finite {field} >= 0, got {value!r}")
-    object.__setattr__(groups, field, number)
-
-
-def _check_seed(groups: object) -> None:
-    _integer(groups, "seed", 0)
-    seed = groups.seed  # type: ignore[attr-defined]
-    if seed >= 2**64:
-        raise ValueError(f"{type(groups).__name__}: expected 0 <= seed < 2**64, got {seed}")
-
-
 @dataclass(frozen=True)
 class GeneratedGroups:
     """Base of the generators that a state machine executes, in one place for all workers."""
@@ -78,8 +44,9 @@ class GeneratedGroups:
 
     def __post_init__(self) -> None:
         """Check the fields."""
-        _integer(self, "size", 2)
-        _check_seed(self)
+        integer_field(self, "size", at_least=2)
+        integer_field(self, "seed", at_least=0)
+        seed_field(self)
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this generator to the engine."""
@@ -95,14 +62,6 @@ class GeneratedGroups:
         from ..support.native import core
 
         return core.GroupGenerator(node_of, **self.engine_arguments())
-
-    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: the mean over a simulated history of equally fast workers."""
-        from ..simulation.groups import simulate_groups
-
-        jitter = 0.02  # of an iteration; without any, all would arrive at once
-        history = simulate_groups(self, size, ranks_per_node, seconds=200.0, jitter=jitter, seed=self.seed)
-        return mixing.mean_matrix(history.groups, size)
 
 
 @dataclass(frozen=True)
@@ -137,16 +96,12 @@ class RandomGroups(GeneratedGroups):
         """Check the fields."""
         super().__post_init__()
         if self.connectivity is not None:
-            _integer(self, "connectivity", 1)
+            integer_field(self, "connectivity", at_least=1)
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this generator to the engine."""
         more = {"group_buffer": self.group_buffer, "connectivity": self.connectivity or 0}
         return super().engine_arguments() | more
-
-    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: in closed form."""
-        return mixing.random_groups_matrix(self.size, size)
 
 
 @dataclass(frozen=True)
@@ -188,7 +143,7 @@ class SmartGroups(GeneratedGroups):
         super().__post_init__()
         for name in ("slowdown_threshold", "connectivity"):
             if getattr(self, name) is not None:
-                _integer(self, name, 1)
+                integer_field(self, name, at_least=1)
         if self.inter_intra and not self.global_division:
             raise ValueError("SmartGroups: inter_intra=True needs global_division=True")
         if self.global_division and not self.group_buffer:
@@ -238,10 +193,10 @@ class PunctualGroups(GeneratedGroups):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        _fraction(self, "tolerance")
-        _fraction(self, "patience")
+        number_field(self, "tolerance")
+        number_field(self, "patience")
         if self.connectivity is not None:
-            _integer(self, "connectivity", 1)
+            integer_field(self, "connectivity", at_least=1)
 
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe this generator to the engine."""
@@ -293,7 +248,7 @@ class StaticGroups:
 
     def __post_init__(self) -> None:
         """Check the field."""
-        _integer(self, "ranks_per_node", 1)
+        integer_field(self, "ranks_per_node", at_least=1)
 
     def check(self, size: int) -> None:
         """Do nothing: the rule serves every number of workers."""
@@ -323,15 +278,10 @@ class StaticGroups:
         """Return all groups of a step: a partition of the workers, in the order of their lowest ranks."""
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
-    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """See `pycollectives.simulation.mixing.expected_matrix`: the mean over the groups of a cycle, of which this is exact.
-
-        With an odd number of nodes a cycle is four steps for each of them.
-        """
-        del ranks_per_node  # its own
+    def cycle(self, size: int) -> int:
+        """Return after how many steps the groups repeat: four, or four for each node if their number is odd."""
         nodes = self._nodes(size)
-        steps = self.PHASES * (nodes if nodes % 2 else 1)
-        return mixing.mean_matrix([group for step in range(steps) for group in self.groups(step, size)], size)
+        return self.PHASES * (nodes if nodes % 2 else 1)
 
     def _nodes(self, size: int) -> int:
         return -(-size // self.ranks_per_node)

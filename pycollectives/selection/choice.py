@@ -18,7 +18,7 @@ A row has its answer under the name of its list, and limits, all inclusive; one 
 
 The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
 (where the numbers come from, in words), `machine` (`cpu`, `cores`, `mpi`: where they hold), and `allreduce` with the
-three lists; `tuning` is for people: what was measured. `pycollectives.selection.tables` says which table a process uses.
+three lists; `tuning` is for people: what was measured. `selection.tables` says which table a process uses.
 """
 
 from __future__ import annotations

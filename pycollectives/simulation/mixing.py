@@ -10,10 +10,13 @@ group of one, whose matrix is the identity, and counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from ..partial_reduce.generators import GeneratedGroups, RandomGroups, StaticGroups
+from .groups import simulate_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,12 +34,7 @@ __all__ = [
 
 Matrix = npt.NDArray[np.float64]
 
-
-class Generator(Protocol):
-    """What knows its expected matrix: the classes of `pycollectives.partial_reduce.generators`."""
-
-    def expected_matrix(self, size: int, ranks_per_node: int) -> Matrix:
-        """Return E[W^T W]."""
+Generator: TypeAlias = GeneratedGroups | StaticGroups
 
 
 def group_matrix(group: Sequence[int], size: int) -> Matrix:
@@ -124,7 +122,14 @@ def expected_matrix(generator: Generator, size: int, ranks_per_node: int = 4) ->
     ranks_per_node
         Workers of a node; the last one may have fewer.
     """
-    return generator.expected_matrix(size, ranks_per_node)
+    if isinstance(generator, RandomGroups):
+        return random_groups_matrix(generator.size, size)
+    if isinstance(generator, StaticGroups):
+        groups = (group for step in range(generator.cycle(size)) for group in generator.groups(step, size))
+        return mean_matrix(groups, size)
+    jitter = 0.02  # of an iteration; without any, all would arrive at once
+    history = simulate_groups(generator, size, ranks_per_node, seconds=200.0, jitter=jitter, seed=generator.seed)
+    return mean_matrix(history.groups, size)
 
 
 def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per_node: int = 4) -> float:
@@ -133,7 +138,8 @@ def spectral_gap(what: Generator | Matrix, *, size: int | None = None, ranks_per
     Parameters
     ----------
     what
-        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`; then `size` and `ranks_per_node` say of whom.
+        A symmetric matrix, or a generator of `pycollectives.partial_reduce.generators`; then `size` and
+        `ranks_per_node` say of whom.
 
     >>> spectral_gap(group_matrix([0, 1], 2))
     1.0

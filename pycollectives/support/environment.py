@@ -3,7 +3,7 @@
 | variable | values | default | meaning |
 |---|---|---|---|
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
-| `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit for creating, flushing and closing collectives |
+| `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit of calls that wait for other ranks |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
 | `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .validation import checked_timeout
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,7 +35,6 @@ __all__ = [
     "Settings",
     "checked_progress",
     "checked_ranks_per_node",
-    "checked_timeout",
     "selection_files",
     "settings",
 ]
@@ -89,21 +90,6 @@ def checked_progress(value: object, what: str = "progress") -> Progress:
     raise ValueError(f"{what}: expected 'thread' or 'caller', got {value!r}")
 
 
-def checked_timeout(value: float | str | None, what: str = "timeout") -> float | None:
-    """Return a limit in seconds, or None for none; else `ValueError` or `TypeError`, which calls it `what`."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    except TypeError:
-        raise TypeError(f"{what}: expected seconds or None, got {value!r}") from None
-    if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"{what}: expected seconds >= 0, got {value!r}")
-    return None if math.isinf(seconds) else seconds
-
-
 def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the settings.
 
@@ -116,12 +102,10 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     30.0
     """
     progress = checked_progress(environment.get("PYC_PROGRESS") or "thread", "environment variable PYC_PROGRESS")
-    limit = environment.get("PYC_TIMEOUT") or "none"
-    timeout = None if limit == "none" else checked_timeout(limit, "environment variable PYC_TIMEOUT")
+    timeout = _limit(environment, "PYC_TIMEOUT", "none")
     if timeout == 0:
         raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
-    at_exit = environment.get("PYC_EXIT_TIMEOUT") or "60"
-    exit_timeout = None if at_exit == "none" else checked_timeout(at_exit, "environment variable PYC_EXIT_TIMEOUT")
+    exit_timeout = _limit(environment, "PYC_EXIT_TIMEOUT", "60")
     ranks_per_node = checked_ranks_per_node(
         environment.get("PYC_RANKS_PER_NODE") or "all", "environment variable PYC_RANKS_PER_NODE"
     )
@@ -154,6 +138,13 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         Path(dump_dir) if dump_dir else None,
         sigusr2 == "1",
     )
+
+
+def _limit(environment: Mapping[str, str], variable: str, default: str) -> float | None:
+    """Return the seconds that a variable holds; None for "none" or "inf"."""
+    text = environment.get(variable) or default
+    seconds = None if text == "none" else checked_timeout(text, f"environment variable {variable}")
+    return None if seconds == math.inf else seconds
 
 
 def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int | None:

@@ -16,10 +16,10 @@ def leave(
     kind: type[BaseException] | None,
     *,
     close: Callable[[], None],
-    abandon: Callable[[], int],
+    abort: Callable[[], int],
     is_open: bool,
 ) -> None:
-    """Close at the end of a block; after an exception abandon, and warn of what is discarded.
+    """Close at the end of a block; after an exception abort, and warn of what is discarded.
 
     To be called by `__exit__` itself: the warning names the caller of its caller, the user's `with` statement.
 
@@ -30,8 +30,8 @@ def leave(
     kind
         Of the exception that the block was left by; None: by none.
     close
-        Waits for the other ranks. What it raises is raised here, after it was abandoned.
-    abandon
+        Waits for the other ranks. What it raises is raised here, after it was aborted.
+    abort
         Waits for nobody; returns how many contributions no rank will get. It does nothing to what is closed.
     is_open
         Whether something can have been lost, and is worth a warning.
@@ -40,9 +40,9 @@ def leave(
         try:
             close()
         finally:
-            abandon()
+            abort()
         return
-    discarded = abandon()
+    discarded = abort()
     if is_open:
         _warn(f"{what} was left by {kind.__name__}", discarded)
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .archive import HasState
-    from .loop import Replica, Training
+    from .loop import Training
+    from .replica import Replica
 
 __all__ = ["exists", "forget", "load", "newest", "save"]
 

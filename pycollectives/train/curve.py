@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .datasets.base import Examples
-    from .loop import Step, Training
+    from .loop import Training
     from .metrics import Clock
     from .models.base import Model
+    from .replica import Step
 
 __all__ = ["Curve", "Point"]
 
@@ -44,7 +45,7 @@ class Point:
     Attributes
     ----------
     epoch
-        From 1 on; the last one of a training may be a fraction.
+        From 1 on. A fraction at the end of a training, or where a method skipped the step that ends the epoch.
     elapsed_s
         Seconds of training until then, earlier runs included.
     loss, accuracy
@@ -82,9 +83,11 @@ class Curve:
         self._model, self._steps_per_epoch, self._clock = model, steps_per_epoch, clock
         self._scores = _points_in(self._folder / "points.json")
         self._unforced: list[Path] = []
+        self._epochs = 0  # that are over
 
     def go_on(self, training: Training) -> None:
         """Keep what was before the next step, and nothing else: a run may have been killed after its checkpoint."""
+        self._epochs = training.number // self._steps_per_epoch
         newest = END if training.number == training.steps else _name(training.number)
         self._scores = {name: point for name, point in self._scores.items() if name <= newest}
         self._write()
@@ -93,10 +96,12 @@ class Curve:
                 path.unlink()
 
     def __call__(self, step: Step) -> None:
-        """Keep the replica if an epoch is over."""
+        """Keep the replica if an epoch is over since the step before."""
         number = step.number + 1
-        if number % self._steps_per_epoch == 0:
+        epochs = number // self._steps_per_epoch
+        if epochs > self._epochs:
             self._keep(_name(number), number, self._clock())
+            self._epochs = epochs
 
     def flush(self) -> None:
         """Force to the disk what is kept: a run that goes on from a checkpoint needs the replicas before it."""

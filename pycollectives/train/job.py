@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..communicator import Communicator
 from . import checkpoint, output
+from .agreement import require_same_data, require_same_settings
 from .batches import Batches
+from .control import ControlChannel
 from .curve import Curve, Point
 from .datasets import DATASETS
-from .loads import load_of
-from .loop import Replica, Training
+from .loop import Training
 from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
-from .peers import Peers
+from .replica import Replica
 from .schedules import SCHEDULES
 from .settings import Settings
-from .sharing import require_same, require_same_data
 from .summary import Summary, Totals
 from .synchronizers import METHODS
+from .workload import workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .datasets.base import Dataset
-    from .loop import Step
+    from .replica import Step
 
 __all__ = ["Plan", "Point", "Summary", "run"]
 
@@ -65,7 +66,7 @@ class Plan:
         steps = max(1, round(settings.epochs * batches.steps_per_epoch))
         every = settings.settle_epochs
         settle_every = None if every is None else max(1, round(every * batches.steps_per_epoch))
-        seconds = load_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
+        seconds = workload_of(settings.load, batches, ranks=ranks, steps=steps, seed=settings.seed)
         return cls(dataset, batches, steps, settle_every, seconds)
 
 
@@ -123,12 +124,14 @@ def run(
         raise TypeError(f"settings: expected Settings, as Settings.of makes them, got {type(settings).__name__}")
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
-    require_same(settings, comm, resume=resume)
-    with output.locked(settings.output, comm.comm), Peers(comm, is_signalled) as peers:
-        return _train_and_score(settings, comm, peers, resume=resume, show=show)
+    require_same_settings(settings, comm, resume=resume)
+    with output.locked(settings.output, comm.mpi_comm), ControlChannel(comm, is_signalled) as control:
+        return _train_and_score(settings, comm, control, resume=resume, show=show)
 
 
-def _train_and_score(settings: Settings, comm: Communicator, peers: Peers, *, resume: bool, show: bool) -> Summary:
+def _train_and_score(
+    settings: Settings, comm: Communicator, control: ControlChannel, *, resume: bool, show: bool
+) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
     steps_of = plan.batches.steps_per_epoch
     training = Training(plan.steps, plan.settle_every)
@@ -136,18 +139,18 @@ def _train_and_score(settings: Settings, comm: Communicator, peers: Peers, *, re
     model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
     clock = Clock()
-    totals = Totals(peers.comm, clock)
+    totals = Totals(control.comm, clock)
     with contextlib.ExitStack() as stack:
         curve = None
         if comm.rank == 0:
             folder = None if settings.output is None else settings.output / "curve"
             curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
-        peers.meet()  # before methods, whose ranks wait for each other: a rank may have failed until here
+        control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
         require_same_data(plan.dataset, model, comm)
-        peers.comm.Bcast(model.weights)  # drawn without a seed, or on another kind of processor, they differ
+        control.comm.Bcast(model.weights)  # drawn without a seed, or on another kind of processor, they differ
         with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
             replica = Replica(model, optimizer, synchronizer)
-            this_run = _Run(settings, comm, peers, plan, training, replica, clock, totals, curve)
+            this_run = _Run(settings, comm, control, plan, training, replica, clock, totals, curve)
             finished = this_run.train(resume, show)
         same = this_run.is_same_everywhere()
         finished, points, taken = this_run.score(finished)
@@ -176,7 +179,7 @@ class _Run:
 
     settings: Settings
     comm: Communicator
-    peers: Peers
+    control: ControlChannel
     plan: Plan
     training: Training
     replica: Replica
@@ -192,7 +195,7 @@ class _Run:
         on_settled: list[Callable[[], None]] = [totals.settle]
         with contextlib.ExitStack() as stack:
             if settings.output is not None:
-                folder, comm = settings.output / "checkpoint", self.comm.comm
+                folder, comm = settings.output / "checkpoint", self.comm.mpi_comm
                 arguments = (folder, comm, training, self.replica, self._setting(), {"totals": totals})
                 if resume and checkpoint.exists(folder, comm):
                     checkpoint.load(*arguments)
@@ -209,9 +212,9 @@ class _Run:
                 if show:
                     progress = Progress(str(settings.method), training.number, training.steps)
                     observers.append(stack.enter_context(progress))
-            self.peers.meet()
+            self.control.barrier()
             self.clock.start(totals.elapsed_s)
-            return training.run(self.peers, self.replica, self.plan.batches, work, observers, on_settled)
+            return training.run(self.control, self.replica, self.plan.batches, work, observers, on_settled)
 
     def _flush(self, metrics: Metrics) -> None:
         """Write what a run needs that goes on from the checkpoint that comes next."""
@@ -224,7 +227,7 @@ class _Run:
         model = self.replica.model
         state = model.state()
         arrays = (model.weights, *(state[name] for name in sorted(state)))
-        return all(self.comm.same_everywhere(array) for array in arrays)
+        return all(self.comm.is_same_on_all_ranks(array) for array in arrays)
 
     def score(self, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
         """Score rank 0's replicas if all steps are taken: whether that is done, the points, its steps; collective.
@@ -235,10 +238,10 @@ class _Run:
         if self.curve is not None:
             if finished:
                 self.curve.end(self.training.number, self.totals.elapsed_s)
-                finished = self.curve.score(self.plan.dataset.validation, self.peers.is_stopped)
+                finished = self.curve.score(self.plan.dataset.validation, self.control.is_stopped)
             scored = finished, self.curve.points, self.training.number
-        self.peers.meet()
-        return cast("tuple[bool, tuple[Point, ...], int]", self.peers.comm.bcast(scored))
+        self.control.barrier()
+        return cast("tuple[bool, tuple[Point, ...], int]", self.control.comm.bcast(scored))
 
     def _setting(self) -> dict[str, Any]:
         """What a run that goes on must share."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from typing_extensions import Self
 
-    from .loop import Step
+    from .replica import Step
 
 __all__ = ["Clock", "Metrics", "Progress", "read"]
 
@@ -39,9 +39,10 @@ class Clock:
 
 
 class Metrics:
-    """A file with an object per step: the keys of `Step`, and `elapsed_s`. A loss that is not finite is null.
+    """A file with an object per step that is taken: the keys of `Step`, and `elapsed_s`.
 
-    A run that goes on from a checkpoint keeps the steps before its first one, and no others.
+    A loss that is not finite is null. A run that goes on from a checkpoint keeps the steps before its first one, and no
+    others.
     """
 
     def __init__(self, path: Path, first: int, clock: Callable[[], float]) -> None:
@@ -99,6 +100,7 @@ class Progress:
 
         self._console = Console(stderr=True)
         self._first, self._steps, self._begin = first, steps, time.perf_counter()
+        self._done = first
         self._means: dict[str, float] = {}
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -114,10 +116,12 @@ class Progress:
             value = float(getattr(step, key))
             before = self._means.get(key, value)
             self._means[key] = self.SMOOTHING * before + (1 - self.SMOOTHING) * value
-        done = step.number + 1
+        done, before = step.number + 1, self._done
+        self._done = done
+        tenth = max(1, self._steps // 10)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, figures=self._figures(done))
-        elif done == self._steps or done % max(1, self._steps // 10) == 0:
+        elif done == self._steps or done // tenth > before // tenth:  # a method may have skipped the tenth itself
             self._console.print(f"step {done} of {self._steps}: {self._figures(done)}", highlight=False)
 
     def _figures(self, done: int) -> str:

@@ -7,38 +7,16 @@ the keyword arguments of what is chosen; a key that ends in _ms or _us is in tha
 from __future__ import annotations
 
 import importlib
-import inspect
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
+
+from .values import Option, check, options_of
 
 __all__ = ["Choice", "Registry"]
 
 UNITS = {"_ms": 1e-3, "_us": 1e-6}
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-class Simple(NamedTuple):
-    """A type whose values are told from others before they are used."""
-
-    words: str
-    fits: Callable[[object], bool]
-
-
-SIMPLE = {
-    "bool": Simple("true or false", lambda value: isinstance(value, bool)),
-    "int": Simple("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    "float": Simple("a number", lambda value: not isinstance(value, bool) and _is_finite(value)),
-    "str": Simple("a word (a file that has a number for its name: ./NAME)", lambda value: isinstance(value, str)),
-}
-"""By the annotation of an option; others are checked by what takes them."""
-
-SIZES = ("dimensions", "examples", "features", "hidden", "points", "validation", "width")
-"""Options of which there is at least 1, whoever takes them."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +71,17 @@ def _in_seconds(key: str, value: object) -> tuple[str, object]:
 
 
 class Registry:
-    """What can be chosen, by name: each "MODULE:ATTRIBUTE", imported only when it is used."""
+    """What can be chosen, by name: each "MODULE:ATTRIBUTE", imported only when it is used.
 
-    def __init__(self, kind: str, entries: Mapping[str, str]) -> None:
+    `aliases` are other names of options, for those that take the option and have none of that name.
+    """
+
+    def __init__(
+        self, kind: str, entries: Mapping[str, str], aliases: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.kind = kind
         self._entries = dict(entries)
+        self._aliases = dict(aliases)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,31 +92,37 @@ class Registry:
         """Add one."""
         self._entries[name] = target
 
+    def canonical(self, choice: Choice) -> Choice:
+        """Return the choice with options instead of their aliases.
+
+        Raises
+        ------
+        ValueError
+            An option and its alias are given.
+        ImportError
+            What it needs is not installed.
+        """
+        given = self._aliases.keys() & choice.options.keys()
+        if not given or choice.name not in self._entries:
+            return choice
+        accepted = options_of(self._target(choice))
+        names = {alias: self._aliases[alias] for alias in given if alias not in accepted}
+        for alias, name in names.items():
+            if name in choice.options:
+                raise ValueError(f"{self.kind} {choice.name!r}: expected {name} or {alias}, its other name, got both")
+        return Choice(choice.name, {names.get(key, key): value for key, value in choice.options.items()})
+
     def find(self, choice: Choice) -> Callable[..., Any]:
         """Return what is chosen; its options have been checked.
 
         Raises
         ------
         ValueError
-            The name or an option is unknown, or an option is no number where one is expected.
+            The name or an option is unknown, or an option is of another type than what is chosen expects.
         ImportError
             What it needs is not installed.
         """
-        if choice.name not in self._entries:
-            raise ValueError(f"{self.kind}: expected one of {', '.join(self.names)}; got {choice.name!r}")
-        module, _, attribute = self._entries[choice.name].partition(":")
-        target: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-        accepted = _options_of(target)
-        for key, value in choice.options.items():
-            if key not in accepted:
-                known = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
-                raise ValueError(f"{self.kind} {choice.name!r}: unknown option {key!r}; {known}")
-            expected = SIMPLE.get(str(accepted[key].annotation).removesuffix(" | None"))
-            if expected is not None and not expected.fits(value):
-                raise ValueError(f"{self.kind} {choice.name!r}: {key}: expected {expected.words}, got {value!r}")
-            if key in SIZES and value < 1:
-                raise ValueError(f"{self.kind} {choice.name!r}: {key}: expected at least 1, got {value}")
-        return target
+        return self._checked(choice)[0]
 
     def make(self, choice: Choice, *arguments: Any, **defaults: Any) -> Any:
         """Return an object of what is chosen; `defaults` are given to those that accept them.
@@ -142,16 +132,31 @@ class Registry:
         ValueError, ImportError
             As `find`; or an option is missing.
         """
-        target = self.find(choice)
-        accepted = _options_of(target)
+        target, accepted, given = self._checked(choice)
         shared = {key: value for key, value in defaults.items() if key in accepted}
-        options = {**shared, **choice.options}
-        missing = [key for key, one in accepted.items() if one.default is one.empty and key not in options]
+        options = {**shared, **given}
+        missing = [key for key, one in accepted.items() if one.is_required and key not in options]
         if missing:
             raise ValueError(f"{self.kind} {choice.name!r}: needs the option {missing[0]!r}")
         return target(*arguments, **options)
 
+    def _checked(self, choice: Choice) -> tuple[Callable[..., Any], dict[str, Option], dict[str, Any]]:
+        """Return what is chosen, the options that it accepts, and those that are given."""
+        if choice.name not in self._entries:
+            raise ValueError(f"{self.kind}: expected one of {', '.join(self.names)}; got {choice.name!r}")
+        target = self._target(choice)
+        accepted, given = options_of(target), self.canonical(choice).options
+        for key, value in given.items():
+            if key not in accepted:
+                known = f"its options are {', '.join(accepted)}" if accepted else "it has no options"
+                raise ValueError(f"{self.kind} {choice.name!r}: unknown option {key!r}; {known}")
+            try:
+                check(value, accepted[key].kind)
+            except ValueError as error:
+                raise ValueError(f"{self.kind} {choice.name!r}: {key}: {error}") from None
+        return target, accepted, given
 
-def _options_of(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(target).parameters.items()
-    return {name: parameter for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    def _target(self, choice: Choice) -> Callable[..., Any]:
+        module, _, attribute = self._entries[choice.name].partition(":")
+        target: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+        return target

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from .optimizers import OPTIMIZERS
 from .registry import Choice
+from .values import check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,13 +86,14 @@ class Settings:
         said: dict[str, Any] = {}
         for source in sources:
             said |= source
-        known = {one.name: one for one in fields(cls)}
+        known = get_type_hints(cls)
         if unknown := said.keys() - known.keys():
             raise ValueError(f"unknown setting {min(unknown)!r}; expected some of {', '.join(known)}")
-        return cls(**{key: _converted(key, known[key].type, value) for key, value in said.items()})
+        return cls(**{key: _converted(key, known[key], value) for key, value in said.items()})
 
     def __post_init__(self) -> None:
-        """Refuse what no run can do."""
+        """Refuse what no run can do, and give options their own names, whatever aliases were typed."""
+        object.__setattr__(self, "optimizer", OPTIMIZERS.canonical(self.optimizer))
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch: expected at least 1 example, got {self.batch}")
         if not 0 < self.epochs <= MOST_EPOCHS:
@@ -111,17 +114,14 @@ class Settings:
 
 def _converted(key: str, kind: Any, value: Any) -> Any:
     try:
-        if kind == "Choice":
+        if kind is Choice:
             return Choice.parse(value)
-        if value is None and kind.endswith("| None"):
-            return None
-        if "int" in kind and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ValueError(f"expected a whole number, got {value!r}")
-        if "float" in kind and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"expected a number, got {value!r}")
-        if "Path" in kind and not value:
-            raise ValueError("expected a folder, got ''")
-        return Path(value) if "Path" in kind else value
+        if kind == Path | None:
+            if value == "":
+                raise ValueError("expected a folder, got ''")
+            return None if value is None else Path(value)
+        check(value, kind)
+        return value
     except (TypeError, ValueError) as error:
         raise ValueError(f"{key}: {error}") from None
 

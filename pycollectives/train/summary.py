@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .curve import Point
-    from .loop import Step
     from .metrics import Clock
+    from .replica import Step
     from .settings import Settings
 
 __all__ = ["Summary", "Totals", "report"]
@@ -77,13 +77,13 @@ class Summary:
     finished
         Whether all steps were taken, and the replicas at the ends of epochs scored: if not, it was stopped.
     ranks, batch, steps
-        Ranks, examples of all together in a step, and steps that each was to take.
+        Ranks, examples of all together in a step, and steps that each was to take or skip.
     epochs
-        That rank 0 has taken.
+        That rank 0 has come to.
     elapsed_s
         Seconds of training, from the first step of each run to its last settling.
     steps_per_s
-        Steps, the mean over ranks, per second.
+        Steps that were taken, the mean over ranks, per second.
     wait_fraction
         Of the time of a step, the mean over ranks and steps; None: the method waits while it computes.
     active, late, missed

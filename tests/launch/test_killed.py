@@ -65,7 +65,7 @@ def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
     assert "MPI_ABORT" not in job.err, job
 
 
-@pytest.mark.parametrize("call", ["create", "same_everywhere"])
+@pytest.mark.parametrize("call", ["create", "is_same_on_all_ranks"])
 @pytest.mark.parametrize(("ranks_per_node", "told"), [(3, "rank 1 died"), (1, "")])
 def test_what_is_left_open_by_those_who_were_told(ranks_per_node, told, call):
     """They end without another error, and their own exception is kept. Who shared memory with the dead is told who."""

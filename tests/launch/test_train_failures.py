@@ -15,7 +15,7 @@ from train_command import EPOCHS, OF_ONE_RANK, RANKS, ROOT, SMALL, SUMMING, told
 def test_replicas_that_are_different_at_the_end(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         f"{OF_ONE_RANK}"
-        "    from pycollectives.train.loop import Replica\n"
+        "    from pycollectives.train.replica import Replica\n"
         "    kept = Replica.settle\n"
         "    def settle(self, *arguments):\n"
         "        kept(self, *arguments)\n"
@@ -85,8 +85,8 @@ RAISES = (
     {name}.{method} = raises
 """
 )
-IN_A_STEP = {"module": "loop", "name": "Replica", "method": "step", "when": "number == 5"}
-WHEN_SETTLING = {"module": "loop", "name": "Replica", "method": "settle", "when": "number > 5"}
+IN_A_STEP = {"module": "replica", "name": "Replica", "method": "step", "when": "number == 5"}
+WHEN_SETTLING = {"module": "replica", "name": "Replica", "method": "settle", "when": "number > 5"}
 
 
 @pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "ripples,groups=static"])

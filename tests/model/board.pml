@@ -1,10 +1,10 @@
 /* The board of a node as a model (docs/board.md): every interleaving of RANKS ranks that make CALLS calls each.
  *
- * Names are those of csrc/node/board.cc, csrc/node/bell.h and csrc/services/partial_allreduce.cc; the comment at a step
- * says which function it is.
+ * Names are those of csrc/services/partial_allreduce (board_*.cc, local_rounds.cc, partial_allreduce.cc) and
+ * csrc/node/event_count.h; the comment at a step says which function it is.
  *
  * Steps. A step (`atomic`, or a statement outside of one) is a critical section, or one access to a word that others
- * access without the mutex: `completed`, `cursor`, `segments_done`, and the bell's `rings` and `waiters`. A critical
+ * access without the mutex: `completed`, `cursor`, `segments_done`, and the event count's `rings` and `waiters`. A critical
  * section that accesses several of these is several steps, unless all but one read what does not change any more.
  * Reading a buffer that others know takes two steps, its begin and its end, and others go on between them; a write is
  * one, and fails if somebody is reading.
@@ -65,18 +65,18 @@
 
 /* ---------------------------------------------------------------------------------------------------- shared memory */
 
-/* Board::Header: the words that are accessed without the mutex. */
+/* The words that are accessed without the mutex. */
 byte completed;                  /* rounds */
 byte cursor;                     /* segments that nobody has claimed; the batch number in its upper half is this: */
 byte cursor_moved = EVERYBODY;   /* for whom it is not the batch that they loaded */
 byte segments_done;
-byte rung = EVERYBODY;           /* Bell: for whom `rings` is not what they have seen */
+byte rung = EVERYBODY;           /* EventCount: for whom `rings` is not what they have seen */
 byte waiters;
 byte asleep;                     /* the kernel's: who sleeps on `rings` */
 
-/* Board::State, Board::Place and the buffers: under the mutex. */
+/* BoardRound::State, BoardSlot and the buffers: under the mutex. */
 byte mutex = FREE;               /* or the rank that holds it */
-mtype = {armed, started, taken};           /* Board::Phase */
+mtype = {armed, started, taken};           /* BoardRound::Phase */
 mtype = {nothing, completes, reduces};     /* what a rank does next */
 mtype phase = armed;
 byte arrived;                    /* sets of ranks */
@@ -111,7 +111,7 @@ hidden byte i, b;
 #define ME (1 << me)
 #define IS_IN(set, rank) (((set) >> (rank)) & 1)
 
-/* ----------------------------------------------------------------------------------------------- buffers (board.cc) */
+/* --------------------------------------------------------------------------------------- buffers (board_buffers.cc) */
 
 inline lock()   { mutex == FREE; mutex = me }
 inline unlock() { mutex = FREE }
@@ -123,7 +123,7 @@ inline take_spare(into) {
   references[into] = 1
 }
 
-inline take_buffer(into) {
+inline take_buffer(into) {               /* BoardBuffers::take */
   b = RANKS * CALLS;
   do
   :: b < BUFFERS && references[b] > 0 -> b++
@@ -134,7 +134,7 @@ inline take_buffer(into) {
   into = b
 }
 
-/* Board::release. What lay in a buffer that is free is lost. */
+/* BoardBuffers::release. What lay in a buffer that is free is lost. */
 inline release(buffer) {
   if
   :: buffer != NONE ->
@@ -165,7 +165,7 @@ inline let_go(looked_at) {
   if :: MUTATED(RESULT_UNREFERENCED) :: else -> release(looked_at) fi
 }
 
-/* -------------------------------------------------------------------------------------------------- bell (bell.h) */
+/* ------------------------------------------------------------------------------------ event count (event_count.h) */
 
 inline count_ring() { rung = EVERYBODY }
 
@@ -195,7 +195,7 @@ inline ring() {
 
 inline see_rings() { rung = rung & ~ME }
 
-/* Bell::wait, without its time limit: a wake-up that is lost is lost for good. */
+/* EventCount::wait, without its time limit: a wake-up that is lost is lost for good. */
 inline sleep() {
   waiters++;
   atomic {                                 /* FUTEX_WAIT: compares and falls asleep in one step */
@@ -205,7 +205,7 @@ inline sleep() {
   atomic { !IS_IN(asleep, me) -> waiters-- }
 }
 
-/* ------------------------------------------------------------------------- the round, under the mutex (board.cc) */
+/* ------------------------------------------------------------------- the round, under the mutex (board_round.cc) */
 
 inline take(rank) {
   if
@@ -298,7 +298,7 @@ inline finish_batch() {
   fi
 }
 
-/* What `complete` does before the bell; storing `completed` is the last of it. */
+/* What `complete` does before it rings; storing `completed` is the last of it. */
 inline publish_and_rearm() {
   assert(phase == taken && inputs == 0 && awaited == 0);
   assert(content[AT(sum, 0)] == taking && content[AT(sum, 1)] == taking);  /* exactness */
@@ -306,7 +306,7 @@ inline publish_and_rearm() {
   delivered = delivered | taking;
   result_of[completed] = taking;
   taking = 0;
-  i = 0;                                   /* evict: the record that makes room is kept for those it was promised to */
+  i = 0;               /* evict_oldest: the record that makes room is kept for those it was promised to */
   b = 0;
   do
   :: i < RANKS ->
@@ -365,7 +365,7 @@ inline end_segment() {
   value = 0; into = 0; filled = false; many = 0; left = 0
 }
 
-/* Board::help: claims segments through the cursor and reduces them. `helped`: whether there was any. */
+/* BoardRound::help: claims segments through the cursor and reduces them. `helped`: whether there was any. */
 inline help() {
   helped = false;
   do
@@ -400,10 +400,10 @@ inline help() {
   od
 }
 
-/* -------------------------------------------------------------------------- rounds (partial_allreduce.cc, board.cc) */
+/* --------------------------------------------------------------------- rounds (local_rounds.cc, board_round.cc) */
 
-/* Board::work until it releases the mutex, and Board::complete until its bell. One step, with the mutex held; `next`
- * is what follows. It reads `segments_done`, and stores `cursor` or `completed`: one step all the same, because
+/* BoardRound::work until it releases the mutex, and BoardRound::complete until its ring. One step, with the mutex held;
+ * `next` is what follows. It reads `segments_done`, and stores `cursor` or `completed`: one step all the same, because
  * what it reads is either final or the last that it does. */
 inline work() {
   finish_batch();
@@ -418,7 +418,7 @@ inline work() {
   fi
 }
 
-/* PartialAllreduce::run_rounds, of a node that is alone: its first critical section. */
+/* PartialAllreduce::run_rounds and LocalRounds::run, of a node that is alone: its first critical section. */
 inline run_rounds() {
   if
   :: phase == started && IS_IN(awaited, me) && deposit[me] != NONE -> take_own()
@@ -452,7 +452,7 @@ inline go_on() {
   od
 }
 
-/* PartialAllreduce::collect and promise_kept: a reference to the result of the round. */
+/* Results::collect and PartialAllreduce::promise_kept: a reference to the result of the round. */
 inline collect() {
   assert(round >= given);
   if
@@ -468,7 +468,7 @@ inline collect() {
   if :: kept_round[me] < given -> kept_round[me] = NONE; release(kept_buffer[me]) :: else fi
 }
 
-/* PartialAllreduce::publish: what the application looked at before is let go. */
+/* Results::publish: what the application looked at before is let go. */
 inline publish() {
   if :: result != NONE -> let_go(result) :: else fi;
   result = fresh;

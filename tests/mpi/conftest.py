@@ -67,11 +67,21 @@ else:
         time.sleep(1.0)  # for the reports of other ranks that fail in the same test
         world.Abort(1)
 
-    @pytest.fixture
-    def comm() -> Iterator[pc.Communicator]:
-        """A communicator for one test. Files whose tests share one have their own fixture of this name."""
-        with pc.Communicator(MPI.COMM_WORLD) as made:
+    @pytest.fixture(scope="module")
+    def communicator_of_file(request: pytest.FixtureRequest) -> Iterator[pc.Communicator]:
+        """For files marked `one_communicator`; the marker's arguments are the communicator's."""
+        marker = request.node.get_closest_marker("one_communicator")
+        with pc.Communicator(MPI.COMM_WORLD, **marker.kwargs) as made:
             yield made
+
+    @pytest.fixture
+    def comm(request: pytest.FixtureRequest) -> Iterator[pc.Communicator]:
+        """A communicator for one test, or the one that all tests of a file share."""
+        if request.node.get_closest_marker("one_communicator"):
+            yield request.getfixturevalue("communicator_of_file")
+        else:
+            with pc.Communicator(MPI.COMM_WORLD) as made:
+                yield made
 
     @pytest.fixture
     def output(tmp_path: Path) -> Iterator[Path]:

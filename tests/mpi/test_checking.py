@@ -38,20 +38,20 @@ def test_flush_of_different_collectives(ranks_per_node, progress):
     a.allreduce(np.ones(3), timeout=LIMIT)
     with pytest.raises(pc.MismatchError, match=r"different calls: flush of 'A' .* on rank 0, flush of 'B' .* on rank"):
         (a if comm.rank == 0 else b).flush()
-    comm.abandon()
+    comm.abort()
 
 
 @pytest.mark.parametrize("ranks_per_node", ["all", 1])
 def test_a_result_that_is_not_the_same(ranks_per_node, monkeypatch):
-    from pycollectives.agreement import checking
+    from pycollectives.partial_allreduce import checked
 
-    real = checking.hash_of_bits
+    real = checked.hash_of_bits
     if WORLD.rank == WORLD.size - 1:
-        monkeypatch.setattr(checking, "hash_of_bits", lambda array: real(array + (array[0] == 2 * WORLD.size)))
+        monkeypatch.setattr(checked, "hash_of_bits", lambda array: real(array + (array[0] == 2 * WORLD.size)))
     comm = pc.Communicator(WORLD, ranks_per_node=ranks_per_node, timeout=LIMIT)
     ar = comm.partial_allreduce(count=3, dtype="f8", policy=pc.Full(), name="A")
     for value in (1.0, 2.0, 3.0):
         ar.allreduce(np.full(3, value), timeout=LIMIT)
     with pytest.raises(pc.MismatchError, match=f"round 1 of 'A' .*: result: bits .* on rank {WORLD.size - 1}"):
         ar.flush()
-    comm.abandon()
+    comm.abort()

@@ -200,9 +200,9 @@ def test_replicas(shape):
     with pc.Communicator(mpi_comm, timeout=LIMIT) as comm:
         last = comm.rank == comm.size - 1
         weights = np.arange(1000, dtype="f4")
-        assert comm.same_everywhere(weights)
+        assert comm.is_same_on_all_ranks(weights)
         weights.view(np.uint32)[999] ^= int(last)
-        assert comm.same_everywhere(weights) == (comm.size == 1)
+        assert comm.is_same_on_all_ranks(weights) == (comm.size == 1)
         with pytest.raises(BufferError if last else pc.MismatchError, match="C-contiguous"):
-            comm.same_everywhere(weights[::2] if last else weights)
-        assert comm.same_everywhere(weights[:999])
+            comm.is_same_on_all_ranks(weights[::2] if last else weights)
+        assert comm.is_same_on_all_ranks(weights[:999])

@@ -14,7 +14,7 @@ import pycollectives as pc
 from pycollectives.train import job
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.loop import Replica
+from pycollectives.train.replica import Replica
 from pycollectives.train.settings import Settings
 
 torch = pytest.importorskip("torch")

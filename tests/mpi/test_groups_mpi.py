@@ -13,14 +13,10 @@ from oracle import LIMIT
 
 import pycollectives as pc
 
+pytestmark = pytest.mark.one_communicator
+
 WORLD = MPI.COMM_WORLD
 GENERATORS = [pc.RandomGroups(2), pc.RandomGroups(8), pc.SmartGroups(2), pc.PunctualGroups(2), pc.StaticGroups(2)]
-
-
-@pytest.fixture(scope="module")
-def comm():
-    with pc.Communicator(WORLD) as communicator:
-        yield communicator
 
 
 @pytest.mark.parametrize("count", [0, 3, 100_000, 1_500_000])
@@ -61,7 +57,7 @@ def test_all_members_of_a_group_get_the_same(comm, generator, count):
     pattern = 64 * (np.arange(count) % 7).astype(np.float32)
     weights = pattern + np.float32(2.0**20 * comm.rank)
     log = {}
-    with comm.partial_reduce(like=weights, groups=generator, gg_rank=comm.size - 1) as pr:
+    with comm.partial_reduce(like=weights, groups=generator, coordinator_rank=comm.size - 1) as pr:
         for _ in range(10 + comm.rank):
             info = pr.sync(weights, timeout=LIMIT)
             assert comm.rank in info.group

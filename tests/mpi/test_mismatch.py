@@ -12,15 +12,12 @@ import pycollectives as pc
 WORLD = MPI.COMM_WORLD
 ODD = WORLD.size - 1  # the rank that differs
 
-pytestmark = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks that can differ")
+pytestmark = [
+    pytest.mark.one_communicator(timeout=LIMIT),
+    pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks that can differ"),
+]
 
 GOOD = {"count": 4, "dtype": "float64", "op": MPI.SUM, "policy": pc.Solo(), "algorithm": "ring", "late": "accumulate"}
-
-
-@pytest.fixture(scope="module")
-def comm():
-    with pc.Communicator(WORLD, timeout=LIMIT) as communicator:
-        yield communicator
 
 
 def still_works(comm):

@@ -10,11 +10,14 @@ import itertools
 
 import numpy as np
 import pytest
-from arrivals import SCRIPTS, all_late, alternating, never_arrives, one_late, play, rotating, uneven
+from arrivals import SCRIPTS, all_late, alternating, never_arrives, one_late, rotating, uneven
+from checked_runs import run_case, run_script
 from mpi4py import MPI
-from oracle import LIMIT, Case, Recorder, check
+from oracle import LIMIT, Case
 
 import pycollectives as pc
+
+pytestmark = pytest.mark.one_communicator
 
 WORLD = MPI.COMM_WORLD
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
@@ -36,28 +39,6 @@ def policies(size: int) -> dict[str, pc.Policy]:
         "all-of": pc.AllOf(k, seed=3),
         "full": pc.Full(),
     }
-
-
-@pytest.fixture(scope="module")
-def comm():
-    """One communicator for many collectives, one after another."""
-    with pc.Communicator(WORLD) as communicator:
-        yield communicator
-
-
-def run(comm, case, part):
-    """Let every rank do its part on a new collective, flush, and check the promises; return the rounds."""
-    with comm.partial_allreduce(**case.arguments) as ar:
-        recorder = Recorder(comm.rank, ar, case)
-        part(recorder)
-        if not recorder.log.closed:
-            recorder.flush()
-    return check(case, comm.comm.allgather(recorder.finished()))
-
-
-def run_script(comm, script, **arguments):
-    case = Case(size=comm.size, **{"calls": 8, **arguments})
-    return run(comm, case, lambda recorder: play(script, recorder, case))
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
@@ -167,24 +148,21 @@ def test_half_precision_accumulates_in_single(comm, dtype):
     assert result.tobytes() == expected.tobytes()
 
 
-def test_a_call_with_nothing_to_wait_for_returns_while_every_other_rank_sleeps(comm):
-    """Promise 6 under Solo: however late the others' application threads are."""
+def test_a_call_with_nothing_to_wait_for_returns_while_every_other_rank_is_busy(comm):
+    """Promise 6 under Solo: the others make no call before rank 0 has made all of its own, which would never return."""
     case = Case(size=WORLD.size, calls=5, policy=pc.Solo())
 
     def part(recorder):
         if recorder.log.rank == 0:
-            begin = MPI.Wtime()
             for _ in range(5):
                 recorder.call()
-            took.append(MPI.Wtime() - begin)
-            if WORLD.size > 1:
-                WORLD.isend(None, dest=WORLD.size - 1, tag=1).wait()
-        elif recorder.log.rank == WORLD.size - 1:
-            WORLD.recv(source=0, tag=1)  # would never come, if rank 0 waited for this rank
+            for rank in range(1, WORLD.size):
+                WORLD.send(None, dest=rank, tag=1)
+        else:
+            WORLD.recv(source=0, tag=1)
 
-    took = []
-    rounds = run(comm, case, part)
-    assert len(rounds) >= 5
+    rounds = run_case(comm, case, part)
+    assert [rounds[number].contributors for number in range(5)] == [(0,)] * 5
 
 
 def test_collectives_are_usable_after_a_flush(comm):
@@ -196,7 +174,7 @@ def test_collectives_are_usable_after_a_flush(comm):
                 recorder.call()
             recorder.flush()
 
-    rounds = run(comm, case, part)
+    rounds = run_case(comm, case, part)
     flushes = sum(seen.flush for seen in rounds.values())
     # On a board, whoever looks so late that the flush round is in the total already is told of the newest.
     assert flushes == 4 if comm.ranks_per_node == 1 else flushes >= 4
@@ -210,7 +188,7 @@ def test_flushes_in_a_row_deliver_nothing_twice(comm):
         for _ in range(5):
             recorder.flush()
 
-    run(comm, case, part)
+    run_case(comm, case, part)
 
 
 @pytest.mark.parametrize("policy", policies(1))
@@ -225,7 +203,7 @@ def test_ranks_that_only_close_hang_nobody(comm, policy):
             for _ in range(case.calls):
                 recorder.call()
 
-    run(comm, case, part)
+    run_case(comm, case, part)
 
 
 @pytest.mark.parametrize("policy", policies(1))
@@ -237,7 +215,7 @@ def test_different_numbers_of_calls(comm, policy):
         for _ in range(recorder.log.rank):
             recorder.call()
 
-    run(comm, case, part)
+    run_case(comm, case, part)
 
 
 def test_contributing_twice_before_waiting(comm):
@@ -250,7 +228,7 @@ def test_contributing_twice_before_waiting(comm):
             recorder.contribute()
             recorder.wait()
 
-    run(comm, case, part)
+    run_case(comm, case, part)
 
 
 def test_the_initiators_of_majority_are_drawn_from_the_seed_alone(comm):
@@ -270,7 +248,7 @@ def test_progress_by_the_caller():
     """No thread: whoever waits moves messages, and `advance` serves the others meanwhile."""
     case = Case(size=WORLD.size, calls=6, policy=pc.Full(), missed="sum")
     with pc.Communicator(WORLD, progress="caller") as by_caller:
-        run(by_caller, case, lambda recorder: [recorder.call() for _ in range(6)])
+        run_case(by_caller, case, lambda recorder: [recorder.call() for _ in range(6)])
 
 
 def test_a_caller_that_computes_serves_others_by_advancing():

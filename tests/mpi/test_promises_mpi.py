@@ -16,15 +16,11 @@ from oracle import Recorder, check
 
 import pycollectives as pc
 
+pytestmark = pytest.mark.one_communicator
+
 WORLD = MPI.COMM_WORLD
 SEED = int(os.environ.get("PYC_TEST_SEED", "2020"))
 CASES = int(os.environ.get("PYC_TEST_CASES", "24"))
-
-
-@pytest.fixture(scope="module")
-def comm():
-    with pc.Communicator(WORLD) as communicator:
-        yield communicator
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + CASES))

@@ -15,16 +15,12 @@ torch = pytest.importorskip("torch")
 import pycollectives as pc  # noqa: E402
 from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
 
+pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
+
 WORLD = MPI.COMM_WORLD
 POLICIES = [pc.Solo(), pc.Majority(seed=7), pc.Quorum(1 + WORLD.size // 2, grace=1e-3), pc.Full()]
 
 torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def comm():
-    with pc.Communicator(WORLD, timeout=LIMIT) as communicator:
-        yield communicator
 
 
 def eager(optimizer, comm, policy, **options):
@@ -37,7 +33,7 @@ def model_of_layers():
 
 
 def same_everywhere(comm, model):
-    return all(comm.same_everywhere(tensor.detach().numpy()) for tensor in model.parameters())
+    return all(comm.is_same_on_all_ranks(tensor.detach().numpy()) for tensor in model.parameters())
 
 
 OPTIMIZERS = {

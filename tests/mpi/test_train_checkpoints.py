@@ -10,9 +10,10 @@ import pytest
 from train_jobs import WORLD, Keeping, P, blobs, numbers, refused_everywhere
 
 from pycollectives.train import checkpoint
-from pycollectives.train.loop import Replica, Training
+from pycollectives.train.loop import Training
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.optimizers import SGD
+from pycollectives.train.replica import Replica
 from pycollectives.train.synchronizers import Synchronizer
 
 

@@ -64,7 +64,7 @@ def test_every_gradient_is_applied_once(comm, method, load, monkeypatch):
     equalize = Eager.equalize
 
     def spied(synchronizer, weights):
-        equal.append(comm.same_everywhere(weights))
+        equal.append(comm.is_same_on_all_ranks(weights))
         equalize(synchronizer, weights)
 
     monkeypatch.setattr(Eager, "equalize", spied)

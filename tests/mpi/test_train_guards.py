@@ -12,9 +12,9 @@ from train_jobs import WORLD, Counting, P, blobs, count_examples, refused_everyw
 import pycollectives as pc
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.output import locked
+from pycollectives.train.replica import Step
 from pycollectives.train.summary import Totals
 
 

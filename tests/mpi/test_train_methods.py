@@ -12,14 +12,15 @@ from train_jobs import (
     VARIANTS,
     WORLD,
     P,
+    after,
     count_examples,
     saved_in,
     steps_in,
     train,
 )
 
-from pycollectives.train.loop import Replica
-from pycollectives.train.synchronizers import METHODS, Synchronizer
+from pycollectives.train.replica import Replica
+from pycollectives.train.synchronizers import METHODS, GradientSynchronizer, WeightSynchronizer
 
 
 @pytest.mark.parametrize("method", [*EVERY_METHOD, *VARIANTS])
@@ -68,7 +69,7 @@ def test_replicas_with_other_running_statistics_are_not_equal(comm, monkeypatch)
     assert not count_examples(comm, "synchronous", model="keeping", epochs=1).same_everywhere
 
 
-class Alone(Synchronizer):
+class Alone(GradientSynchronizer):
     """A method that this file adds: each rank trains alone, and models are averaged once, at the end."""
 
     def __init__(self, comm, model, *, scale=1):
@@ -78,7 +79,7 @@ class Alone(Synchronizer):
         return gradient * self._scale
 
     def equalize(self, weights):
-        weights[:] = self._comm.comm.allreduce(weights) / self._comm.size
+        weights[:] = self._comm.mpi_comm.allreduce(weights) / self._comm.size
 
 
 def test_a_method_is_added_by_one_class(comm, monkeypatch):
@@ -89,3 +90,25 @@ def test_a_method_is_added_by_one_class(comm, monkeypatch):
     assert summary.curve[-1].accuracy > 0.9
     with pytest.raises(ValueError, match="'alone': unknown option 'odd'; its options are scale"):
         train(comm, "alone,odd=1")
+
+
+class Striding(WeightSynchronizer):
+    """Rank r takes each (r + 1)th step, and skips the others, as a method does whose slow ranks catch up."""
+
+    def __init__(self, comm, model):
+        super().__init__(comm)
+
+    def begin(self, weights, number):
+        stride = WORLD.rank + 1
+        return -(-number // stride) * stride
+
+
+@pytest.mark.parametrize("settle_epochs", [0.75, None])
+def test_ranks_that_skip_steps_settle_with_the_others(comm, settle_epochs, output, monkeypatch):
+    """Wherever that is due, and once more where one is stopped; a resumed run goes on where each rank was."""
+    monkeypatch.setattr(METHODS, "_entries", {**METHODS._entries, "striding": f"{__name__}:Striding"})
+    settings = {"epochs": 3, "settle_epochs": settle_epochs}
+    assert not train(comm, "striding", output, signalled=after(3, rank=0), **settings).finished
+    summary = train(comm, "striding", output, resume=True, **settings)
+    assert (summary.finished, summary.same_everywhere, summary.epochs) == (True, True, 3)
+    assert steps_in(output, WORLD.rank) == list(range(0, summary.steps, WORLD.rank + 1))

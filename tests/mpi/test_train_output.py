@@ -22,9 +22,9 @@ from train_jobs import (
 )
 
 from pycollectives.train import checkpoint, metrics
-from pycollectives.train.loop import Replica
+from pycollectives.train.control import ControlChannel
 from pycollectives.train.models.mlp import MLP
-from pycollectives.train.peers import Peers
+from pycollectives.train.replica import Replica
 
 
 @pytest.mark.parametrize("method", ["eager,policy=solo", "m-synchronous,m=1"])
@@ -125,12 +125,12 @@ def test_the_clock_of_all_ranks_starts_when_all_are_ready(comm, output, monkeypa
         function = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *given, **more: events.append(name) or function(*given, **more))
 
-    spy(Peers, "meet")
+    spy(ControlChannel, "barrier")
     spy(metrics.Clock, "start")
     spy(Replica, "step")
     train(comm, "synchronous", output, epochs=1)
     first = events.index("step")
-    assert events[first - 2 : first] == ["meet", "start"]
+    assert events[first - 2 : first] == ["barrier", "start"]
 
 
 def test_losses_that_are_not_finite_are_counted(comm, output, monkeypatch):

@@ -10,12 +10,13 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.train.batches import Batches
+from pycollectives.train.control import ControlChannel
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.loop import Replica, Training
+from pycollectives.train.loop import Training
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.optimizers import SGD
-from pycollectives.train.peers import Peers
 from pycollectives.train.registry import Choice
+from pycollectives.train.replica import Replica
 from pycollectives.train.synchronizers import METHODS, Synchronizer
 
 WORLD = MPI.COMM_WORLD
@@ -24,8 +25,8 @@ P = WORLD.size
 
 def settle(state):
     model = SimpleNamespace(weights=np.zeros(1, np.float32), state=lambda: state, load_state=lambda taken: None)
-    with pc.Communicator(WORLD) as comm, Peers(comm) as peers:
-        Replica(model, None, Synchronizer()).settle(0, peers)
+    with pc.Communicator(WORLD) as comm, ControlChannel(comm) as control:
+        Replica(model, None, Synchronizer()).settle(0, control)
 
 
 @pytest.mark.parametrize("kind", [bool, np.float16, np.float32, np.float64, np.complex64, np.uint8])
@@ -79,12 +80,12 @@ def test_running_statistics_are_the_exception_to_the_same_bits():
     dataset = Dataset((inputs, np.arange(P * 24) % 2), (inputs[:2], np.arange(2)))
     batches = Batches(dataset, P * 4, rank=WORLD.rank, ranks=P, seed=1)
     weights, means = [], []
-    with pc.Communicator(WORLD) as comm, Peers(comm) as peers:
+    with pc.Communicator(WORLD) as comm, ControlChannel(comm) as control:
         for settle_every in (None, 5):
             model = Running(dataset)
             method = METHODS.make(Choice("synchronous"), comm, model)
             replica = Replica(model, SGD(model.weights, lambda number: 1.0), method)
-            assert Training(12, settle_every).run(peers, replica, batches, lambda number, begin: None)
+            assert Training(12, settle_every).run(control, replica, batches, lambda number, begin: None)
             weights.append(model.weights.tobytes())
             means.append(model.mean)
     assert weights[0] == weights[1]

@@ -28,11 +28,12 @@ from train_jobs import (
 )
 
 from pycollectives.train.batches import Batches
-from pycollectives.train.loop import Replica, Training
+from pycollectives.train.control import ControlChannel
+from pycollectives.train.loop import Training
 from pycollectives.train.models.mlp import MLP
 from pycollectives.train.optimizers import SGD
-from pycollectives.train.peers import Peers
 from pycollectives.train.registry import Choice
+from pycollectives.train.replica import Replica
 from pycollectives.train.synchronizers import METHODS
 
 
@@ -72,10 +73,10 @@ def test_ranks_that_were_stopped_at_different_steps_go_on(comm, method):
     taken = []
     with closing(METHODS.make(Choice.parse(method), comm, model, seed=1)) as synchronizer:
         replica = Replica(model, SGD(model.weights, lambda number: 1.0), synchronizer)
-        with Peers(comm) as peers:
-            assert training.run(peers, replica, batches, lambda number, begin: None, observers=[taken.append])
+        with ControlChannel(comm) as control:
+            assert training.run(control, replica, batches, lambda number, begin: None, observers=[taken.append])
     assert [step.number for step in taken] == list(range(3 * (WORLD.rank % 3), 10))
-    assert comm.same_everywhere(model.weights)
+    assert comm.is_same_on_all_ranks(model.weights)
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)

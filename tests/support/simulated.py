@@ -1,4 +1,4 @@
-"""What a partial allreduce promises (DESIGN section 4), checked on simulated runs.
+"""What a partial allreduce promises (docs/semantics.md), checked on simulated runs.
 
 The oracle knows nothing of the protocol. Call j of rank r contributes 2**j in element r and 0 elsewhere, so element r
 of a result says by its bits which calls of rank r are in it. `Case` says what happens, `Outcome` is what the calls were

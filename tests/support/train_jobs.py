@@ -13,9 +13,9 @@ from mpi4py import MPI
 from pycollectives.train import job, metrics
 from pycollectives.train.datasets import DATASETS
 from pycollectives.train.datasets.base import Dataset
-from pycollectives.train.loop import Replica
 from pycollectives.train.models import MODELS
 from pycollectives.train.models.base import Model, Score
+from pycollectives.train.replica import Replica
 from pycollectives.train.settings import Settings
 from pycollectives.train.synchronizers import METHODS
 

@@ -41,7 +41,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
     Waits(const Waits&) = delete;
     Waits& operator=(const Waits&) = delete;
     std::atomic<bool>& flag;
-  } const waits(board_->own().waits);
+  } const waits(board_->ranks().own().waits);
   const auto now = [this] { return engine_.transport().now(); };
   Seconds next_check = now() + kCheckPeriod;
   const auto look_around = [&] {
@@ -53,11 +53,12 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
   };
   if (drives_) return engine_.wait(done, timeout, look_around);
   const RoundNumber completed = board_->completed();
-  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->offers_help(); ++spins) relax();
+  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->round().offers_help(); ++spins)
+    relax();
   const Seconds start = now();
   Seconds next_look = start + kLongestSleep;
   for (int idle = 0;; ++idle) {
-    const std::uint32_t rings = board_->bell().rings();  // before looking: a later ring ends the sleep
+    const std::uint32_t rings = board_->events().rings();  // before looking: a later ring ends the sleep
     if (done()) return true;
     if (engine_.progress() == Progress::kCaller) engine_.advance();
     const Seconds waited = now() - start;
@@ -71,7 +72,7 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
       sched_yield();
       continue;
     }
-    board_->bell().wait(rings, timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_);
+    board_->events().wait(rings, timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_);
   }
 }
 

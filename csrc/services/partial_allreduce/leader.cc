@@ -12,8 +12,6 @@
 
 namespace pyc {
 
-constexpr std::size_t kMostDraining = 2;  // runs whose buffers are still being sent from, while another runs
-
 PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                             Rank nodes, std::size_t count) {
   ScheduleBuilder s(node, nodes);
@@ -90,13 +88,13 @@ void Leader::read_board() {
     const Lock lock(board_.mutex());
     const std::vector<Rank>& ranks = board_.shape().ranks;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      const auto place = static_cast<Rank>(i);
-      if (board_.arrived().contains(place) && !arrived_.contains(ranks[i])) arrived.push_back(ranks[i]);
-      const bool closed = board_.closed().contains(place);
+      const auto local = static_cast<Rank>(i);
+      if (board_.ranks().arrived().contains(local) && !arrived_.contains(ranks[i])) arrived.push_back(ranks[i]);
+      const bool closed = board_.ranks().closed().contains(local);
       const bool known = closed ? membership_.closed().contains(ranks[i]) : membership_.left().contains(ranks[i]);
-      if (board_.left().contains(place) && !known) left.emplace_back(ranks[i], closed);
+      if (board_.ranks().left().contains(local) && !known) left.emplace_back(ranks[i], closed);
     }
-    if (std::exchange(board_.state().must_inquire, false)) inquired = board_.state().inquired;
+    if (std::exchange(board_.inquiry().is_new, false)) inquired = board_.inquiry().round;
   }
   for (const Rank rank : arrived) arrive(rank);
   for (const auto& [rank, closed] : left) leave(rank, closed);
@@ -179,7 +177,7 @@ void Leader::activated(Run& run) {
   run.fire(plan_.start);  // consumed, if another node started the round
   {
     const Lock lock(board_.mutex());
-    board_.start(initiator_);
+    board_.round().start(initiator_);
   }
   release();
 }
@@ -189,22 +187,22 @@ bool Leader::release() {
   if (draining_.size() > kMostDraining) return false;
   Presence own;
   Lock lock(board_.mutex());
-  if (!board_.work(lock, memory_)) return false;
-  Board::State& s = board_.state();
-  if (s.sum == kNoBuffer) s.sum = board_.take_buffer();
-  board_.retain(s.sum);
+  if (!board_.round().work(lock, memory_)) return false;
+  BoardRound::State& s = board_.round().state();
+  if (s.sum == kNoBuffer) s.sum = board_.buffers().take();
+  board_.buffers().retain(s.sum);
   current_->data = s.sum;
   own.contributors = s.part.contributors;
   own.active = s.part.active;
   own.left = s.part.left;
   own.closed = s.part.closed;
   own.initiator = initiator_;
-  current_->run->presence().assign(data_blocks_, own, {board_.members(), board_.member_words()});
+  current_->run->presence().assign(data_blocks_, own, {board_.round().members(), board_.shape().member_words()});
   lock.unlock();
 
   phase_ = Phase::kRunning;
   engine_.recorder().note(id_, round_, FlightRecorder::State::kRunning);
-  current_->run->bind(plan_.data.buffer, board_.data(current_->data));
+  current_->run->bind(plan_.data.buffer, board_.buffers().data(current_->data));
   current_->run->fire(plan_.release);
   return true;
 }
@@ -214,11 +212,11 @@ void Leader::complete(Run& run) {
   const auto members = run.presence().members(data_blocks_.first);
   const auto size = static_cast<std::uint32_t>(nodes_.size());
   // Flush: every rank had left before its part was taken, so nothing can be waiting any more.
-  const Board::Outcome outcome{.initiator = all.initiator,
-                               .contributors = all.contributors,
-                               .active = all.active,
-                               .flush = all.left == size,
-                               .last = all.closed == size};
+  const BoardRound::Outcome outcome{.initiator = all.initiator,
+                                    .contributors = all.contributors,
+                                    .active = all.active,
+                                    .flush = all.left == size,
+                                    .last = all.closed == size};
   engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
   if (outcome.flush) membership_.next_epoch();
   draining_.push_back(std::exchange(current_, nullptr));
@@ -230,8 +228,8 @@ void Leader::complete(Run& run) {
   }
   {
     const Lock lock(board_.mutex());
-    std::copy(members.begin(), members.end(), board_.members());
-    board_.complete(outcome);
+    std::copy(members.begin(), members.end(), board_.round().members());
+    board_.round().complete(outcome);
   }
   if (!outcome.last) reconsider();
 }
@@ -272,7 +270,7 @@ void Leader::retire() {
   std::erase_if(draining_, [this](PooledRun* pooled) {
     if (!pooled->run->retired()) return false;
     const Lock lock(board_.mutex());
-    board_.release(pooled->data);
+    board_.buffers().release(pooled->data);
     idle_runs_.push_back(pooled);
     return true;
   });
@@ -332,7 +330,7 @@ void Leader::on_notice(Rank from, ConstBytes bytes) {
       return answer(nodes_.of(from), said.number);
     case Notice::kReport: {
       const Lock lock(board_.mutex());
-      if (said.number == board_.state().inquired) board_.reports()[said.rank] = said.report;
+      if (said.number == board_.inquiry().round) board_.reports()[said.rank] = said.report;
       return;
     }
     default:

@@ -20,16 +20,16 @@ class Leases {
   explicit Leases(std::shared_ptr<Board> board) : board_(std::move(board)) {}
 
   /// Else the application holds as many as the board can spare, and gets a copy instead.
-  bool may_lend() const { return out_[0] == kNoBuffer || out_[1] == kNoBuffer; }
+  bool may_lease() const { return out_[0] == kNoBuffer || out_[1] == kNoBuffer; }
 
   /// A view of the buffer, with the caller's reference to it. `self`: this.
-  std::shared_ptr<const std::byte> lend(BufferNumber buffer, std::shared_ptr<Leases> self) {
+  std::shared_ptr<const std::byte> lease(BufferNumber buffer, std::shared_ptr<Leases> self) {
     const std::size_t i = out_[0] == kNoBuffer ? 0 : 1;
-    if (out_[i] != kNoBuffer) throw InternalError("more results are lent than the board can spare");
+    if (out_[i] != kNoBuffer) throw InternalError("more results are leased than the board can spare");
     out_[i] = buffer;
-    const std::byte* const data = board_->data(buffer);
-    return {data, [loans = std::move(self), i](const std::byte*) {
-              loans->returned_[i].store(true, std::memory_order_release);
+    const std::byte* const data = board_->buffers().data(buffer);
+    return {data, [leases = std::move(self), i](const std::byte*) {
+              leases->returned_[i].store(true, std::memory_order_release);
             }};
   }
 

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "hot/hot.h"
-#include "hot/recycling_allocator.h"
 #include "memory/copy.h"
 #include "services/common/node_memory.h"
 #include "services/common/stall.h"
@@ -43,9 +42,9 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
 }
 
 std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
-                                std::shared_ptr<SharedMemory> shared) {
-  const auto place = static_cast<Rank>(nodes.place_of(rank));
-  return std::make_shared<Board>(std::move(shared), shape_of(options, nodes, rank), place, place == 0);
+                                const std::shared_ptr<SharedMemory>& shared) {
+  const auto local = static_cast<Rank>(nodes.place_of(rank));
+  return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
 }
 
 /// Where there are other nodes.
@@ -60,8 +59,6 @@ PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, con
   if (elements.widened()) return memory.load(elements, into, from, count);
   copy(memory, into, from, count * size_of(elements.type));
 }
-
-PYC_HOT std::shared_ptr<Call> new_call() { return std::allocate_shared<Call>(RecyclingAllocator<Call>()); }
 
 }  // namespace
 
@@ -131,24 +128,17 @@ PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options optio
       options_(std::move(options)),
       nodes_(nodes),
       elements_(elements_of(options_.type, options_.op)),
-      board_(board_of(options_, nodes_, engine.rank(), std::move(shared))),
+      board_(board_of(options_, nodes_, engine.rank(), shared)),
       standings_(engine, *this, nodes_, board_),
       wait_(engine, board_, standings_, is_agent(nodes_, engine.rank()), longest_sleep(options_.policy)),
-      results_(memory, board_, options_.history) {
+      results_(memory, board_, options_.history),
+      local_(engine, memory, options_.policy, *board_) {
   const Lock lock(board_->mutex());
-  board_->own().process = ProcessId::own();
-  board_->own().called = engine.transport().now();
+  board_->ranks().own().process = ProcessId::own();
+  board_->ranks().own().called = engine.transport().now();
 }
 
 PartialAllreduce::~PartialAllreduce() = default;
-
-void PartialAllreduce::add_to(Footprint& footprint) const {
-  footprint.add(this);
-  engine_->add_to(footprint);
-  board_->add_to(footprint);
-  results_.add_to(footprint);
-  if (track_) footprint.add(track_.get());
-}
 
 const Schedule* PartialAllreduce::schedule() const { return agent_ ? &agent_->schedule() : nullptr; }
 
@@ -178,7 +168,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
   }
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  std::shared_ptr<Call> call = new_call();
+  std::shared_ptr<Call> call = std::make_shared<Call>();
   call->made = engine_->transport().now();
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
@@ -188,43 +178,43 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
     lock.lock();
-    spare_ = board.take_buffer();
+    spare_ = board.buffers().take();
     lock.unlock();
   }
-  load(memory_, elements_, board.data(spare_), data, options_.count);
+  load(memory_, elements_, board.buffers().data(spare_), data, options_.count);
   lock.lock();
-  BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.own().deposit : kNoBuffer;
+  BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.ranks().own().deposit : kNoBuffer;
   bool combined = earlier != kNoBuffer;
   if (combined) {
-    board.retain(earlier);  // to read it; a round may take it meanwhile
+    board.buffers().retain(earlier);  // to read it; a round may take it meanwhile
     lock.unlock();
-    memory_.reduce(elements_, options_.op, board.data(spare_), board.data(earlier), options_.count);
+    memory_.reduce(elements_, options_.op, board.buffers().data(spare_), board.buffers().data(earlier), options_.count);
     lock.lock();
-    combined = board.own().deposit == earlier;
-    board.release(earlier);
+    combined = board.ranks().own().deposit == earlier;
+    board.buffers().release(earlier);
     if (!combined) {  // a round has taken it: what is handed over now is the new data alone
       lock.unlock();
-      load(memory_, elements_, board.data(spare_), data, options_.count);
+      load(memory_, elements_, board.buffers().data(spare_), data, options_.count);
       lock.lock();
     }
   }
   const bool ends_here = hand_over(*call, spare_, combined);
-  if (spare_ == kNoBuffer) spare_ = board.take_buffer();  // for the next one, while the mutex is held
+  if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next one, while the mutex is held
   Results::Given given;
   if (ends_here) {
-    board.own().promised = kNoRound;
+    board.ranks().own().promised = kNoRound;
     given = collect(*call);
   }
   if (!call->late) {
     pending_.push_back(call);
-    if (board.state().phase == Board::Phase::kArmed) {
-      board.arrive();
+    if (board.round().state().phase == BoardRound::Phase::kArmed) {
+      board.round().arrive();
       if (nodes_.count() > 1) board.draw_attention();
     }
   }
-  board.own().called = call->made;
+  board.ranks().own().called = call->made;
   // A late call is no arrival and starts nothing, but it may bring what a round waits for.
-  if (!call->late || board.state().phase != Board::Phase::kArmed) run_rounds(lock);
+  if (!call->late || board.round().state().phase != BoardRound::Phase::kArmed) run_rounds(lock);
   if (ends_here) {
     results_.publish(std::move(given), lock);
     note_given(*call, call->made);
@@ -240,18 +230,18 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
 /// that are summed may be in the making, and are waited for when somebody asks.
 PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
   Board& board = *board_;
-  Board::Place& own = board.own();
+  BoardSlot& own = board.ranks().own();
   const RoundNumber completed = board.completed();
   promise_kept();
   call.sequence = ++sequence_;
   call.late = completed > accounted_;
-  const bool missed_its_round = (call.late || own.taken) && !board.is_awaited(board.own_place());
+  const bool missed_its_round = (call.late || own.taken) && !board.round().is_awaited(board.ranks().own_local_rank());
   if (!(missed_its_round && options_.late == Options::Late::kDrop)) {
     if (!combined) {
       own.handed_over_at = completed;
       own.contributions = 0;
     }
-    board.release(own.deposit);
+    board.buffers().release(own.deposit);
     own.deposit = std::exchange(written, kNoBuffer);
     ++own.contributions;
     own.newest = call.sequence;
@@ -264,7 +254,7 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
     return false;
   }
   call.done = true;
-  results_.tell(call, board.newest());
+  results_.tell(call, board.records().newest());
   const bool owes_nothing = results_.given() == accounted_;
   accounted_ = completed;
   return owes_nothing && options_.missed == Options::Missed::kLatest;
@@ -275,43 +265,14 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
 /// Does all that can be done now. Releases the lock while it computes.
 PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
   Board& board = *board_;
-  const Board::State& s = board.state();
-  const bool brings = board.own().deposit != kNoBuffer || board.left().contains(board.own_place());
-  if (brings && board.is_awaited(board.own_place())) board.take_own();
+  const Rank own = board.ranks().own_local_rank();
+  const bool brings = board.ranks().own().deposit != kNoBuffer || board.ranks().left().contains(own);
+  if (brings && board.round().is_awaited(own)) board.round().take_own();
   if (nodes_.count() > 1) {
-    if (board.work(lock, memory_)) board.draw_attention();
+    if (board.round().work(lock, memory_)) board.draw_attention();
     return;
   }
-  for (;;) {
-    if (s.phase == Board::Phase::kEnded) return;
-    if (s.phase == Board::Phase::kArmed) {
-      const Rank initiator = starter();
-      if (initiator == kNoRank) return;
-      board.start(initiator);
-    }
-    if (!board.work(lock, memory_)) {
-      engine_->recorder().note(id_, board.completed(), FlightRecorder::State::kStarted);
-      return;
-    }
-    const Board::Part& part = s.part;
-    const auto size = static_cast<std::uint32_t>(nodes_.size());
-    board.complete({.initiator = s.initiator,
-                    .contributors = part.contributors,
-                    .active = part.active,
-                    .flush = part.left == size,
-                    .last = part.closed == size});
-  }
-}
-
-/// Of a node that is alone: who starts the round, if it may start now; else kNoRank.
-PYC_HOT Rank PartialAllreduce::starter() {
-  Board::State& s = board_->state();
-  const Verdict verdict = judge(options_.policy, board_->completed(), board_->arrived(), board_->left(),
-                                s.newest_arrival, engine_->rank(), nodes_.size());
-  if (!verdict.gives_grace) return verdict.initiator;
-  const Seconds now = engine_->transport().now();
-  if (s.grace_ends <= 0) s.grace_ends = now + options_.policy.grace;
-  return now >= s.grace_ends ? verdict.initiator : kNoRank;
+  if (local_.run(lock)) engine_->recorder().note(id_, board.completed(), FlightRecorder::State::kStarted);
 }
 
 void PartialAllreduce::leave(bool for_good) {
@@ -322,23 +283,24 @@ void PartialAllreduce::do_leave(bool for_good) {
   if (for_good) engine_->recorder().left(id_);
   Lock lock(board_->mutex());
   if (!for_good) {
-    open_flush_->epoch = board_->state().flushes;
-    board_->own().flush_waits = true;
+    open_flush_->epoch = board_->round().state().flushes;
+    board_->ranks().own().flush_waits = true;
   }
-  Board::Place& own = board_->own();
+  BoardSlot& own = board_->ranks().own();
   own.called = engine_->transport().now();
   if (for_good) own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
-  board_->leave(for_good);
+  board_->ranks().leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);
-  if (for_good) board_->own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+  if (for_good)
+    board_->ranks().own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
 }
 
 std::shared_ptr<Call> PartialAllreduce::start_flush() {
   engine_->check();
   if (open_flush_) return open_flush_;
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  std::shared_ptr<Call> call = new_call();
+  std::shared_ptr<Call> call = std::make_shared<Call>();
   call->flush = true;
   call->made = engine_->transport().now();
   call->sequence = sequence_;
@@ -358,9 +320,9 @@ void PartialAllreduce::close() {
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   const Lock lock(board_->mutex());
-  Board::Place& own = board_->own();
+  BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
-  board_->release(own.deposit);
+  board_->buffers().release(own.deposit);
   return contributions;
 }
 
@@ -383,10 +345,10 @@ PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
 /// Calls whose round has completed are done, whether or not anybody looked: what they are told is kept with them.
 PYC_HOT void PartialAllreduce::promise_kept() {
   Board& board = *board_;
-  RoundNumber& promised = board.own().promised;
+  RoundNumber& promised = board.ranks().own().promised;
   if (promised == kNoRound || board.completed() <= promised) return;
-  const Board::RecordView* const record = board.record_of(promised);
-  if (record == nullptr) throw InternalError("'" + options_.name + "': a promised round was not kept");
+  const std::optional<RoundView> record = board.records().of(promised);
+  if (!record) throw InternalError("'" + options_.name + "': a promised round was not kept");
   for (const std::shared_ptr<Call>& call : pending_) {
     results_.tell(*call, *record);
     call->done = true;
@@ -407,12 +369,12 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   Board& board = *board_;
   if (!call.flush && board.completed() <= call.round) return false;
   Lock lock(board.mutex());
-  if (board.own().folding) return false;  // a round is being added to the total, which this call is to be given
+  if (board.ranks().own().folding) return false;  // a round is being added to the total, which this call is to be given
   if (call.flush) {
-    if (board.state().flushes <= call.epoch) return false;
-    results_.tell(call, board.flush_record());
+    if (board.round().state().flushes <= call.epoch) return false;
+    results_.tell(call, board.records().flush_record());
     call.round = call.info.round;
-    board.own().flush_waits = false;
+    board.ranks().own().flush_waits = false;
     open_flush_.reset();
   }
   promise_kept();
@@ -429,13 +391,13 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 
 /// Does what has become due; whether the call is done.
 bool PartialAllreduce::drive(Call& call) {
-  if (board_->help(memory_) || (options_.policy.grace > 0 && !agent_ && !call.given)) {
+  if (board_->round().help(memory_) || (options_.policy.grace > 0 && !agent_ && !call.given)) {
     Lock lock(board_->mutex());
     run_rounds(lock);
     looks_ = 0;
   } else if (++looks_ == kPatience) {
     const Lock lock(board_->mutex());
-    board_->begin_batch();
+    board_->round().begin_batch();
   }
   return try_finish(call);
 }
@@ -465,12 +427,12 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if (agent_ && board_->shape().places() > 1) board_->fail(error);
+  if (agent_ && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
 bool PartialAllreduce::has_waiting(Rank rank) const {
   if (nodes_.of(rank) != nodes_.of(engine_->rank())) return false;
-  return board_->place(static_cast<Rank>(nodes_.place_of(rank))).waits.load(std::memory_order_relaxed);
+  return board_->ranks()[static_cast<Rank>(nodes_.place_of(rank))].waits.load(std::memory_order_relaxed);
 }
 
 void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
@@ -507,8 +469,7 @@ Seconds PartialAllreduce::deadline() const {
   if (agent_) return agent_->deadline();
   if (options_.policy.grace <= 0) return kNever;
   const Lock lock(board_->mutex());
-  const Board::State& s = board_->state();
-  return s.phase == Board::Phase::kArmed && s.grace_ends > 0 ? s.grace_ends : kNever;
+  return local_.deadline();
 }
 
 bool PartialAllreduce::finished() const { return board_->ended() && (!agent_ || agent_->finished()); }
@@ -522,8 +483,8 @@ std::vector<Rank> PartialAllreduce::not_closed() const {
   if (agent_) return agent_->not_closed();
   std::vector<Rank> ranks;
   const Lock lock(board_->mutex());
-  for (std::size_t i = 0; i < board_->shape().places(); ++i) {
-    if (!board_->closed().contains(static_cast<Rank>(i))) ranks.push_back(board_->shape().ranks[i]);
+  for (std::size_t i = 0; i < board_->shape().local_ranks(); ++i) {
+    if (!board_->ranks().closed().contains(static_cast<Rank>(i))) ranks.push_back(board_->shape().ranks[i]);
   }
   return ranks;
 }

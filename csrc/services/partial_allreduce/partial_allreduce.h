@@ -6,7 +6,7 @@
 // compute are not disturbed, and find the newest result when they come. If there are other nodes, the node's agent (see
 // node_agent.h) is told of arrivals, starts the round when any node does, and takes the node's part to the others.
 //
-// Calls and rounds (DESIGN section 4). A call is late if rounds have completed that the application has not been given
+// Calls and rounds (docs/semantics.md). A call is late if rounds have completed that the application has not been given
 // or promised. A call that is not late arrives in the present round and completes with it; a late call waits for
 // nothing and is no arrival.
 //
@@ -30,6 +30,7 @@
 #include "engine/engine.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"
+#include "services/partial_allreduce/local_rounds.h"
 #include "services/partial_allreduce/policy.h"
 #include "services/partial_allreduce/results.h"
 #include "services/partial_allreduce/round.h"
@@ -100,8 +101,6 @@ class PartialAllreduce final : public Collective {
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read_result(std::byte* to) const;
   bool closed() const { return closed_; }
-  /// What a call touches in every round.
-  void add_to(Footprint& footprint) const;
   RoundNumber rounds() const { return board_->completed(); }
   const Options& options() const { return options_; }
   /// What this rank's engine does between nodes; null if it does nothing there.
@@ -136,7 +135,6 @@ class PartialAllreduce final : public Collective {
   // handing over
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
-  Rank starter();
   void leave(bool for_good);
   void do_leave(bool for_good);
   std::shared_ptr<Call> do_contribute(const std::byte* data);
@@ -163,6 +161,7 @@ class PartialAllreduce final : public Collective {
   StallInspector standings_;
   const BoardWait wait_;
   Results results_;
+  LocalRounds local_;              // used if there are no other nodes
   std::unique_ptr<Leader> agent_;  // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done

@@ -1,6 +1,7 @@
 #include "services/partial_allreduce/results.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,24 +15,24 @@ Results::Results(Memory& memory, std::shared_ptr<Board> board, std::size_t histo
     : memory_(memory),
       history_(history),
       board_(std::move(board)),
-      loans_(std::make_shared<Leases>(board_)),
+      leases_(std::make_shared<Leases>(board_)),
       pool_(std::make_shared<BufferPool>(memory, board_->shape().buffer_bytes())) {}
 
-PYC_HOT void Results::tell(Call& call, const Board::RecordView& view) const {
-  const Board::Share& share = board_->share(view);
+PYC_HOT void Results::tell(Call& call, const RoundView& view) const {
+  const RoundShare& share = *view.share;
   RoundInfo& info = call.info;
   info.round = view.record->round;
   info.initiator = view.record->initiator;
   info.included = share.newest_included > 0 && share.newest_included >= call.sequence;
   info.contributor_count = view.record->contributors;
-  info.contributors.assign(view.members, board_->member_words());
+  info.contributors.assign(view.members, board_->shape().member_words());
   info.active = view.record->active;
   info.staleness = share.staleness;
 }
 
 PYC_HOT Results::Given Results::collect(Call& call) {
   Board& board = *board_;
-  Board::Place& own = board.own();
+  BoardSlot& own = board.ranks().own();
   Given given;
   call.done = call.given = true;
   if (call.round < given_) {  // a later call was given it already
@@ -39,16 +40,16 @@ PYC_HOT Results::Given Results::collect(Call& call) {
     return given;
   }
   const bool averages = board.shape().op == ReduceOp::kAvg;
-  const auto add = [&](const Board::RecordView& view) {
+  const auto add = [&](const RoundView& view) {
     if (view.record->buffer == kNoBuffer) return;
-    board.retain(view.record->buffer);
+    board.buffers().retain(view.record->buffer);
     given.add({view.record->buffer, averages ? std::size_t{view.record->contributors} : 1});
   };
   const RoundNumber before = given_;
-  const Board::RecordView* of_call = call.flush ? &board.flush_record() : board.record_of(call.round);
-  if (of_call == nullptr || own.total.upto > call.round + 1) {
+  std::optional<RoundView> of_call = call.flush ? board.records().flush_record() : board.records().of(call.round);
+  if (!of_call || own.total.upto > call.round + 1) {
     // Its round was superseded, or added to the total, before anybody looked: it is told of the newest, as a late call.
-    of_call = &board.newest();
+    of_call = board.records().newest();
     call.round = of_call->record->round;
     tell(call, *of_call);
   }
@@ -56,8 +57,8 @@ PYC_HOT Results::Given Results::collect(Call& call) {
     const RoundNumber first = std::max(given_, own.total.upto);
     if (own.total.buffer != kNoBuffer) given.add({std::exchange(own.total.buffer, kNoBuffer), 1});
     for (RoundNumber round = first; round <= call.round; ++round) {
-      const Board::RecordView* const record = board.record_of(round);
-      if (record == nullptr) throw InternalError("round " + std::to_string(round) + " was not kept");
+      const std::optional<RoundView> record = board.records().of(round);
+      if (!record) throw InternalError("round " + std::to_string(round) + " was not kept");
       add(*record);
     }
   } else {
@@ -67,7 +68,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   own.given = given_;
   call.info.missed = given_ - before - 1;
   call.info.overrun = call.info.missed > history_;
-  board.drop_kept(given_);
+  board.records().drop_kept(given_);
   return given;
 }
 
@@ -89,8 +90,8 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
   const BoardShape& shape = board_->shape();
   if (given.nothing_new_ && !shape.keeps_totals) return lock.unlock();
   take_back();
-  board_->release(shown_);
-  if (given.is_single() && given.one_.divisor == 1 && !shape.elements.widened() && loans_->may_lend()) {
+  board_->buffers().release(shown_);
+  if (given.is_single() && given.one_.divisor == 1 && !shape.elements.widened() && leases_->may_lease()) {
     shown_ = given.one_.buffer;
     lock.unlock();
     newest_.reset();
@@ -100,7 +101,7 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
   compute(given);
   if (given.one_.buffer == kNoBuffer) return;
   lock.lock();
-  given.for_each([&](Given::Term& term) { board_->release(term.buffer); });
+  given.for_each([&](Given::Term& term) { board_->buffers().release(term.buffer); });
   lock.unlock();
 }
 
@@ -110,12 +111,12 @@ void Results::compute(Given& given) {
   std::size_t divisor = 1;
   const std::byte* source = value.data();
   if (given.is_single()) {
-    source = board_->data(given.one_.buffer);
+    source = board_->buffers().data(given.one_.buffer);
     divisor = given.one_.divisor;
   } else {
     memory_.fill_identity(shape.elements, shape.op, value.data(), shape.count);
     given.for_each([&](const Given::Term& term) {
-      memory_.add(shape.elements, value.data(), board_->data(term.buffer), shape.count, term.divisor);
+      memory_.add(shape.elements, value.data(), board_->buffers().data(term.buffer), shape.count, term.divisor);
     });
   }
   if (source != value.data() || shape.elements.widened()) {
@@ -129,18 +130,18 @@ void Results::compute(Given& given) {
 
 /// Under the mutex: buffers of results that the application does not look at any more.
 PYC_HOT void Results::take_back() {
-  for (BufferNumber buffer = loans_->take_back(); buffer != kNoBuffer; buffer = loans_->take_back()) {
-    board_->release(buffer);
+  for (BufferNumber buffer = leases_->take_back(); buffer != kNoBuffer; buffer = leases_->take_back()) {
+    board_->buffers().release(buffer);
   }
 }
 
 PYC_HOT std::shared_ptr<const std::byte> Results::newest() {
-  if (shown_ != kNoBuffer) newest_ = loans_->lend(std::exchange(shown_, kNoBuffer), loans_);
+  if (shown_ != kNoBuffer) newest_ = leases_->lease(std::exchange(shown_, kNoBuffer), leases_);
   return newest_;
 }
 
 PYC_HOT bool Results::read(std::byte* to) const {
-  const std::byte* const from = shown_ != kNoBuffer ? board_->data(shown_) : newest_.get();
+  const std::byte* const from = shown_ != kNoBuffer ? board_->buffers().data(shown_) : newest_.get();
   if (from == nullptr) return false;
   const BoardShape& shape = board_->shape();
   copy(memory_, to, from, shape.count * size_of(shape.elements.type));

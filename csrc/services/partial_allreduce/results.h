@@ -8,7 +8,7 @@
 // Owned by a PartialAllreduce. Only calls of the application come here, one thread at a time and never the engine's, so
 // what is kept here has no lock. The records, totals and reference counts are the board's and need its mutex. A buffer
 // is read without it, by this rank or by the application: each has a reference to it until it is done, and what has
-// more than one reference is never written. Who lets go of a result may be any thread: see loans.h.
+// more than one reference is never written. Who lets go of a result may be any thread: see leases.h.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,6 @@
 #include <mutex>
 #include <vector>
 
-#include "hot/footprint.h"
 #include "memory/pool.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/leases.h"
@@ -50,7 +49,7 @@ class Results {
   // ---- under the board's mutex
 
   /// What the call is told of a completed round.
-  void tell(Call& call, const Board::RecordView& view) const;
+  void tell(Call& call, const RoundView& view) const;
   /// Every round up to the call's that the application has not been given; the call is given them and is done.
   Given collect(Call& call);
   /// Makes the result from what was collected; releases the lock.
@@ -65,9 +64,6 @@ class Results {
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read(std::byte* to) const;
 
-  /// What a call touches in every round, beside this object and the board.
-  void add_to(Footprint& footprint) const { footprint.add(loans_.get()); }
-
  private:
   void compute(Given& given);
   void take_back();
@@ -75,7 +71,7 @@ class Results {
   Memory& memory_;
   const std::size_t history_;
   const std::shared_ptr<Board> board_;
-  const std::shared_ptr<Leases> loans_;
+  const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
   RoundNumber given_ = 0;
   // The newest lies in a buffer of the board that this rank has a reference to, or, once somebody looks at it there or

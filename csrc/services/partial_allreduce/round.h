@@ -32,7 +32,7 @@ class RankBits {
   std::vector<std::uint64_t> far_;
 };
 
-/// What a call is told (DESIGN: RoundInfo).
+/// What a call is told (RoundInfo in docs/semantics.md).
 struct RoundInfo {
   RoundNumber round = 0;
   Rank initiator = kNoRank;

@@ -22,10 +22,10 @@ void StallInspector::check_alive() const {
   std::vector<Rank> gone;
   const std::vector<Rank>& ranks = board_->shape().ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Board::Place& place = board_->place(static_cast<Rank>(i));
+    const BoardSlot& slot = board_->ranks()[static_cast<Rank>(i)];
     const bool serves = i == 0 && nodes_.count() > 1 && !board_->ended();  // the agent, though it has closed
-    if (place.gone.load(std::memory_order_relaxed) && !serves) continue;
-    if (state_of(place.process) == ProcessState::kGone) gone.push_back(ranks[i]);
+    if (slot.gone.load(std::memory_order_relaxed) && !serves) continue;
+    if (state_of(slot.process) == ProcessState::kGone) gone.push_back(ranks[i]);
   }
   if (gone.empty()) return;
   throw RankFailedError("'" + collective_.name() + "': " + list_ranks(gone) + " died; the collective is unusable now");
@@ -33,36 +33,35 @@ void StallInspector::check_alive() const {
 
 void StallInspector::check_briefly() const {
   board_->check_failure();
-  const auto places = static_cast<Rank>(board_->shape().places());
-  for (Rank i = 0; i < places; ++i) {
-    if (!exists(board_->place(i).process)) return check_alive();
+  for (Rank i = 0; i < board_->ranks().count(); ++i) {
+    if (!exists(board_->ranks()[i].process)) return check_alive();
   }
 }
 
-Report StallInspector::report_of(Rank place, RoundNumber round) const {
-  const Board::Place& p = board_->place(place);
-  const ProcessState process = state_of(p.process);
+Report StallInspector::report_of(Rank local, RoundNumber round) const {
+  const BoardRanks& ranks = board_->ranks();
+  const BoardSlot& slot = ranks[local];
+  const ProcessState process = state_of(slot.process);
   const Lock lock(board_->mutex());
-  const Board::State& s = board_->state();
+  const BoardRound::State& s = board_->round().state();
   if (process == ProcessState::kGone) return {Standing::kGone};
   if (board_->completed() > round) return {Standing::kComplete};
   const bool may_hold_a_segment = s.batch > 0 || s.folding;
-  const bool has_come = p.taken || board_->arrived().contains(place);
+  const bool has_come = slot.taken || ranks.arrived().contains(local);
   if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {Standing::kStopped};
-  if (board_->left().contains(place)) return {Standing::kLeft};
+  if (ranks.left().contains(local)) return {Standing::kLeft};
   if (has_come) return {Standing::kArrived};
-  const Rank rank = board_->shape().ranks[static_cast<std::size_t>(place)];
+  const Rank rank = board_->shape().ranks[static_cast<std::size_t>(local)];
   if (const auto elsewhere = engine_.waits_in(rank, &collective_)) return {Standing::kElsewhere, *elsewhere};
-  const Seconds quiet = engine_.transport().now() - p.called;
+  const Seconds quiet = engine_.transport().now() - slot.called;
   return {Standing::kNotArrived, 0, static_cast<std::uint32_t>(std::clamp(quiet * 1e3, 0.0, 4e9))};
 }
 
 void StallInspector::inquire(RoundNumber round) {
   {
     const Lock lock(board_->mutex());
-    if (board_->state().inquired != round) std::fill_n(board_->reports(), nodes_.size(), Report{});
-    board_->state().inquired = round;
-    board_->state().must_inquire = true;
+    if (board_->inquiry().round != round) std::fill_n(board_->reports(), nodes_.size(), Report{});
+    board_->inquiry() = {.round = round, .is_new = true};
   }
   board_->draw_attention();
 }

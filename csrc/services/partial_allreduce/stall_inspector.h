@@ -28,8 +28,8 @@ class StallInspector {
   /// of neither.
   void check_briefly() const;
 
-  /// How the rank at a place of this node's board stands to a round. Under the engine's progress lock.
-  Report report_of(Rank place, RoundNumber round) const;
+  /// How a rank of this node, by local rank, stands to a round. Under the engine's progress lock.
+  Report report_of(Rank local, RoundNumber round) const;
 
   /// If there are other nodes: lets this node's agent ask how their ranks stand to a round.
   void inquire(RoundNumber round);

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Dataset, chunks
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def split_mix(counters: NDArray[np.uint64], start: int) -> NDArray[np.uint64]:
 
 
 def hyperplane(
-    *, dimensions: int = 8192, points: int = 32768, validation: int = 4096, noise: float = 1.88, seed: int = 0
+    *, dimensions: Size = 8192, points: Size = 32768, validation: Size = 4096, noise: float = 1.88, seed: int = 0
 ) -> Dataset:
     """Points of a hyperplane with normal coefficients, and normal noise of standard deviation `noise`.
 

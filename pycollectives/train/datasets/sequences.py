@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Dataset
 
 if TYPE_CHECKING:
@@ -32,9 +33,9 @@ def frame_counts(count: int, random: np.random.Generator) -> NDArray[np.int64]:
 
 def sequences(
     *,
-    examples: int = 4096,
-    validation: int = 2048,
-    features: int = 16,
+    examples: Size = 4096,
+    validation: Size = 2048,
+    features: Size = 16,
     classes: int = 10,
     signal: float = 0.5,
     scale: float = 16.0,

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from ..registry import Registry
-from .base import Outcome, Synchronizer, any_of, average
+from .base import GradientSynchronizer, Outcome, Synchronizer, WeightSynchronizer, any_of, average
 
-__all__ = ["METHODS", "Outcome", "Synchronizer", "any_of", "average"]
+__all__ = [
+    "METHODS",
+    "GradientSynchronizer",
+    "Outcome",
+    "Synchronizer",
+    "WeightSynchronizer",
+    "any_of",
+    "average",
+]
 
 METHODS = Registry(
     "method",

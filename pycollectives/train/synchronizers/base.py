@@ -1,4 +1,10 @@
-"""What a method of distributed SGD does with gradients and weights."""
+"""What a method of distributed SGD does around a rank's steps, and the two kinds of methods.
+
+`Synchronizer` is what the training loop calls. Most methods extend one of its two subclasses: `GradientSynchronizer`
+if ranks exchange gradients, which the update rule is then applied to, or `WeightSynchronizer` if each rank applies its
+own gradient and ranks exchange weights. A method of another kind, such as a parameter server, overrides `begin` and
+`update` of `Synchronizer` itself.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,11 @@ from mpi4py import MPI
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Outcome", "Synchronizer", "any_of", "average"]
+    from ...communicator import Communicator
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronizer", "any_of", "average"]
 
 
 def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
@@ -47,8 +57,8 @@ class Outcome(NamedTuple):
 class Synchronizer:
     """One rank's side of a method, made collectively from a `Communicator`, the rank's `Model`, and options.
 
-    A method overrides `combine` if it averages gradients, `average` if it averages weights, and for the end of what is
-    under way `leave`, `flush` and `equalize`. Without any of them each rank trains alone.
+    In each step the loop calls `begin`, computes the gradient, and calls `update` and `agree`. When replicas settle,
+    it calls `leave`, `flush` and `equalize`, and `rejoin` if training goes on. By default each rank trains alone.
     """
 
     outcome = Outcome()
@@ -66,23 +76,32 @@ class Synchronizer:
         """
         return None
 
-    def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what the update rule is applied to, given this rank's gradient; valid until the next call."""
-        return gradient
+    def begin(self, weights: NDArray[np.float32], number: int) -> int:
+        """Prepare step `number`, and return the number of the step to take.
 
-    def average(self, weights: NDArray[np.float32], number: int) -> None:
-        """Replace the weights, after the update of step `number`."""
+        It may wait for other ranks, and replace the weights by those that the gradient is to be computed at. A rank
+        that is behind may skip steps by returning a larger number: their batches are left out, and schedule, metrics
+        and checkpoints go on from there. The loop cuts a jump short where replicas settle next or training ends: then
+        the rank takes no step, and `leave` comes next.
+        """
+        return number
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Change `model.weights` in step `number`, given `model.gradient`; this may wait for other ranks.
+
+        Where the update rule is not `optimizer.update`, as on a parameter server, `optimizer` is not used.
+        """
+        optimizer.update(model.weights, model.gradient, number)
 
     def agree(self, stop: bool) -> bool:
         """Whether to stop after this step: True on all ranks at once if ranks wait for each other in every step."""
         return stop
 
     def leave(self) -> None:
-        """From now on no rank waits for this one; without waiting, for others may have many steps to take."""
+        """Let no rank wait for this one from now on; without waiting, for others may have many steps to take."""
 
-    def flush(self) -> NDArray[np.float32] | None:
-        """Return what is still to be applied. Collective, after all ranks have left."""
-        return None
+    def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply what is still to be applied, after step `number`. Collective, after all ranks have left."""
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Make all replicas equal, after `flush`. Collective."""
@@ -92,3 +111,47 @@ class Synchronizer:
 
     def close(self) -> None:
         """Leave for good; called once."""
+
+
+class GradientSynchronizer(Synchronizer):
+    """A method whose ranks exchange gradients: override `combine`, and `owed` if some may come after the last step."""
+
+    def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return what the update rule is applied to, given this rank's gradient; valid until the next call."""
+        return gradient
+
+    def owed(self) -> NDArray[np.float32] | None:
+        """Return what is still to be applied to this replica, or None. Collective, after all ranks have left."""
+        return None
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply what `combine` returns."""
+        gradient = self.combine(model.gradient)
+        if gradient is None:
+            raise TypeError(f"{type(self).__name__}.combine: expected an array, got None: no return?")
+        optimizer.update(model.weights, gradient, number)
+
+    def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply what is `owed` in one update; nothing, which is no gradient of 0, if it is None."""
+        owed = self.owed()
+        if owed is not None:
+            optimizer.update(model.weights, owed, number)
+
+
+class WeightSynchronizer(Synchronizer):
+    """A method whose ranks exchange weights after the update: override `average`."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+
+    def average(self, weights: NDArray[np.float32], number: int) -> None:
+        """Replace the weights by an average with those of other ranks, after the update of step `number`."""
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply this rank's gradient, then `average` the weights."""
+        optimizer.update(model.weights, model.gradient, number)
+        self.average(model.weights, number)
+
+    def equalize(self, weights: NDArray[np.float32]) -> None:
+        """Give every rank the mean of all ranks' weights."""
+        average(self.comm.mpi_comm, weights)

@@ -22,8 +22,8 @@ class Ddp(Synchronizer):
     def __init__(self, comm: Communicator, model: Model) -> None:
         from ..torch_models.parallel import Distributed
 
-        self._distributed = Distributed(comm.comm, model)
-        self._comm = comm.comm
+        self._distributed = Distributed(comm.mpi_comm, model)
+        self._comm = comm.mpi_comm
         self.outcome = Outcome(active=comm.size)
 
     @classmethod

@@ -10,17 +10,21 @@ missed="sum"     the rank is given the sum of all that it missed. With an update
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...partial_allreduce import policies
-from .base import Outcome, Synchronizer, average
+from ...partial_allreduce.eager_mean import EagerMean
+from .base import GradientSynchronizer, Outcome
+from .base import average as average_over_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
+    from ...partial_allreduce.eager_mean import Average
+    from ...support.typing import Late, Missed
     from ..models.base import Model
 
 __all__ = ["DEFAULT_POLICY", "Eager"]
@@ -28,7 +32,7 @@ __all__ = ["DEFAULT_POLICY", "Eager"]
 DEFAULT_POLICY = "majority"
 
 
-class Eager(Synchronizer):
+class Eager(GradientSynchronizer):
     """`average`: divide by all ranks ("world", as in the paper), or by those in the round ("contributors")."""
 
     def __init__(
@@ -37,27 +41,24 @@ class Eager(Synchronizer):
         model: Model,
         *,
         policy: policies.Policy | str = DEFAULT_POLICY,
-        missed: Literal["latest", "sum"] = "latest",
-        average: Literal["world", "contributors"] = "world",
-        late: Literal["accumulate", "replace", "drop"] = "accumulate",
+        missed: Missed = "latest",
+        average: Average = "world",
+        late: Late = "accumulate",
         max_staleness: int | None = None,
         seed: int = policies.DEFAULT_SEED,
     ) -> None:
-        if average not in ("world", "contributors"):
-            raise ValueError(f"average: expected 'world' or 'contributors', got {average!r}")
-        self._comm = comm.comm
-        self._divisor = comm.size if average == "world" else 1
-        self._sums = missed == "sum"
-        self._gradients = comm.partial_allreduce(
-            like=model.gradient,
-            op="SUM" if average == "world" else "AVG",
+        self._comm = comm
+        self._mean = EagerMean(
+            comm,
+            model.gradient,
+            average=average,
+            missed=missed,
             policy=_policy(policy, seed),
             late=late,
-            missed=missed,
             max_staleness=max_staleness,
             name="gradients",
         )
-        self._mean = np.empty_like(model.gradient)
+        self._gradient = np.empty_like(model.gradient)  # the newest mean
 
     @classmethod
     def simulated(cls, **options: Any) -> dict[str, Any] | None:
@@ -67,29 +68,25 @@ class Eager(Synchronizer):
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the newest mean, of those gradients that are there."""
-        info = self._gradients.contribute(gradient).wait()
+        info = self._mean.contribute(gradient).wait()
         self.outcome = Outcome(info.active, late=not info.included, missed=info.missed)
-        return self._result()
+        return self._mean.write_to(self._gradient)
 
     def leave(self) -> None:
         """Begin the flush."""
-        self._gradients.start_flush()
+        self._mean.start_flush()
 
-    def flush(self) -> NDArray[np.float32] | None:
+    def owed(self) -> NDArray[np.float32] | None:
         """Return the mean of all that still waited, of every rank; None if nothing did, which is no gradient of 0."""
-        info = self._gradients.flush()
-        return self._result() if info.contributors or (self._sums and info.missed) else None
+        return self._mean.write_to(self._gradient) if self._mean.flush() else None
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Average the models."""
-        average(self._comm, weights)
+        average_over_all(self._comm.mpi_comm, weights)
 
     def close(self) -> None:
         """Leave the partial allreduce."""
-        self._gradients.close()
-
-    def _result(self) -> NDArray[np.float32]:
-        return np.divide(self._gradients.result, self._divisor, out=self._mean)
+        self._mean.close()
 
 
 def _policy(said: policies.Policy | str, seed: int) -> policies.Policy:

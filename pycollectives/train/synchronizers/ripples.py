@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...partial_reduce import generators as generators
-from .base import Outcome, Synchronizer, average
+from .base import Outcome, WeightSynchronizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Ripples"]
 
 
-class Ripples(Synchronizer):
+class Ripples(WeightSynchronizer):
     """`groups`: random, smart, punctual or static; `every`: steps between two P-Reduces (Fig. 16).
 
     `size`: members of a group; by default 3 as in the paper, or 2 if there are no more ranks. `ranks_per_node`: of the
@@ -52,7 +52,8 @@ class Ripples(Synchronizer):
             raise ValueError(f"groups: expected one of {', '.join(known)}; got {groups!r}")
         if every < 1:
             raise ValueError(f"every: expected at least 1 step, got {every}")
-        self._comm, self._model = comm, model
+        super().__init__(comm)
+        self._model = model
         self._groups = known[groups]()
         self._every = every
         self._weights = self._join()
@@ -69,10 +70,6 @@ class Ripples(Synchronizer):
         """Close: groups that hold this rank complete with the weights that it has now."""
         self._weights.close()
 
-    def equalize(self, weights: NDArray[np.float32]) -> None:
-        """Average the models."""
-        average(self._comm.comm, weights)
-
     def rejoin(self) -> None:
         """Form groups anew."""
         self._weights = self._join()
@@ -82,4 +79,4 @@ class Ripples(Synchronizer):
         self._weights.close()
 
     def _join(self) -> PartialReduce:
-        return self._comm.partial_reduce(like=self._model.weights, groups=self._groups, name="weights")
+        return self.comm.partial_reduce(like=self._model.weights, groups=self._groups, name="weights")

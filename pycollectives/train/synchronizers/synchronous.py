@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ...partial_allreduce.policies import Full
-from .base import Outcome, Synchronizer, any_of
+from .base import GradientSynchronizer, Outcome, any_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Synchronous"]
 
 
-class Synchronous(Synchronizer):
+class Synchronous(GradientSynchronizer):
     """Gradients are averaged by MPI_Allreduce."""
 
     def __init__(self, comm: Communicator, model: Model) -> None:
-        self._comm = comm.comm
+        self._comm = comm.mpi_comm
         self._sum = np.empty_like(model.gradient)
         self.outcome = Outcome(active=comm.size)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .network import TorchModel
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ __all__ = ["CNN"]
 class CNN(TorchModel):
     """Two convolutions of `width` and 2 `width` channels, each with ReLU, then pooling by 2 and a linear layer."""
 
-    def __init__(self, dataset: Dataset, *, width: int = 16, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, width: Size = 16, seed: int = 0) -> None:
         dataset.check_inputs("cnn", "images and labels", (4, 1))
         channels, height, breadth = dataset.train[0].shape[1:]
         features = 2 * width * (height // 2) * (breadth // 2)

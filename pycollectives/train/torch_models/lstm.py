@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .network import TorchModel
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class LSTM(TorchModel):
     that a batch costs as many steps as its longest sequence has.
     """
 
-    def __init__(self, dataset: Dataset, *, hidden: int = 128, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, hidden: Size = 128, seed: int = 0) -> None:
         dataset.check_inputs("lstm", "padded sequences, lengths and labels", (3, 1, 1))
         features = dataset.train[0].shape[2]
         super().__init__(lambda: Classifier(features, hidden, dataset.classes), seed)

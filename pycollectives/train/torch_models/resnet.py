@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .network import TorchModel
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ResNet(TorchModel):
     467 194, of an implementation that is not told.
     """
 
-    def __init__(self, dataset: Dataset, *, depth: int = 32, width: int = 16, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, depth: int = 32, width: Size = 16, seed: int = 0) -> None:
         if depth < 8 or depth % 6 != 2:
             raise ValueError(f"expected a depth of 6 n + 2, such as 8, 20 or 32, got {depth}")
         dataset.check_inputs("resnet32", "images and labels", (4, 1))

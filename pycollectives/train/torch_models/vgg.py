@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .network import TorchModel
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class VGG(TorchModel):
     nearest width is 26, with 2.43 million weights, 9.28 MiB.
     """
 
-    def __init__(self, dataset: Dataset, *, width: int = 64, seed: int = 0) -> None:
+    def __init__(self, dataset: Dataset, *, width: Size = 64, seed: int = 0) -> None:
         dataset.check_inputs("vgg16", "images and labels", (4, 1))
         channels, height, breadth = dataset.train[0].shape[1:]
         if (height, breadth) != (32, 32):

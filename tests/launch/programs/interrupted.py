@@ -46,5 +46,5 @@ elif comm.rank == 1:
     WORLD.isend(time.monotonic(), 0)
     os.kill(pid, signal.SIGINT)
 WORLD.Barrier()
-comm.abandon()
+comm.abort()
 say("end")

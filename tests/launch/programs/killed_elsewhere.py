@@ -23,7 +23,7 @@ if comm.rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 calls = {
     "create": lambda of: of.partial_allreduce(like=x),
-    "same_everywhere": lambda of: of.same_everywhere(x),
+    "is_same_on_all_ranks": lambda of: of.is_same_on_all_ranks(x),
 }
 try:
     calls[call](comm)

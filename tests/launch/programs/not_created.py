@@ -17,5 +17,5 @@ if comm.rank != 1:
     except pc.ClosedError as error:
         say("again:", error)
 WORLD.Barrier()
-comm.abandon()
+comm.abort()
 say("end")

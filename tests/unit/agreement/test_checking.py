@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Call, Checks, NoChecks
+from pycollectives.agreement.calls import Call
+from pycollectives.agreement.checking import KEPT_ROUNDS, MAX_CALLS, MAX_LEFT, Checks, NoChecks
+from pycollectives.support.deadline import Deadline
 from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
@@ -60,7 +62,7 @@ def corrupt(ar, number):
 def test_nothing_is_wrapped_when_off():
     (comm,) = loopback(1)
     ar = comm.partial_allreduce(like=ONE)
-    assert type(comm._checks) is NoChecks
+    assert type(comm._context.checks) is NoChecks
     assert type(ar._collective) is core.PartialAllreduce
     assert ar.contribute.__self__ is ar._collective
     assert type(ar.contribute(ONE)) is core.Round
@@ -93,7 +95,7 @@ def test_a_program_that_is_right(policy, missed, ranks_per_node, size):
             ar.close()
             other = comm.partial_allreduce(count=2, dtype="i4")
             other.allreduce(np.ones(2, "i4"), timeout=20.0)
-            assert comm.same_everywhere(total * 0)
+            assert comm.is_same_on_all_ranks(total * 0)
         return "closed"
 
     assert on(size, program, ranks_per_node=ranks_per_node) == ["closed"] * size
@@ -158,12 +160,12 @@ def test_a_rank_that_leaves_a_collective_by_an_exception():
     def program(comm):
         ar = comm.partial_allreduce(like=ONE)
         if comm.rank == 0:
-            ar.abandon()
+            ar.abort()
         else:
             ar.flush()
         comm.partial_allreduce(like=ONE).flush()
         comm.close()
-        return len(comm._checks._abandoned)
+        return len(comm._context.checks._aborted)
 
     assert on(3, program) == [0] * 3
 
@@ -174,7 +176,7 @@ def test_a_rank_that_leaves_the_communicator_by_an_exception():
     def program(comm):
         ar = comm.partial_allreduce(like=ONE)
         if comm.rank == 0:
-            comm.abandon()
+            comm.abort()
             return None
         ar.flush()
         rounds = ar.rounds
@@ -243,7 +245,7 @@ CALLS = {
     "flush B": (lambda comm, a, b: b.flush(), "flush of 'B' (collective 1)"),
     "close B": (lambda comm, a, b: b.close(), "close of 'B' (collective 1)"),
     "create": (lambda comm, a, b: comm.partial_allreduce(like=ONE), "partial_allreduce"),
-    "compare": (lambda comm, a, b: comm.same_everywhere(ONE), "same_everywhere"),
+    "compare": (lambda comm, a, b: comm.is_same_on_all_ranks(ONE), "is_same_on_all_ranks"),
 }
 
 
@@ -257,7 +259,7 @@ def test_different_calls(odd, ranks_per_node, other):
         try:
             CALLS[other if comm.rank == odd else "flush A"][0](comm, a, b)
         finally:
-            comm.abandon()
+            comm.abort()
 
     text = texts(on(3, program, ranks_per_node=ranks_per_node))
     others = {0: "ranks 1-2", 1: "ranks 0, 2", 2: "ranks 0-1"}[odd]
@@ -270,11 +272,11 @@ def test_different_calls(odd, ranks_per_node, other):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda comm: comm.same_everywhere(ONE),
+        lambda comm: comm.is_same_on_all_ranks(ONE),
         lambda comm: comm.partial_allreduce(like=ONE),
         lambda comm: comm.partial_reduce(like=ONE, groups=pc.StaticGroups(2)),
     ],
-    ids=["same_everywhere", "partial_allreduce", "partial_reduce"],
+    ids=["is_same_on_all_ranks", "partial_allreduce", "partial_reduce"],
 )
 def test_the_time_limit_is_for_the_meeting_and_the_call_together(call):
     def program(comm):
@@ -284,7 +286,7 @@ def test_the_time_limit_is_for_the_meeting_and_the_call_together(call):
                 call(comm)
             told.set()
         told.wait(20.0)
-        comm.abandon()
+        comm.abort()
         return time.monotonic() - begin
 
     told = threading.Event()
@@ -300,7 +302,7 @@ def test_leaving_the_communicator_while_others_flush():
         try:
             comm.close() if other is None else comm.partial_allreduce(like=ONE)
         finally:
-            comm.abandon()
+            comm.abort()
 
     text = texts(on(2, program))
     assert "close of the communicator on rank 0, partial_allreduce on rank 1" in text
@@ -320,8 +322,8 @@ def test_different_calls_of_threads_are_told_when_a_limit_has_passed():
             (a if comm.rank == 0 else b).flush(timeout=0.3)
         stop.set()
         idle.join()
-        both.wait()  # who abandons the communicator closes what the other flushes
-        comm.abandon()
+        both.wait()  # who aborts the communicator closes what the other flushes
+        comm.abort()
 
     both = threading.Barrier(2)
     with pytest.warns(RuntimeWarning) as told:
@@ -345,7 +347,7 @@ def test_a_round_that_is_not_the_same(odd, ending):
         try:
             getattr(ar, ending)()
         finally:
-            comm.abandon()
+            comm.abort()
 
     text = texts(on(3, program))
     others = "ranks 1-2" if odd == 0 else "ranks 0-1"
@@ -372,7 +374,7 @@ def test_what_else_is_compared(field):
         try:
             ar.flush()
         finally:
-            comm.abandon()
+            comm.abort()
 
     assert f"round 0 of 'A' (collective 0) is not the same on all ranks: {field}: " in texts(on(2, program))
 
@@ -385,7 +387,7 @@ def test_the_flush_round_is_compared():
         try:
             ar.flush()
         finally:
-            comm.abandon()
+            comm.abort()
 
     assert "round 0 of 'A'" in texts(on(2, program))
 
@@ -418,13 +420,13 @@ def test_the_engine_of_meetings_is_left_once():
     done = []
 
     class Engine:
-        def abandon(self):
-            done.append("abandoned")
+        def abort(self):
+            done.append("aborted")
 
     checks = Checks(Engine(), None)
     checks.leave()
     checks.finish(None)
-    assert done == ["abandoned", "abandoned"]
+    assert done == ["aborted", "aborted"]
 
 
 def test_the_newest_rounds_are_kept():
@@ -450,20 +452,15 @@ def test_a_meeting_fits_into_an_exchange():
             sent.append(mine)
             return [mine]
 
-    class Specification:
-        name = "name" * 5000
-        missed = "latest"
-        writable = None
-
     checks = Checks(Engine(), None)
     for _ in range(10**4):
-        checks.watched(None, Specification())
+        checks.register("name" * 5000)
     for number in range(10**4):
-        checks.abandon(number)
+        checks.note_abort(number)
     for threads in (1, 3, MAX_CALLS + 10):
         notes = {str(10**12 + number): "0123456789ab" for number in range(1000)}
         checks._calls = [Call("comparison after flush", 9000 + n, notes) for n in range(threads)]
-        checks._statements(checks._calls[0], checks._calls[:MAX_CALLS], pc.deadline.Deadline(None))
+        checks._statements(checks._calls[0], checks._calls[:MAX_CALLS], Deadline(None))
         told = json.loads(sent[-1])
         assert len(told["left"]) == MAX_LEFT
         assert len(told["calls"]) == min(threads, MAX_CALLS)
@@ -487,7 +484,7 @@ def test_many_contributors_are_told_shortly():
         watched._given = 0
         Info.contributors = (*Info.contributors[:-1], 9999)
         watched.note(Info)
-        comm.abandon()
+        comm.abort()
         return len(first) < 300 and first != watched._rounds[0]["contributors"]
 
     assert on(1, program) == [True]

@@ -1,4 +1,4 @@
-"""`same_everywhere`: whether a buffer is the same on all ranks, in type, shape and every bit."""
+"""`is_same_on_all_ranks`: whether a buffer is the same on all ranks, in type, shape and every bit."""
 
 import threading
 import time
@@ -14,8 +14,8 @@ from pycollectives.testing import loopback, run_ranks
 
 
 def told(*buffers):
-    """What `same_everywhere` returns or raises on each rank, which has one of the buffers."""
-    return run_ranks(len(buffers), lambda comm: comm.same_everywhere(buffers[comm.rank]), return_exceptions=True)
+    """What `is_same_on_all_ranks` returns or raises on each rank, which has one of the buffers."""
+    return run_ranks(len(buffers), lambda comm: comm.is_same_on_all_ranks(buffers[comm.rank]), return_exceptions=True)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -93,29 +93,29 @@ def test_a_buffer_that_is_refused_is_an_error_of_all(wrong, error, text):
     def program(comm):
         mine = wrong if comm.rank == 1 else np.ones(3)
         with pytest.raises(error if comm.rank == 1 else pc.MismatchError, match=text) as caught:
-            comm.same_everywhere(mine)
+            comm.is_same_on_all_ranks(mine)
         if comm.rank != 1:
-            assert f"same_everywhere: refused on rank 1: {error.__name__}" in str(caught.value)
-        return comm.same_everywhere(np.ones(3))
+            assert f"is_same_on_all_ranks: refused on rank 1: {error.__name__}" in str(caught.value)
+        return comm.is_same_on_all_ranks(np.ones(3))
 
     assert run_ranks(3, program) == [True] * 3
 
 
 def test_where_others_create_a_collective():
     def program(comm):
-        with pytest.raises(pc.MismatchError, match="same_everywhere on rank 0, partial_allreduce on ranks 1-2"):
-            comm.same_everywhere(np.ones(1)) if comm.rank == 0 else comm.partial_allreduce(count=1, dtype="f8")
-        return comm.same_everywhere(np.ones(1))
+        with pytest.raises(pc.MismatchError, match="is_same_on_all_ranks on rank 0, partial_allreduce on ranks 1-2"):
+            comm.is_same_on_all_ranks(np.ones(1)) if comm.rank == 0 else comm.partial_allreduce(count=1, dtype="f8")
+        return comm.is_same_on_all_ranks(np.ones(1))
 
     assert run_ranks(3, program) == [True] * 3
 
 
 def test_a_rank_that_stays_away():
     first, second = loopback(2, timeout=0.2)
-    with pytest.raises(pc.StallError, match="same_everywhere: rank 1 did not call it within"):
-        first.same_everywhere(np.ones(1))
-    first.abandon()
-    second.abandon()
+    with pytest.raises(pc.StallError, match="is_same_on_all_ranks: rank 1 did not call it within"):
+        first.is_same_on_all_ranks(np.ones(1))
+    first.abort()
+    second.abort()
 
 
 @pytest.mark.parametrize("absent", [(4, 6), (0,), (1, 2, 3)])
@@ -127,25 +127,25 @@ def test_all_ranks_that_stay_away_are_named_and_no_other(absent):
         text = ""
         if comm.rank not in absent:
             with pytest.raises(pc.StallError) as caught:
-                comm.same_everywhere(np.ones(1))
+                comm.is_same_on_all_ranks(np.ones(1))
             text = str(caught.value)
         told.wait(30.0)
-        comm.abandon()
+        comm.abort()
         return text
 
     ranks = describe_ranks(absent)
     for rank, text in enumerate(run_ranks(loopback(8, timeout=0.5), program)):
-        assert (rank in absent) == (f"same_everywhere: {ranks} did not call it within" not in text), text
+        assert (rank in absent) == (f"is_same_on_all_ranks: {ranks} did not call it within" not in text), text
 
 
 def test_who_left_is_named_at_once():
     def program(comm):
         if comm.rank == 5:
-            comm.abandon()
+            comm.abort()
             return ""
         with pytest.raises(pc.StallError) as caught:
-            comm.same_everywhere(np.ones(1))
-        comm.abandon()
+            comm.is_same_on_all_ranks(np.ones(1))
+        comm.abort()
         return str(caught.value)
 
     begin = time.monotonic()
@@ -158,7 +158,7 @@ def test_a_closed_communicator():
     (comm,) = loopback(1)
     comm.close()
     with pytest.raises(pc.ClosedError):
-        comm.same_everywhere(np.ones(1))
+        comm.is_same_on_all_ranks(np.ones(1))
 
 
 def test_nothing_is_copied():

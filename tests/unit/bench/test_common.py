@@ -1,4 +1,4 @@
-"""The parts of bench/ that need no MPI: models, books, tables, records, options, figures."""
+"""The parts of bench/ that need no MPI: models, audits, tables, records, options, figures."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ import pytest
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from common import delays, ideal, ledger, records, table, threads  # noqa: E402
-from common.cell import Cell, cell_record  # noqa: E402
-from common.contributions import Contributions  # noqa: E402
-from common.launcher import launcher_mismatch  # noqa: E402
-from common.options import common_options, sweep_options  # noqa: E402
+from common import audit, ideal, output, timing, workload  # noqa: E402
+from common.cells import Cell, Summary, cell_record  # noqa: E402
+from common.cli import common_options, launcher_mismatch, sweep_options  # noqa: E402
+from common.output import mpi_name  # noqa: E402
+from common.patterns import Contributions  # noqa: E402
 from common.policies import PolicyName  # noqa: E402
-from common.procedure import block_sizes, calls_of  # noqa: E402
-from common.provenance import mpi_name  # noqa: E402
-from common.summary import Summary  # noqa: E402
+from common.timing import block_sizes, calls_of  # noqa: E402
 
 # --- zero-cost model ---
 
@@ -54,7 +52,7 @@ def test_ideal_waits_equal_a_replay_event_by_event(ranks):
     for text, starts in {
         "solo": lambda there, first: True,
         "majority": lambda there, first: first in there,
-        f"any_of:{size}": lambda there, first: first in there,
+        f"any-of:{size}": lambda there, first: first in there,
         f"quorum:{size}": lambda there, first: len(there) >= size,
         "full": lambda there, first: len(there) == ranks,
     }.items():
@@ -72,7 +70,7 @@ def test_ideal_waits_of_all_of_are_the_mean_over_all_designations(ranks, size):
         replay(list(arrivals[:, 0]), lambda there, c=chosen: there.issuperset(c))
         for chosen in itertools.combinations(range(ranks), size)
     ]
-    waits = ideal.policy_waits(PolicyName.parse(f"all_of:{size}"), arrivals, np.zeros(1, np.int64))
+    waits = ideal.policy_waits(PolicyName.parse(f"all-of:{size}"), arrivals, np.zeros(1, np.int64))
     np.testing.assert_allclose(waits[:, 0], np.mean(every, axis=0))
 
 
@@ -89,20 +87,20 @@ def test_ideal_of_the_paper_at_32_ranks():
 # --- delays ---
 
 
-@pytest.mark.parametrize("pattern", delays.PATTERNS)
+@pytest.mark.parametrize("pattern", workload.PATTERNS)
 def test_delays_have_a_row_per_call_and_are_the_same_for_the_same_seed(pattern, tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("0.001,0.002,0,0\n0.003,0,0,0\n")
-    matrix = delays.delay_matrix(pattern, ranks=4, calls=6, skew_us=500, seed=3, trace=trace)
+    matrix = workload.delay_matrix(pattern, ranks=4, calls=6, skew_us=500, seed=3, trace=trace)
     assert matrix.shape == (6, 4)
     assert (matrix >= 0).all()
-    again = delays.delay_matrix(pattern, ranks=4, calls=6, skew_us=500, seed=3, trace=trace)
+    again = workload.delay_matrix(pattern, ranks=4, calls=6, skew_us=500, seed=3, trace=trace)
     np.testing.assert_array_equal(matrix, again)
 
 
 def test_delays_follow_their_patterns(tmp_path):
     def matrix(pattern, **options):
-        return delays.delay_matrix(pattern, ranks=3, calls=4, skew_us=1000, **options)
+        return workload.delay_matrix(pattern, ranks=3, calls=4, skew_us=1000, **options)
 
     assert not matrix("none").any()
     np.testing.assert_allclose(matrix("linear"), np.tile([0.001, 0.002, 0.003], (4, 1)))
@@ -116,10 +114,10 @@ def test_delays_follow_their_patterns(tmp_path):
 
 
 def test_delays_of_no_skew_are_none():
-    assert not delays.delay_matrix("lognormal", ranks=2, calls=2, skew_us=0).any()
+    assert not workload.delay_matrix("lognormal", ranks=2, calls=2, skew_us=0).any()
 
 
-@pytest.mark.parametrize("inject", delays.INJECTORS.values())
+@pytest.mark.parametrize("inject", workload.INJECTORS.values())
 def test_injected_delays_last_as_long_as_asked(inject):
     begin = time.perf_counter()
     inject(0.01)
@@ -149,13 +147,13 @@ def test_contributions_refuse_a_dtype_that_cannot_hold_the_sum():
         Contributions(np.dtype("int8"), 1, 64)
 
 
-# --- books of the rounds ---
+# --- audit of the rounds ---
 
 
-def played(ranks: int, calls: int, *, late: str, seed: int) -> list[ledger.Page]:
+def played(ranks: int, calls: int, *, late: str, seed: int) -> list[audit.CallHistory]:
     """Pages of a right collective in which a random part of the ranks is late in each round."""
     draws = np.random.default_rng(seed)
-    pages = [ledger.Page() for _ in range(ranks)]
+    histories = [audit.CallHistory() for _ in range(ranks)]
     pending: list[int | None] = [None] * ranks
 
     def take() -> tuple[tuple[int, ...], int]:
@@ -176,66 +174,66 @@ def played(ranks: int, calls: int, *, late: str, seed: int) -> list[ledger.Page]
         contributors, total = take()
         for rank in range(ranks):
             included = rank in in_time
-            entry = ledger.Entry(values[rank], number, in_time[0], contributors, len(in_time), included, total)
-            pages[rank].calls.append(entry)
+            made = audit.Call(values[rank], number, in_time[0], contributors, len(in_time), included, total)
+            histories[rank].calls.append(made)
             if not included and late != "drop":
                 give(rank, values[rank])
     contributors, total = take()
-    for rank, page in enumerate(pages):
-        page.flush = ledger.Entry(0, calls, 0, contributors, 0, rank in contributors, total)
-    return pages
+    for rank, history in enumerate(histories):
+        history.flush = audit.Call(0, calls, 0, contributors, 0, rank in contributors, total)
+    return histories
 
 
 @pytest.mark.parametrize("late", ["accumulate", "replace", "drop"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
-def test_books_of_a_right_collective_are_right(ranks, late):
+def test_the_audit_finds_nothing_in_a_right_collective(ranks, late):
     for seed in range(20):
-        assert ledger.audit(played(ranks, 12, late=late, seed=seed), late=late) == []
+        assert audit.audit_calls(played(ranks, 12, late=late, seed=seed), late=late) == []
 
 
-def changed(page: ledger.Page, call: int, **fields) -> None:
-    page.calls[call] = ledger.Entry(**{**vars(page.calls[call]), **fields})
+def changed(history: audit.CallHistory, call: int, **fields) -> None:
+    history.calls[call] = audit.Call(**{**vars(history.calls[call]), **fields})
 
 
-def test_books_show_a_wrong_sum():
-    pages = played(4, 6, late="accumulate", seed=1)
-    for page in pages:
-        changed(page, 3, total=page.calls[3].total + 1)
-    assert "round 3" in ledger.audit(pages, late="accumulate")[0]
+def test_the_audit_finds_a_wrong_sum():
+    histories = played(4, 6, late="accumulate", seed=1)
+    for history in histories:
+        changed(history, 3, total=history.calls[3].total + 1)
+    assert "round 3" in audit.audit_calls(histories, late="accumulate")[0]
 
 
-def test_books_show_a_torn_result():
-    pages = played(4, 6, late="accumulate", seed=1)
-    for page in pages:
-        changed(page, 3, total=None)
-    assert "not a multiple" in ledger.audit(pages, late="accumulate")[0]
+def test_the_audit_finds_a_torn_result():
+    histories = played(4, 6, late="accumulate", seed=1)
+    for history in histories:
+        changed(history, 3, total=None)
+    assert "not a multiple" in audit.audit_calls(histories, late="accumulate")[0]
 
 
-def test_books_show_ranks_that_disagree():
-    pages = played(4, 6, late="accumulate", seed=1)
-    changed(pages[2], 3, total=0)
-    assert "rank 2 was given" in ledger.audit(pages, late="accumulate")[0]
+def test_the_audit_finds_ranks_that_disagree():
+    histories = played(4, 6, late="accumulate", seed=1)
+    changed(histories[2], 3, total=0)
+    assert "rank 2 was given" in audit.audit_calls(histories, late="accumulate")[0]
 
 
-def test_books_show_a_lost_contribution():
-    pages = played(4, 6, late="accumulate", seed=1)
-    pages[1].calls[2] = ledger.Entry(**{**vars(pages[1].calls[2]), "value": pages[1].calls[2].value + 5})
-    assert ledger.audit(pages, late="accumulate")
+def test_the_audit_finds_a_lost_contribution():
+    histories = played(4, 6, late="accumulate", seed=1)
+    histories[1].calls[2] = audit.Call(**{**vars(histories[1].calls[2]), "value": histories[1].calls[2].value + 5})
+    assert audit.audit_calls(histories, late="accumulate")
 
 
-def test_books_show_a_contributor_that_gave_nothing():
-    empty = ledger.Entry(0, 1, 0, (0, 1), 0, False, 7)
-    call = ledger.Entry(7, 0, 0, (0,), 1, True, 7)
-    late = ledger.Entry(7, 0, 0, (0,), 1, False, 7)
-    pages = [ledger.Page([call], empty), ledger.Page([late], empty)]
-    assert any("nothing to contribute" in finding for finding in ledger.audit(pages, late="accumulate"))
+def test_the_audit_finds_a_contributor_that_gave_nothing():
+    empty = audit.Call(0, 1, 0, (0, 1), 0, False, 7)
+    call = audit.Call(7, 0, 0, (0,), 1, True, 7)
+    late = audit.Call(7, 0, 0, (0,), 1, False, 7)
+    histories = [audit.CallHistory([call], empty), audit.CallHistory([late], empty)]
+    assert any("nothing to contribute" in finding for finding in audit.audit_calls(histories, late="accumulate"))
 
 
-def test_books_show_a_round_below_its_quorum():
-    pages = played(4, 12, late="drop", seed=2)
-    least = min(len(call.contributors) for call in pages[0].calls)
-    assert ledger.audit(pages, late="drop", quorum=least) == []
-    assert any("contributors" in finding for finding in ledger.audit(pages, late="drop", quorum=least + 1))
+def test_the_audit_finds_a_round_below_its_quorum():
+    histories = played(4, 12, late="drop", seed=2)
+    least = min(len(call.contributors) for call in histories[0].calls)
+    assert audit.audit_calls(histories, late="drop", quorum=least) == []
+    assert any("contributors" in finding for finding in audit.audit_calls(histories, late="drop", quorum=least + 1))
 
 
 # --- statistics, tables, records ---
@@ -248,10 +246,10 @@ def test_summary_is_over_all_samples():
 
 
 def test_table_is_in_the_manner_of_osu():
-    shown = table.Table(
+    shown = output.Table(
         "pycollectives Solo Allreduce Skewed Latency v0.1",
         ["ranks 8"],
-        [table.Column("Size"), table.Column("Avg Latency(us)"), table.Column("Speedup")],
+        [output.Column("Size"), output.Column("Avg Latency(us)"), output.Column("Speedup")],
     )
     assert shown.head().splitlines() == [
         "# pycollectives Solo Allreduce Skewed Latency v0.1",
@@ -263,18 +261,18 @@ def test_table_is_in_the_manner_of_osu():
 
 def test_records_are_written_line_by_line_and_read_back(tmp_path):
     path = tmp_path / "new" / "out.jsonl"
-    with records.Records(path) as out:
+    with output.Records(path) as out:
         out.write({"bench": "skew", "bytes": 8})
         assert len(path.read_text().splitlines()) == 1
         out.write({"bench": "skew", "bytes": 16})
-    assert [record["bytes"] for record in records.read_records([path, path])] == [8, 16, 8, 16]
+    assert [record["bytes"] for record in output.read_records([path, path])] == [8, 16, 8, 16]
     path.write_text('{"bench": "skew"}\n\nnonsense\n')
     with pytest.raises(ValueError, match=r"out\.jsonl:3"):
-        records.read_records([path])
+        output.read_records([path])
 
 
 def test_no_records_are_written_without_a_path():
-    with records.Records(None) as out:
+    with output.Records(None) as out:
         out.write({"bench": "skew"})
 
 
@@ -311,7 +309,7 @@ def test_sweep_options():
         None,
     )
     assert [str(policy) for policy in sweep.policies(7, "solo,quorum")] == ["solo", "quorum:3"]
-    sweep = run_options(SWEEP, ["--policy", "majority,all_of:3,full", "--no-verify", "--ranks-per-node", "2"])
+    sweep = run_options(SWEEP, ["--policy", "majority,all-of:3,full", "--no-verify", "--ranks-per-node", "2"])
     assert [policy.title for policy in sweep.policies(4, "solo")] == ["Majority", "AllOf(3)", "Full"]
     assert (sweep.verify, sweep.ranks_per_node) == (False, 2)
     with pytest.raises(click.UsageError, match="needs 3 ranks, this run has 2"):
@@ -344,8 +342,8 @@ def test_common_options(tmp_path):
 
 
 def test_policies_are_built():
-    for text in ("solo", "majority", "quorum:2", "any_of:2", "all_of:2", "full"):
-        assert PolicyName.parse(text).build(seed=1).kind == text.partition(":")[0]
+    for text in ("solo", "majority", "quorum:2", "any-of:2", "all-of:2", "full"):
+        assert PolicyName.parse(text).build(seed=1).kind == text.partition(":")[0].replace("-", "_")
         assert str(PolicyName.parse(text)) == text
 
 
@@ -358,16 +356,23 @@ def test_blocks_add_up():
 
 def test_a_foreign_launcher_is_noticed():
     assert launcher_mismatch({}, 1) is None
-    assert launcher_mismatch({"OMPI_COMM_WORLD_SIZE": "4", "SLURM_NTASKS": "8"}, 4) is None  # mpirun in a SLURM job
-    text, rank = launcher_mismatch({"SLURM_NTASKS": "8", "SLURM_PROCID": "3"}, 1)
-    assert "SLURM_NTASKS=8" in text
+    text, rank = launcher_mismatch({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PROCID": "3"}, 1)
+    assert "SLURM_STEP_NUM_TASKS=8" in text
     assert "1 rank" in text
     assert rank == 3
 
 
-@pytest.mark.skipif(not threads.TASKS.exists(), reason="needs /proc")
+def test_the_tasks_of_a_slurm_step_are_counted_and_not_those_of_its_allocation():
+    allocation = {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+    assert launcher_mismatch(allocation, 1) is None  # in a batch script, or below salloc
+    assert launcher_mismatch({**allocation, "SLURM_STEP_NUM_TASKS": "2"}, 2) is None  # srun -n 2
+    mpirun = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}
+    assert launcher_mismatch({**allocation, "SLURM_STEP_NUM_TASKS": "2", **mpirun}, 4) is None
+
+
+@pytest.mark.skipif(not timing.TASKS.exists(), reason="needs /proc")
 def test_cpu_seconds_are_those_of_the_threads_asked_for():
-    before, stop = threads.thread_ids(), threading.Event()
+    before, stop = timing.thread_ids(), threading.Event()
 
     def spin() -> None:
         while not stop.is_set():
@@ -376,10 +381,10 @@ def test_cpu_seconds_are_those_of_the_threads_asked_for():
     thread = threading.Thread(target=spin)
     thread.start()
     try:
-        new = threads.thread_ids() - before
+        new = timing.thread_ids() - before
         assert len(new) == 1
-        begin, at_begin = time.perf_counter(), threads.cpu_seconds(new)
-        while threads.cpu_seconds(new) - at_begin < 0.02:
+        begin, at_begin = time.perf_counter(), timing.cpu_seconds(new)
+        while timing.cpu_seconds(new) - at_begin < 0.02:
             assert time.perf_counter() - begin < 10
             time.sleep(0.01)
     finally:
@@ -422,7 +427,7 @@ def test_a_cell_compares_with_mpi_and_with_the_ideal():
     assert instant.ideal_fraction is None
 
 
-def cells(bench: str) -> list[records.Record]:
+def cells(bench: str) -> list[output.Record]:
     sweep = run_options(SWEEP, [])
     extra = {
         "skew": {"skew": "linear", "skew_us": 1000.0, "inject": "sleep"},
@@ -448,7 +453,7 @@ def test_plot_draws_every_benchmark_from_its_records(tmp_path):
 
     idle = {"bench": "idle", "path": "flat", "cpu_fraction": 0.01, "cpu_fraction_computing": 0.02, "slowdown": 1.01}
     path, picture = tmp_path / "all.jsonl", tmp_path / "all.png"
-    with records.Records(path) as out:
+    with output.Records(path) as out:
         for record in [*cells("skew"), *cells("latency"), {**idle, "ranks": 8}, {**idle, "ranks": 2}]:
             out.write(record)
     plot.plot.main(args=[str(path), "--output", str(picture)], standalone_mode=False)

@@ -1,4 +1,4 @@
-"""The parts of bench/groups.py that need no MPI: generators, slowdowns, timelines, books, records, figures."""
+"""The parts of bench/groups.py that need no MPI: generators, slowdowns, timelines, audits, records, figures."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import pytest
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from common import generators, group_books, records  # noqa: E402
-from common.group_books import Entry, Page, audit, spread  # noqa: E402
-from common.group_cell import GroupCell, Setting, group_record, modelled_speedup  # noqa: E402
-from common.model import Model, initial_value  # noqa: E402
-from common.slowdown import parse_slowdown, seconds_of, show_slowdown  # noqa: E402
-from common.timeline import Timeline, Window  # noqa: E402
-from common.workers import Run  # noqa: E402
+from common import audit, output, policies  # noqa: E402
+from common.audit import Sync, SyncHistory, audit_syncs, spread  # noqa: E402
+from common.averaging import Run  # noqa: E402
+from common.cells import GroupCell, Setting, group_record, modelled_speedup  # noqa: E402
+from common.patterns import Model, initial_value  # noqa: E402
+from common.timing import Timeline, Window  # noqa: E402
+from common.workload import parse_slowdown, seconds_of, show_slowdown  # noqa: E402
 
 # --- the command line ---
 
 
 def test_the_allreduce_is_always_measured_first_and_nothing_twice():
-    assert generators.parse_generators("smart, random,smart") == ["allreduce", "smart", "random"]
-    assert generators.parse_generators("random,allreduce") == ["allreduce", "random"]
-    assert generators.parse_generators("all") == list(generators.GENERATORS)
+    assert policies.parse_generators("smart, random,smart") == ["allreduce", "smart", "random"]
+    assert policies.parse_generators("random,allreduce") == ["allreduce", "random"]
+    assert policies.parse_generators("all") == list(policies.GENERATORS)
     with pytest.raises(ValueError, match="'clever'"):
-        generators.parse_generators("clever")
+        policies.parse_generators("clever")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 16])
 def test_every_generator_can_be_built_and_makes_sense_for_its_workers(ranks):
-    for name in generators.GENERATORS:
-        generator = generators.build_generator(name, ranks=ranks, ranks_per_node=2, seed=3)
+    for name in policies.GENERATORS:
+        generator = policies.build_generator(name, ranks=ranks, ranks_per_node=2, seed=3)
         assert (generator is None) == (name == "allreduce")
         if generator is not None:
             generator.check(ranks)
@@ -101,119 +101,119 @@ def test_a_model_tells_its_value_and_when_it_is_torn(count):
     assert model.buffer.size == count + 1
 
 
-# --- the books ---
+# --- the audit ---
 
 
-def played(ranks: int, groups: int, seed: int, *, gone: int | None = None) -> list[Page]:
+def played(ranks: int, groups: int, seed: int, *, gone: int | None = None) -> list[SyncHistory]:
     """Pages of right averages in random groups; worker `gone` leaves after the first half, and is in groups still."""
     draws = np.random.default_rng(seed)
     values = [initial_value(rank) for rank in range(ranks)]
-    pages = [Page([], value) for value in values]
+    histories = [SyncHistory([], value) for value in values]
     for sequence in range(groups):
         group = tuple(sorted(map(int, draws.permutation(ranks)[: draws.integers(1, ranks + 1)])))
         left = {gone} if gone is not None and sequence >= groups // 2 else set()
         average = sum(values[rank] for rank in group) / len(group)
         for rank in group:
             if rank not in left:
-                pages[rank].entries.append(Entry(sequence, group, values[rank], average, conflicts=sequence % 2))
-                pages[rank].final = average
+                histories[rank].syncs.append(Sync(sequence, group, values[rank], average, conflicts=sequence % 2))
+                histories[rank].final = average
             values[rank] = average
-    return pages
+    return histories
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
-def test_books_of_right_averages_are_right(ranks):
+def test_the_audit_finds_nothing_in_right_averages(ranks):
     for seed in range(20):
-        pages = played(ranks, 60, seed)
-        assert audit(pages, every_group=True, meets_after=8) == []
-        assert spread(pages) < 1e-3
+        histories = played(ranks, 60, seed)
+        assert audit_syncs(histories, every_group=True, meets_after=8) == []
+        assert spread(histories) < 1e-3
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-def test_books_are_right_when_a_worker_leaves(ranks):
+def test_the_audit_finds_nothing_when_a_worker_leaves(ranks):
     for seed in range(20):
-        pages = played(ranks, 60, seed, gone=ranks - 1)
-        assert audit(pages, every_group=True) == []
+        histories = played(ranks, 60, seed, gone=ranks - 1)
+        assert audit_syncs(histories, every_group=True) == []
 
 
-def test_books_show_a_worker_that_left_and_took_part_with_something_else():
-    pages = played(3, 6, 2, gone=2)
-    late = next(page.entries[-1] for page in pages[:2] if page.entries and 2 in page.entries[-1].group)
-    pages[2].final = pages[2].final * 1.5
-    assert f"group {late.sequence} of {late.group}" in findings(pages)
-    assert "rank 2: left with" in findings(pages)
+def test_the_audit_finds_a_worker_that_left_and_took_part_with_something_else():
+    histories = played(3, 6, 2, gone=2)
+    late = next(history.syncs[-1] for history in histories[:2] if history.syncs and 2 in history.syncs[-1].group)
+    histories[2].final = histories[2].final * 1.5
+    assert f"group {late.sequence} of {late.group}" in findings(histories)
+    assert "rank 2: left with" in findings(histories)
 
 
-def changed(page: Page, number: int, **fields) -> None:
-    page.entries[number] = dataclasses.replace(page.entries[number], **fields)
+def changed(history: SyncHistory, number: int, **fields) -> None:
+    history.syncs[number] = dataclasses.replace(history.syncs[number], **fields)
 
 
-def findings(pages: list[Page], **options) -> str:
-    return "\n".join(audit(pages, **{"every_group": True, **options}))
+def findings(histories: list[SyncHistory], **options) -> str:
+    return "\n".join(audit_syncs(histories, **{"every_group": True, **options}))
 
 
-def test_books_show_a_torn_average():
-    pages = played(4, 20, 1)
-    changed(pages[2], 3, after=None)
-    assert "rank 2: its weights are no multiple" in findings(pages)
+def test_the_audit_finds_a_torn_average():
+    histories = played(4, 20, 1)
+    changed(histories[2], 3, after=None)
+    assert "rank 2: its weights are no multiple" in findings(histories)
 
 
-def test_books_show_a_wrong_average_and_weights_that_were_lost():
-    pages = played(4, 20, 1)
-    first = pages[1].entries[0]
-    changed(pages[1], 0, after=first.after * 1.01)
-    told = findings(pages)
+def test_the_audit_finds_a_wrong_average_and_weights_that_were_lost():
+    histories = played(4, 20, 1)
+    first = histories[1].syncs[0]
+    changed(histories[1], 0, after=first.after * 1.01)
+    told = findings(histories)
     assert f"group {first.sequence} of {first.group}: the average" in told
     assert "rank 1: synchronisation 1 began with" in told
 
 
-def test_books_show_a_value_that_is_no_average():
-    pages = played(4, 20, 1)
-    pages[0].entries[-1] = dataclasses.replace(pages[0].entries[-1], after=9.0)
-    assert "which is no average" in findings(pages, every_group=False)
+def test_the_audit_finds_a_value_that_is_no_average():
+    histories = played(4, 20, 1)
+    histories[0].syncs[-1] = dataclasses.replace(histories[0].syncs[-1], after=9.0)
+    assert "which is no average" in findings(histories, every_group=False)
 
 
-def test_books_show_a_worker_that_is_not_of_its_group():
-    pages = played(4, 20, 1)
-    changed(pages[0], 2, group=(1, 2))
-    assert "rank 0: synchronisation 2 was of (1, 2), without it" in findings(pages)
+def test_the_audit_finds_a_worker_that_is_not_of_its_group():
+    histories = played(4, 20, 1)
+    changed(histories[0], 2, group=(1, 2))
+    assert "rank 0: synchronisation 2 was of (1, 2), without it" in findings(histories)
 
 
-def test_books_show_a_member_that_was_passed_over():
-    pages = played(4, 40, 1)
-    number = next(n for n, entry in enumerate(pages[3].entries) if len(entry.group) > 1)
-    del pages[3].entries[number]
-    assert "rank 3 was never given it, but later ones" in findings(pages)
+def test_the_audit_finds_a_member_that_was_passed_over():
+    histories = played(4, 40, 1)
+    number = next(n for n, sync in enumerate(histories[3].syncs) if len(sync.group) > 1)
+    del histories[3].syncs[number]
+    assert "rank 3 was never given it, but later ones" in findings(histories)
 
 
-def test_books_show_drift():
-    pages = played(4, 20, 1)
-    for page in pages:
-        page.entries = [dataclasses.replace(entry, after=entry.after * 1.001) for entry in page.entries]
-        page.final *= 1.001
-    assert "the mean over workers was 2.5 and is" in findings(pages)
+def test_the_audit_finds_drift():
+    histories = played(4, 20, 1)
+    for history in histories:
+        history.syncs = [dataclasses.replace(sync, after=sync.after * 1.001) for sync in history.syncs]
+        history.final *= 1.001
+    assert "the mean over workers was 2.5 and is" in findings(histories)
 
 
-def test_books_show_workers_that_do_not_meet():
+def test_the_audit_finds_workers_that_do_not_meet():
     values = [1.0, 2.0, 3.0, 4.0]
-    pages = [Page([Entry(n, (r,), values[r], values[r]) for n in range(9)], values[r]) for r in range(4)]
-    assert findings(pages) == ""
-    assert "weights still differ" in findings(pages, meets_after=9)
+    histories = [SyncHistory([Sync(n, (r,), values[r], values[r]) for n in range(9)], values[r]) for r in range(4)]
+    assert findings(histories) == ""
+    assert "weights still differ" in findings(histories, meets_after=9)
 
 
 def test_asking_is_what_the_last_member_waits_in_groups_without_conflicts():
-    pages = [
-        Page([Entry(0, (0, 1), 1.0, 1.0, waited=5.0), Entry(1, (0,), 1.0, 1.0, waited=0.25)]),
-        Page([Entry(0, (0, 1), 1.0, 1.0, waited=0.5), Entry(2, (1,), 1.0, 1.0, conflicts=1, waited=9.0)]),
+    histories = [
+        SyncHistory([Sync(0, (0, 1), 1.0, 1.0, waited=5.0), Sync(1, (0,), 1.0, 1.0, waited=0.25)]),
+        SyncHistory([Sync(0, (0, 1), 1.0, 1.0, waited=0.5), Sync(2, (1,), 1.0, 1.0, conflicts=1, waited=9.0)]),
     ]
     begins = [np.array([1.0, 8.0]), np.array([5.5, 9.0])]
-    assert sorted(group_books.asking(pages, begins)) == [0.25, 0.5]
+    assert sorted(audit.asking(histories, begins)) == [0.25, 0.5]
 
 
 def test_conflicts_are_per_group_of_several_workers():
-    pages = played(4, 20, 1)
-    of_group = {e.sequence: e.conflicts for page in pages for e in page.entries if len(e.group) > 1}
-    assert group_books.conflicts(pages) == pytest.approx(sum(of_group.values()) / len(of_group))
+    histories = played(4, 20, 1)
+    of_group = {sync.sequence: sync.conflicts for history in histories for sync in history.syncs if len(sync.group) > 1}
+    assert audit.conflicts(histories) == pytest.approx(sum(of_group.values()) / len(of_group))
 
 
 # --- records and figures ---
@@ -248,15 +248,15 @@ def setting(slowdown: dict[int, float]) -> Setting:
 
 def cell(name: str, period: float) -> GroupCell:
     window = Window(0.4, 8.4)
-    return GroupCell.of(name, Run([regular(period, 0.2, window.end)] * 4, [_page(period, window)] * 4), window)
+    return GroupCell.of(name, Run([regular(period, 0.2, window.end)] * 4, [_history(period, window)] * 4), window)
 
 
-def _page(period: float, window: Window) -> Page:
+def _history(period: float, window: Window) -> SyncHistory:
     count = len(regular(period, 0.2, window.end).ends)
-    return Page([Entry(n, (0, 1), 1.0, 1.0, conflicts=1, waited=0.01) for n in range(count)], 1.0)
+    return SyncHistory([Sync(n, (0, 1), 1.0, 1.0, conflicts=1, waited=0.01) for n in range(count)], 1.0)
 
 
-def cells(slowdown: dict[int, float]) -> list[records.Record]:
+def cells(slowdown: dict[int, float]) -> list[output.Record]:
     baseline = cell("allreduce", 0.5)
     return [
         group_record(setting(slowdown), measured, baseline, 2.0)
@@ -280,7 +280,7 @@ def test_records_have_the_contract_s_keys():
 
 def test_the_model_is_that_of_the_documentation():
     assert modelled_speedup(None, setting({}), {}) == 1.0
-    punctual = generators.build_generator("punctual", ranks=4, ranks_per_node=2, seed=1)
+    punctual = policies.build_generator("punctual", ranks=4, ranks_per_node=2, seed=1)
     assert modelled_speedup(punctual, setting({1: 5.0}), {1: 5.0}) > 3
 
 
@@ -298,7 +298,7 @@ def test_plot_draws_times_and_both_kinds_of_speedup(tmp_path):
         "slowdown 1:5",
     ]
     path, picture = tmp_path / "groups.jsonl", tmp_path / "groups.png"
-    with records.Records(path) as out:
+    with output.Records(path) as out:
         for record in everything:
             out.write(record)
     plot.plot.main(args=[str(path), "--output", str(picture)], standalone_mode=False)

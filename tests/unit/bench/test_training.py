@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from common.launch import RunError  # noqa: E402
+from common.cli import RunError  # noqa: E402
 from common.training import Together, Workload  # noqa: E402
 
 WORKLOAD = Workload("mlp", width=4, batch=8, seed=3, bucket_bytes=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def checkout(tmp_path):
     """A checkout with one commit of one file."""
-    (tmp_path / "pycollectives").mkdir()
+    (tmp_path / "pycollectives" / "diagnostics").mkdir(parents=True)
     (tmp_path / "pycollectives" / "diagnostics" / "provenance.py").write_text("")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")

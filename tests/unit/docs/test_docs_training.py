@@ -12,15 +12,15 @@ import pytest
 from pycollectives.commands.train import train
 from pycollectives.train.curve import Point
 from pycollectives.train.datasets import DATASETS
-from pycollectives.train.loads import OWN_LOADS
-from pycollectives.train.loop import Step
 from pycollectives.train.models import MODELS
 from pycollectives.train.optimizers import OPTIMIZERS
 from pycollectives.train.registry import Choice
+from pycollectives.train.replica import Step
 from pycollectives.train.schedules import SCHEDULES
 from pycollectives.train.settings import DEFAULT_BATCH, Settings, read_toml
 from pycollectives.train.summary import Summary
 from pycollectives.train.synchronizers import METHODS
+from pycollectives.train.workload import WORKLOADS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "training.md").read_text()
 
@@ -58,7 +58,7 @@ def test_every_method_and_its_options(name):
     assert [option for option in options_of(METHODS.find(Choice(name))) if f"`{option}`" not in row] == []
 
 
-@pytest.mark.parametrize("registry", [MODELS, DATASETS, OPTIMIZERS, SCHEDULES, OWN_LOADS], ids=lambda one: one.kind)
+@pytest.mark.parametrize("registry", [MODELS, DATASETS, OPTIMIZERS, SCHEDULES, WORKLOADS], ids=lambda one: one.kind)
 def test_every_choice_and_its_options(registry):
     row = rows()[f"--{registry.kind}"]
     ours = [name for name, target in registry._entries.items() if target.startswith("pycollectives.")]

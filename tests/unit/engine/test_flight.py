@@ -289,7 +289,7 @@ if child == 0:
 print(os.waitpid(child, 0)[1])
 documents, silent = flight.request([me])
 print([r["size"] for d in documents.values() for r in d["communicators"]], silent)
-for comm in comms: comm.abandon()
+for comm in comms: comm.abort()
 """
     said = run(program, tmp_path)
     child = ["False False False", "ClosedError", "True True", "[3, 3, 3] []"]
@@ -300,7 +300,7 @@ for comm in comms: comm.abandon()
 @pytest.mark.parametrize("env", [{"PYC_SIGUSR2": "0"}, {"PYC_FLIGHT_ROUNDS": "0"}])
 def test_what_turns_the_signal_off(tmp_path, env):
     program = """
-for comm in loopback(1): comm.abandon()
+for comm in loopback(1): comm.abort()
 print(me in flight.listening(), catches(), "pyc-flight" in threads())
 try:
     flight.request([me])
@@ -317,7 +317,7 @@ def test_a_handler_of_the_application_is_left_alone(tmp_path):
     program = """
 calls = []
 signal.signal(signal.SIGUSR2, lambda *_: calls.append(1))
-for comm in loopback(1): comm.abandon()
+for comm in loopback(1): comm.abort()
 os.kill(me, signal.SIGUSR2)
 time.sleep(0.2)
 print(calls, me in flight.listening())
@@ -335,7 +335,7 @@ for _ in range(200):
     for path in Path().glob("*.json"):
         json.loads(path.read_text())
 print(len(flight.request([me])[0]), len(flight.request([me])[0]), len(os.listdir()))
-for comm in comms: comm.abandon()
+for comm in comms: comm.abort()
 """
     assert run(program, tmp_path) == ["1 1 1"]
 
@@ -345,7 +345,7 @@ def test_the_name_of_the_file(tmp_path):
 comms = loopback(1)
 flight.request([me])
 print(me)
-comms[0].abandon()
+comms[0].abort()
 """
     (pid,) = run(program, tmp_path, SLURM_JOB_ID="123/4")
     assert os.listdir(tmp_path) == [f"pycollectives-123_4-rank0-{pid}.json"]

@@ -11,6 +11,8 @@ from pycollectives import StallError, wait_all, wait_any
 class Round:
     """A handle that completes when told to."""
 
+    default_timeout = None
+
     def __init__(self, name):
         self.name = name
         self.done = threading.Event()

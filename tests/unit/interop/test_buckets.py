@@ -13,6 +13,7 @@ from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.interop.buckets import Bucket, fused, summed_in  # noqa: E402
+from pycollectives.partial_allreduce.eager_mean import EagerMean  # noqa: E402
 from pycollectives.support.deadline import Deadline  # noqa: E402
 
 
@@ -53,7 +54,7 @@ def test_gradients_are_views_of_a_bucket_and_stay_so():
 
 
 def wait_for_rounds(numbers, *buckets):
-    while [bucket.allreduce.rounds for bucket in buckets] != numbers:
+    while [bucket.mean.rounds for bucket in buckets] != numbers:
         time.sleep(1e-3)
 
 
@@ -63,7 +64,7 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
         told = []
 
         def contribute():
@@ -71,25 +72,25 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
             bucket.contribute()
             told.append((bucket.must_wait(), bucket.late))
 
-        comm.same_everywhere(b"begin")
+        comm.is_same_on_all_ranks(b"begin")
         if comm.rank > 0:
             bucket.contribute()
             bucket.wait(Deadline(LIMIT))
-        comm.same_everywhere(b"round 0 is of ranks 1 and 2")
+        comm.is_same_on_all_ranks(b"round 0 is of ranks 1 and 2")
         if comm.rank == 0:
             wait_for_rounds([1], bucket)
             contribute()
             bucket.arrive_again()
-        comm.same_everywhere(b"rank 0 was late, and has arrived with zeros")
+        comm.is_same_on_all_ranks(b"rank 0 was late, and has arrived with zeros")
         if comm.rank == 1:
             contribute()
             bucket.wait(Deadline(LIMIT))
-        comm.same_everywhere(b"round 1 is of ranks 0 and 1")
+        comm.is_same_on_all_ranks(b"round 1 is of ranks 0 and 1")
         if comm.rank == 0:
             wait_for_rounds([2], bucket)
             contribute()
             assert bucket.info.included, "the zeros"
-        comm.same_everywhere(b"rank 0 has arrived alone")
+        comm.is_same_on_all_ranks(b"rank 0 has arrived alone")
         if comm.rank == 1:
             contribute()
         if comm.rank < 2:
@@ -97,7 +98,7 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
             told.append(bucket.late)
         if comm.rank == 0:
             contribute()
-        comm.same_everywhere(b"rank 0 has arrived alone again")
+        comm.is_same_on_all_ranks(b"rank 0 has arrived alone again")
         if comm.rank == 1:
             contribute()
             bucket.wait(Deadline(LIMIT))
@@ -117,7 +118,7 @@ def test_two_calls_in_one_round_are_given_its_result_once():
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: comm.partial_allreduce(array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
         parameter.grad = torch.ones(2, dtype=torch.float64)
         if comm.rank == 0:
             bucket.contribute()
@@ -129,7 +130,7 @@ def test_two_calls_in_one_round_are_given_its_result_once():
         bucket.wait(Deadline(LIMIT))
         return bucket.flat.tolist()
 
-    assert ranks(2, program) == [[3.0, 3.0]] * 2
+    assert ranks(2, program) == [[1.5, 1.5]] * 2
 
 
 def test_buckets_are_contributed_during_backward():
@@ -139,13 +140,13 @@ def test_buckets_are_contributed_during_backward():
     def program(comm):
         first, last = weights(2, 2)
         with eager(sgd([first, last]), comm, pc.Solo(), bucket_bytes=1) as optimizer:
-            rounds = [bucket.allreduce for bucket in optimizer._gradients.buckets]
+            means = [bucket.mean for bucket in optimizer._gradients.buckets]
             hidden = first * 1.0
-            hidden.register_hook(lambda _: seen.append([allreduce.rounds for allreduce in rounds]))
+            hidden.register_hook(lambda _: seen.append([mean.rounds for mean in means]))
             (hidden * last).sum().backward()
-            seen.append([allreduce.rounds for allreduce in rounds])
+            seen.append([mean.rounds for mean in means])
             optimizer.step()
-            seen.append([allreduce.rounds for allreduce in rounds])
+            seen.append([mean.rounds for mean in means])
 
     ranks(1, program)
     assert seen == [[1, 0], [1, 1], [1, 1]]
@@ -159,9 +160,9 @@ def test_without_overlap_nothing_is_contributed_before_step():
             backward(parameters, 1.0)
             backward(parameters, 1.0)
             parameters[0].grad *= 2
-            assert bucket.allreduce.rounds == 0
+            assert bucket.mean.rounds == 0
             optimizer.step()
-            assert bucket.allreduce.rounds == 1
+            assert bucket.mean.rounds == 1
         return values(parameters)
 
     assert ranks(1, program) == [[{-4.0}]]
@@ -231,7 +232,7 @@ def test_a_16_bit_gradient_changed_after_backward_is_noticed():
         with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbours was changed after"):
             optimizer.step()
         parameters[1].grad.mul_(0.5)
-        optimizer._abandon()
+        optimizer._abort()
 
     ranks(1, program)
 
@@ -272,7 +273,7 @@ def test_average_over_contributors_or_over_all():
             if comm.rank == 0:
                 backward(parameters, 6.0)
                 optimizer.step()
-            comm.same_everywhere(b"rank 0 has stepped")
+            comm.is_same_on_all_ranks(b"rank 0 has stepped")
         return values(parameters)[0]
 
     assert ranks(2, lambda comm: program(comm, "world"))[0] == {-3.0}
@@ -306,7 +307,7 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
             told.append((optimizer.mean_late, optimizer.mean_missed))
 
         with eager(sgd(parameters), comm, pc.Solo(), bucket_bytes=1) as optimizer:
-            comm.same_everywhere(b"begin")
+            comm.is_same_on_all_ranks(b"begin")
             if comm.rank == 0:
                 for _ in range(3):
                     step()
@@ -316,7 +317,7 @@ def test_what_a_rank_missed_and_where_it_was_late(ranks_per_node):
                 wait_for_rounds([4, 3], *optimizer._gradients.buckets)
                 for _ in range(2):
                     step()
-            comm.same_everywhere(b"rank 1 has taken two steps")
+            comm.is_same_on_all_ranks(b"rank 1 has taken two steps")
             if comm.rank == 0:
                 step()
         return told

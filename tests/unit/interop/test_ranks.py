@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -72,9 +73,10 @@ def in_lockstep(script, starters, ranks_per_node):
     """
 
     class OnePolicyPerBucket(EagerOptimizer):
-        def _allreduce(self, name, like):
-            self._policy = pc.Majority(seed=STARTED_BY[starters[len(self._gradients.buckets)]])
-            return super()._allreduce(name, like)
+        def _make_mean(self, name, like):
+            policy = pc.Majority(seed=STARTED_BY[starters[len(self._gradients.buckets)]])
+            self._arguments = replace(self._arguments, policy=policy)
+            return super()._make_mean(name, like)
 
     happened = collections.defaultdict(threading.Event)
 
@@ -203,7 +205,7 @@ def test_synchronized_parameters_are_the_same_bits():
                 time.sleep(1e-3 * draw.random())
                 optimizer.step()
                 if optimizer._steps % 5 == 0:
-                    same.append(all(comm.same_everywhere(tensor.detach().numpy()) for tensor in parameters))
+                    same.append(all(comm.is_same_on_all_ranks(tensor.detach().numpy()) for tensor in parameters))
             return same
 
     assert ranks(3, program) == [[True, True]] * 3
@@ -233,11 +235,11 @@ def test_a_rank_that_has_left_is_no_part_of_a_synchronization(leaves):
 
 def step_one_late(comm, parameters, optimizer):
     """Rank 0 steps with gradients of 2, rank 1 then with 4: too late, it is given rank 0's, and owes its own."""
-    comm.same_everywhere(b"begin")
+    comm.is_same_on_all_ranks(b"begin")
     if comm.rank == 0:
         backward(parameters, 2.0)
         optimizer.step()
-    comm.same_everywhere(b"rank 0 has stepped")
+    comm.is_same_on_all_ranks(b"rank 0 has stepped")
     if comm.rank == 1:
         backward(parameters, 4.0)
         optimizer.step()
@@ -307,7 +309,7 @@ def test_gradients_that_are_accumulated_outlive_a_stalled_flush(drops):
                     backward(parameters, 8.0)
                 if drops:
                     optimizer.zero_grad()
-            comm.same_everywhere(b"rank 0 has stalled")
+            comm.is_same_on_all_ranks(b"rank 0 has stalled")
             optimizer._timeout = LIMIT
             optimizer.flush()
             optimizer.step()
@@ -324,18 +326,18 @@ def test_a_stalled_step_and_a_stalled_flush_go_on():
                 backward(parameters, 1.0)
                 with pytest.raises(pc.StallError):
                     optimizer.step()
-                comm.same_everywhere(b"rank 0 has stalled")
+                comm.is_same_on_all_ranks(b"rank 0 has stalled")
                 optimizer._timeout = LIMIT
                 optimizer.step()
                 optimizer._timeout = 0.3
                 with pytest.raises(pc.StallError):
                     optimizer.flush()
             else:
-                comm.same_everywhere(b"rank 0 has stalled")
+                comm.is_same_on_all_ranks(b"rank 0 has stalled")
                 optimizer._timeout = LIMIT
                 backward(parameters, 1.0)
                 optimizer.step()
-            comm.same_everywhere(b"rank 0 has stalled twice")
+            comm.is_same_on_all_ranks(b"rank 0 has stalled twice")
             optimizer._timeout = LIMIT
             optimizer.flush()
         return values(parameters)
@@ -363,11 +365,11 @@ def test_a_flush_that_stalls_part_way_goes_on_where_it_was(optimizers):
 
             if comm.rank == 0:
                 step()
-            comm.same_everywhere(b"rank 0 has stepped")
+            comm.is_same_on_all_ranks(b"rank 0 has stepped")
             if comm.rank == 1:
                 step()  # late: is given rank 0's, and owes its own
-                every[0]._gradients.buckets[0].allreduce.start_flush()
-            comm.same_everywhere(b"rank 1 has left the first bucket")
+                every[0]._gradients.buckets[0].mean.start_flush()
+            comm.is_same_on_all_ranks(b"rank 1 has left the first bucket")
             if comm.rank == 0:
                 every[0]._timeout = 0.3
                 with pytest.raises(pc.StallError):
@@ -377,7 +379,7 @@ def test_a_flush_that_stalls_part_way_goes_on_where_it_was(optimizers):
                     with pytest.raises(RuntimeError, match=r"call flush\(\) again"):
                         refused()
                 every[0]._timeout = 5.0
-            comm.same_everywhere(b"rank 0 has stalled")
+            comm.is_same_on_all_ranks(b"rank 0 has stalled")
             every[0].flush()
             flushed = values(parameters)
         return flushed, values(parameters)
@@ -394,7 +396,7 @@ def test_an_optimizer_made_while_a_flush_is_stalled_is_no_part_of_it():
                 with pytest.raises(pc.StallError):
                     first.flush()
                 first._timeout = 5.0
-            comm.same_everywhere(b"rank 0 has stalled")
+            comm.is_same_on_all_ranks(b"rank 0 has stalled")
             if comm.rank == 1:
                 first.flush()
             with EagerOptimizer(sgd(of_second), comm, pc.Full(), timeout=5.0) as second:
@@ -423,13 +425,13 @@ def test_a_stalled_step_with_a_closure_goes_on(overlap):
                 return next(losses)
 
             def stall():
-                comm.same_everywhere(b"none is in the step yet")
+                comm.is_same_on_all_ranks(b"none is in the step yet")
                 if comm.rank == 0:
                     optimizer._timeout = 0.3
                     with pytest.raises(pc.StallError):
                         optimizer.step(closure)
                     optimizer._timeout = LIMIT
-                comm.same_everywhere(b"rank 0 has stalled")
+                comm.is_same_on_all_ranks(b"rank 0 has stalled")
 
             stall()
             returned = [optimizer.step(closure)]

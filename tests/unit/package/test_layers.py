@@ -34,13 +34,16 @@ def test_this_tree_keeps_its_layers():
 def test_layers_are_those_of_the_design():
     layers = check_layers.cpp_layers(ROOT)
     assert [*layers] == [
-        "core", "groups", "schedule", "algorithms", "memory", "transport", "node", "engine", "services", "simulation",
-        "bindings",
+        "hot", "core", "groups", "schedule", "algorithms", "memory", "transport", "node", "diagnostics", "engine",
+        "services/common", "services/partial_allreduce", "services/partial_reduce", "simulation", "bindings",
     ]  # fmt: skip
-    assert layers["algorithms"] == {"core", "schedule", "algorithms"}
-    assert layers["groups"] == {"core", "groups"}
-    assert layers["memory"] == {"core", "memory"}
-    assert layers["transport"] == {"core", "transport"}
+    assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
+    assert layers["groups"] == {"hot", "core", "groups"}
+    assert layers["memory"] == {"hot", "core", "memory"}
+    assert layers["transport"] == {"hot", "core", "transport"}
+    services = {name for name in layers if name.startswith("services/")}
+    for service in services - {"services/common"}:
+        assert layers[service] & services == {"services/common", service}
     assert layers["bindings"] == {*layers}
 
 
@@ -51,24 +54,32 @@ def test_layers_are_those_of_the_design():
         ("csrc/algorithms/a.cc", '#include "memory/memory.h"'),
         ("csrc/memory/a.cc", '#  include  "transport/transport.h"'),
         ("csrc/transport/a.cc", '#include "../engine/engine.h"'),
-        ("csrc/engine/a.cc", '#include "services/policy.h"'),
+        ("csrc/engine/a.cc", '#include "services/common/stall.h"'),
+        ("csrc/services/a.cc", ""),
+        ("csrc/services/common/a.cc", '#include "services/partial_reduce/a.h"'),
+        ("csrc/services/partial_reduce/a.cc", '#include "services/partial_allreduce/a.h"'),
+        ("csrc/core/a.cc", "\n" * 501),
         ("csrc/engine/a.cc", '#include "engine.h"'),
         ("csrc/engine/a.cc", "#include <mpi.h>"),
         ("csrc/engine/a.cc", '#include "mpi.h"'),
         ("csrc/engine/a.cc", '#include "transport/mpi_transport.h"'),
         ("csrc/engine/mpi_a.cc", "#include <mpi.h>"),
-        ("csrc/services/a.cc", "#include <pybind11/pybind11.h>"),
+        ("csrc/services/common/a.cc", "#include <pybind11/pybind11.h>"),
         ("csrc/transport/mpi_a.cc", "#include <mpi4py/mpi4py.h>"),
         ("csrc/other/a.cc", ""),
-        ("pycollectives/topology.py", "from mpi4py import MPI"),
-        ("pycollectives/policies.py", "from .communicator import Communicator"),
-        ("pycollectives/policies.py", "from . import _core"),
-        ("pycollectives/errors.py", "def f():\n    import pycollectives.partial_allreduce.collective"),
-        ("pycollectives/partial.py", "import torch"),
+        ("pycollectives/support/errors.py", "from mpi4py import MPI"),
+        ("pycollectives/simulation/workload.py", "from ..support import native"),
+        ("pycollectives/partial_allreduce/policies.py", "from ..communicator import Communicator"),
+        ("pycollectives/partial_allreduce/policies.py", "from .. import _core"),
+        ("pycollectives/support/errors.py", "def f():\n    import pycollectives.partial_allreduce.collective"),
+        ("pycollectives/new.py", ""),
+        ("pycollectives/new/new.py", ""),
+        ("pycollectives/train/loop.py", "from ..commands import train"),
+        ("pycollectives/communicator.py", "import torch"),
         ("pycollectives/train/loop.py", "try:\n    from torch import nn\nexcept ImportError:\n    pass"),
         ("pycollectives/train/models/mlp.py", "import torch"),
         ("pycollectives/train/datasets/digits.py", "from sklearn.datasets import load_digits"),
-        ("pycollectives/partial.py", "import bench.skew"),
+        ("pycollectives/communicator.py", "import bench.skew"),
         ("bench/a.py", "from pycollectives import _core"),
         ("bench/a.py", "import pycollectives._core"),
         ("bench/a.py", "import pycollectives as pc\npc._core.Engine"),
@@ -94,9 +105,13 @@ def test_line_is_named(tmp_path):
         ),
         ("csrc/transport/mpi_a.cc", '#include <mpi.h>\n#include "transport/mpi_a.h"'),
         ("csrc/bindings/a.cc", '#include <mpi4py/mpi4py.h>\n#include "simulation/simulator.h"'),
-        ("pycollectives/policies.py", "from .errors import StallError\nfrom typing import Any\nimport numpy"),
-        ("pycollectives/typing.py", "if TYPE_CHECKING:\n    from mpi4py import MPI"),
-        ("pycollectives/partial.py", "def f():\n    import torch"),
+        ("csrc/services/partial_reduce/a.cc", '#include "services/common/a.h"\n#include "groups/a.h"'),
+        (
+            "pycollectives/partial_allreduce/policies.py",
+            "from ..support.errors import StallError\nfrom typing import Any\nimport numpy",
+        ),
+        ("pycollectives/support/typing.py", "if TYPE_CHECKING:\n    from mpi4py import MPI"),
+        ("pycollectives/communicator.py", "def f():\n    import torch"),
         ("pycollectives/interop/torch.py", "import torch"),
         ("pycollectives/train/torch_models/cnn.py", "from torch import nn"),
         ("bench/a.py", "import pycollectives as pc\npc.__version__, pc.Solo\nfrom pycollectives import simulation"),
@@ -104,3 +119,39 @@ def test_line_is_named(tmp_path):
 )
 def test_accepted(tmp_path, path, line):
     assert check_file(tmp_path, path, line + "\n") == []
+
+
+def check_package(root: Path, files: dict[str, str]) -> list[str]:
+    """What the checker says of a package of these files."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return [str(violation) for violation in check_layers.check_package(root)]
+
+
+def test_a_circle_within_a_part_is_refused(tmp_path):
+    files = {
+        "pycollectives/train/a.py": "from . import b",
+        "pycollectives/train/b.py": "def f():\n    from .c import g",
+        "pycollectives/train/c.py": "from . import a\n\n\ndef g(): ...",
+    }
+    (violation,) = check_package(tmp_path, files)
+    assert violation.endswith("modules import each other: train.a -> train.b -> train.c -> train.a")
+
+
+def test_a_name_comes_from_the_module_that_defines_it(tmp_path):
+    files = {
+        "pycollectives/support/errors.py": "class StallError(Exception): ...",
+        "pycollectives/support/deadline.py": "from .errors import StallError",
+        "pycollectives/agreement/checking.py": "from ..support.deadline import StallError",
+    }
+    (violation,) = check_package(tmp_path, files)
+    assert violation.startswith("pycollectives/agreement/checking.py:1: support.deadline does not define StallError")
+
+
+@pytest.mark.parametrize(("modules", "refused"), [(10, 0), (11, 1)])
+def test_the_package_keeps_few_modules_at_its_top(tmp_path, monkeypatch, modules, refused):
+    names = [f"module_{number}" for number in range(modules)]
+    monkeypatch.setattr(check_layers, "PARTS", dict.fromkeys([*names, "__main__", "pycollectives"], ""))
+    violations = check_package(tmp_path, {f"pycollectives/{name}.py": "" for name in [*names, "__main__", "__init__"]})
+    assert len(violations) == refused, violations

@@ -51,8 +51,8 @@ class PlayedCollective:
         PlayedRound(self.gate).wait(timeout)
         return "info"
 
-    def abandon(self):
-        self.calls.append(("abandon",))
+    def abort(self):
+        self.calls.append(("abort",))
         self.closed = True
         discarded, self.waiting = self.waiting, 0
         return discarded
@@ -279,5 +279,28 @@ def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__
-    assert engine_side.calls[2:] == [("abandon",)]
+    assert engine_side.calls[2:] == [("abort",)]
     assert forgotten == [ar]
+
+
+def test_what_a_derived_class_overrides_is_used(engine_side):
+    class Halved(PartialAllreduce):
+        def contribute(self, x):
+            return super().contribute(x / 2)
+
+        def allreduce(self, x, out=None, timeout=None):
+            result, info = super().allreduce(x / 2, out, timeout)
+            return result, f"{info} of halves"
+
+    made = specification(like=np.ones(6, "f4"))
+    seen = []
+    engine_side.convert = lambda data: (seen.append(data.copy()), made.readable(data))[1]
+    halved = Halved(engine_side, made, forget=print)
+    halved.contribute(np.full(6, 4, "f4"))
+    assert halved.allreduce(np.full(6, 8, "f4"))[1] == "info of halves"
+    assert [data[0] for data in seen] == [2, 4]
+
+
+def test_what_no_class_overrides_is_the_engines_own_method(ar, engine_side):
+    assert ar.contribute == engine_side.contribute
+    assert ar.allreduce == engine_side.allreduce

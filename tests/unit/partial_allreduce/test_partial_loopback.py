@@ -150,8 +150,8 @@ def test_a_rank_that_creates_nothing():
     first, second = loopback(2, timeout=0.3)
     with pytest.raises(pc.StallError, match="1"):
         first.partial_allreduce(count=3, dtype="f8")
-    first.abandon()
-    second.abandon()
+    first.abort()
+    second.abort()
 
 
 def test_a_stalled_round_names_the_missing_rank():
@@ -233,7 +233,7 @@ def test_leaving_the_communicator_waits_for_who_has_not_closed():
     comms = loopback(2, timeout=0.2)
     with pytest.raises(pc.StallError, match="1"):
         comms[0].close()
-    comms[1].abandon()
+    comms[1].abort()
     comms[0].close(timeout=LIMIT)
 
 
@@ -281,7 +281,7 @@ def test_wait_all_and_wait_any():
 def test_there_is_no_mpi_communicator_under_it():
     (comm,) = loopback(1)
     with comm, pytest.raises(RuntimeError, match="no MPI communicator"):
-        _ = comm.comm
+        _ = comm.mpi_comm
 
 
 def test_requests():

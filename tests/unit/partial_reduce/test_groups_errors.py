@@ -10,6 +10,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives.partial_reduce import arguments
+from pycollectives.partial_reduce.explicit import ExplicitGroups
 from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
@@ -159,7 +160,7 @@ def test_a_preduce_that_completes_while_its_stall_is_explained():
         x = np.full(1, float(comm.rank))
         if comm.rank == 1:
             time.sleep(0.25)
-            comm._explicit_groups.in_use()  # as the call begins: the inquiry is read
+            comm._context.part(ExplicitGroups).in_use()  # as the call begins: the inquiry is read
             time.sleep(0.1)
         call(comm, x=x, timeout=0.2 if comm.rank == 0 else LIMIT)
         return x[0]
@@ -172,7 +173,7 @@ def test_a_synchronisation_that_completes_while_its_stall_is_explained():
 
     def program(comm):
         x = np.full(1, float(comm.rank))
-        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2, seed=SEED_OF_0_AND_1), gg_rank=2) as pr:
+        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2, seed=SEED_OF_0_AND_1), coordinator_rank=2) as pr:
             start = time.monotonic()
             if comm.rank == 2:
                 while time.monotonic() < start + 0.2:

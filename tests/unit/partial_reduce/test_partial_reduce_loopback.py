@@ -47,7 +47,7 @@ def test_every_group_gets_its_average(size, generator):
     def program(comm):
         weights = np.full(3, 2.0**20 * comm.rank)
         log = []
-        with comm.partial_reduce(like=weights, groups=generator, gg_rank=size // 2) as pr:
+        with comm.partial_reduce(like=weights, groups=generator, coordinator_rank=size // 2) as pr:
             for _ in range(calls):
                 before = weights[1]
                 info = pr.sync(weights, timeout=LIMIT)
@@ -193,8 +193,8 @@ def test_steps_of_static_groups():
     [
         ({"groups": "smart"}, TypeError, "groups: expected"),
         ({"groups": pc.RandomGroups(4)}, ValueError, "number of workers"),
-        ({"gg_rank": 2}, ValueError, "gg_rank"),
-        ({"gg_rank": "0"}, TypeError, "gg_rank"),
+        ({"coordinator_rank": 2}, ValueError, "coordinator_rank"),
+        ({"coordinator_rank": "0"}, TypeError, "coordinator_rank"),
         ({"weighting": "equal"}, ValueError, "weighting"),
         ({"weighting": "staleness", "op": "SUM"}, ValueError, "AVG of floats"),
         ({"weighting": "staleness", "like": np.ones(2, "i4")}, ValueError, "AVG of floats"),

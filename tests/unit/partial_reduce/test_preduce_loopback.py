@@ -119,8 +119,8 @@ def test_a_wrong_group_is_refused(group, message):
     (comm, other) = loopback(2)
     with pytest.raises(ValueError, match=message):
         comm.preduce(np.ones(1), group)
-    comm.abandon()
-    other.abandon()
+    comm.abort()
+    other.abort()
 
 
 def test_a_wrong_buffer_is_refused():

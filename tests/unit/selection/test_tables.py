@@ -172,12 +172,12 @@ THREE_NODES = (0, 0, 0, 1, 1, 1, 2, 2, 2)
 
 
 def made(algorithm="auto", **options):
-    arguments = {"op": "SUM", "policy": pc.Solo(), "late": "accumulate", "missed": "latest", "max_staleness": None}
+    others = {"op": "SUM", "policy": pc.Solo(), "late": "accumulate", "missed": "latest", "max_staleness": None}
     return arguments.PartialAllreduceSpecification.checked(
         None,
         count=1,
         dtype="f4",
-        **arguments,
+        **others,
         algorithm=algorithm,
         history=8,
         name="sum",

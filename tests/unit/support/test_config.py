@@ -2,7 +2,8 @@
 
 import pytest
 
-from pycollectives.support.environment import Settings, checked_progress, checked_timeout, settings
+from pycollectives.support.environment import Settings, checked_progress, settings
+from pycollectives.support.validation import checked_timeout
 
 
 def test_ranks_per_node():

@@ -21,15 +21,15 @@ class Closable:
         if self.refusing:
             raise TimeoutError
 
-    def abandon(self) -> int:
-        self.calls.append("abandon")
+    def abort(self) -> int:
+        self.calls.append("abort")
         return 3
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind, error, traceback) -> None:
-        leave("it", kind, close=self.close, abandon=self.abandon, is_open=self.calls == [])
+        leave("it", kind, close=self.close, abort=self.abort, is_open=self.calls == [])
 
 
 def raise_in(closable: Closable, calls: tuple[str, ...] = ()) -> None:
@@ -49,22 +49,22 @@ def test_a_block_that_ends_closes():
     closable = Closable()
     with closable:
         pass
-    assert closable.calls == ["close", "abandon"]  # which does nothing to what is closed
+    assert closable.calls == ["close", "abort"]  # which does nothing to what is closed
 
 
-def test_what_cannot_be_closed_is_abandoned():
+def test_what_cannot_be_closed_is_aborted():
     closable = Closable(refusing=True)
     with pytest.raises(TimeoutError), closable:
         pass
-    assert closable.calls == ["close", "abandon"]
+    assert closable.calls == ["close", "abort"]
 
 
-def test_an_exception_abandons_and_the_warning_points_to_the_block():
+def test_an_exception_aborts_and_the_warning_points_to_the_block():
     closable = Closable()
     says = "^it was left by KeyError: closed without flush, 3 contributions discarded$"
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         raise_in(closable)
-    assert closable.calls == ["abandon"]
+    assert closable.calls == ["abort"]
     first = raise_in.__code__.co_firstlineno
     assert (seen[0].filename, seen[0].lineno) == (__file__, first + 1)
 
@@ -73,4 +73,4 @@ def test_nothing_is_said_where_nothing_was_open():
     closable = Closable()
     with pytest.raises(KeyError):
         raise_in(closable, calls=("close",))
-    assert closable.calls == ["close", "abandon"]
+    assert closable.calls == ["close", "abort"]

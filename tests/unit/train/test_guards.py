@@ -17,10 +17,10 @@ from train_jobs import WORLD, train
 import pycollectives as pc
 from pycollectives.testing import run_ranks
 from pycollectives.train import output
+from pycollectives.train.agreement import require_same_settings
 from pycollectives.train.archive import read
 from pycollectives.train.datasets.base import Dataset
 from pycollectives.train.settings import Settings
-from pycollectives.train.sharing import require_same
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def comm():
 def compared(*settings):
     """What ranks, each with its own settings, find out."""
     return run_ranks(
-        len(settings), lambda comm: require_same(settings[comm.rank], comm, resume=False), return_exceptions=True
+        len(settings),
+        lambda comm: require_same_settings(settings[comm.rank], comm, resume=False),
+        return_exceptions=True,
     )
 
 

@@ -10,9 +10,9 @@ from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.train import checkpoint, job, metrics
-from pycollectives.train.loop import Replica
+from pycollectives.train.control import ControlChannel
 from pycollectives.train.models.hyperplane import Hyperplane
-from pycollectives.train.peers import Peers
+from pycollectives.train.replica import Replica
 from pycollectives.train.settings import Settings
 
 STEPS = 4
@@ -49,7 +49,9 @@ def test_a_job_is_not_resumed_with_other_options(comm, tmp_path):
 
 def test_a_curve_that_cannot_be_made_fails_before_the_ranks_meet(comm, tmp_path, monkeypatch):
     """Afterwards the others are where they do not hear of it: rank 0 has it alone."""
-    monkeypatch.setattr(Peers, "meet", lambda peers: pytest.fail("rank 0 meets the others, and has no curve"))
+    monkeypatch.setattr(
+        ControlChannel, "barrier", lambda control: pytest.fail("rank 0 meets the others, and has no curve")
+    )
     (tmp_path / "curve").touch()
     with pytest.raises(FileExistsError):
         train(comm, tmp_path, epochs=1)

@@ -1,0 +1,234 @@
+"""One cell of a benchmark: what was measured in one setting, next to its baseline, and its record."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pycollectives.simulation.groups import simulate_groups
+from pycollectives.simulation.mixing import mean_matrix, spectral_gap
+
+from . import audit
+from .policies import ALLREDUCE, reports_every_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from .averaging import Run
+    from .cli import Sweep
+    from .output import Domain, Record
+    from .policies import Generator, PolicyName
+    from .timing import Window
+
+
+@dataclass(frozen=True)
+class Summary:
+    """In the unit of the samples; microseconds wherever the benchmarks use it."""
+
+    min: float
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, samples: NDArray[np.float64]) -> Summary:
+        p50, p99 = np.percentile(samples, [50, 99])
+        return cls(float(samples.min()), float(samples.mean()), float(p50), float(p99), float(samples.max()))
+
+    def as_json(self) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Microseconds; meaningful on rank 0."""
+
+    latency: Summary
+    mpi: dict[str, Summary]  # by the baseline's name
+    active_mean: float
+    ideal_us: float
+    ideal_mpi_us: float
+    algorithm: str
+
+    @property
+    def speedup(self) -> float:
+        return self.mpi["MPI_Allreduce"].mean / self.latency.mean
+
+    @property
+    def ideal_speedup(self) -> float | None:
+        """None: an ideal call takes no time at all."""
+        return self.ideal_mpi_us / self.ideal_us if self.ideal_us > 0 else None
+
+    @property
+    def ideal_fraction(self) -> float | None:
+        """The part of the ideal speed-up that was reached."""
+        return self.speedup / self.ideal_speedup if self.ideal_speedup else None
+
+
+def cell_record(
+    bench: str, sweep: Sweep, policy: PolicyName, size: int, ranks: int, domain: Domain, cell: Cell
+) -> Record:
+    """The keys that all cells have; the caller adds its own and where they come from."""
+    return {
+        "bench": bench,
+        "collective": "partial_allreduce",
+        "policy": str(policy),
+        "path": domain.path,
+        "ranks": ranks,
+        "ranks_per_node": domain.ranks_per_node,
+        "bytes": size,
+        "dtype": str(sweep.dtype),
+        "algorithm": sweep.algorithm,
+        "algorithm_used": cell.algorithm,
+        "late": sweep.late,
+        "seed": sweep.seed,
+        "iterations": sweep.iterations,
+        "latency_us": cell.latency.as_json(),
+        "active_mean": round(cell.active_mean, 3),
+        "ideal_us": round(cell.ideal_us, 3),
+        "baseline": "MPI_Allreduce",
+        "baseline_us": cell.mpi["MPI_Allreduce"].as_json(),
+        "speedup": round(cell.speedup, 4),
+        "verified": sweep.verify,
+    }
+
+
+MODELLED = 2000  # iterations of a worker that never waits, in the zero-cost model
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of a run have in common."""
+
+    ranks: int
+    domain: Domain
+    bytes: int
+    compute: float  # seconds
+    slowdown: str
+    sleeps: list[float]  # seconds of an iteration's computing, by rank
+    iterations: int
+    warmup: int
+    seed: int
+    verify: bool
+
+    @property
+    def ideal_iterations_per_s(self) -> float:
+        """Nobody waits, and communication costs nothing."""
+        return float(np.mean([1.0 / seconds for seconds in self.sleeps]))
+
+
+@dataclass(frozen=True)
+class GroupCell:
+    generator: str
+    iterations_per_s_of: list[float]  # by rank
+    sync_fraction: float
+    latency: Summary  # of a synchronisation, in microseconds
+    compute_us: float
+    waited_us: float | None  # of it, waiting for the group
+    asking_us: float | None  # of it, the service alone
+    conflicts: float
+    spread: float
+    spectral_gap: float | None  # None: not all groups are known
+
+    @property
+    def iterations_per_s(self) -> float:
+        return float(np.mean(self.iterations_per_s_of))
+
+    @classmethod
+    def of(cls, generator: str, run: Run, window: Window) -> GroupCell:
+        latencies = np.concatenate([timeline.latencies(window) for timeline in run.timelines])
+        computations = np.concatenate([timeline.computations(window) for timeline in run.timelines])
+        waited = [
+            history.syncs[number].waited
+            for timeline, history in zip(run.timelines, run.histories, strict=True)
+            for number in np.flatnonzero(timeline.within(window))
+        ]
+        return cls(
+            generator=generator,
+            iterations_per_s_of=[timeline.iterations_per_s(window) for timeline in run.timelines],
+            sync_fraction=float(np.mean([timeline.sync_fraction(window) for timeline in run.timelines])),
+            latency=Summary.of(latencies * 1e6),
+            compute_us=float(computations.mean() * 1e6),
+            waited_us=None if generator == ALLREDUCE else float(np.mean(waited) * 1e6),
+            asking_us=None if generator == ALLREDUCE else _asking_us(run),
+            conflicts=audit.conflicts(run.histories),
+            spread=audit.spread(run.histories),
+            spectral_gap=_gap(run) if reports_every_group(generator) else None,
+        )
+
+
+def _asking_us(run: Run) -> float:
+    """The median."""
+    seconds = audit.asking(run.histories, [timeline.begins for timeline in run.timelines])
+    return float(np.median(seconds) * 1e6) if seconds else 0.0
+
+
+def _gap(run: Run) -> float:
+    """Of the groups that were performed, as `pycollectives.mixing` has it of a generator."""
+    ranks = len(run.histories)
+    return spectral_gap(mean_matrix(audit.performed(run.histories), ranks))
+
+
+def modelled_speedup(generator: Generator | None, setting: Setting, slowdown: Mapping[int, float]) -> float:
+    """Over the allreduce, if communication cost nothing (`pycollectives.simulation.groups`)."""
+    speeds = [
+        simulate_groups(
+            choice,
+            setting.ranks,
+            setting.domain.ranks_per_node,
+            seconds=MODELLED * setting.compute,
+            work=setting.compute,
+            slowdown=slowdown,
+            seed=setting.seed,
+        ).iterations_per_s
+        for choice in (generator, None)
+    ]
+    return speeds[0] / speeds[1]
+
+
+def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: float) -> Record:
+    """The keys of a cell; the caller adds where it comes from."""
+    speedup = cell.iterations_per_s / baseline.iterations_per_s
+    return {
+        "bench": "groups",
+        "collective": "allreduce" if cell.generator == ALLREDUCE else "partial_reduce",
+        "generator": cell.generator,
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "bytes": setting.bytes,
+        "model_bytes": setting.bytes,
+        "dtype": "float32",
+        "compute_ms": setting.compute * 1e3,
+        "slowdown": setting.slowdown,
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+        "warmup": setting.warmup,
+        "iterations_per_s": round(cell.iterations_per_s, 4),
+        "iterations_per_s_of": _rounded(cell.iterations_per_s_of),
+        "sync_fraction": round(cell.sync_fraction, 5),
+        "conflicts": round(cell.conflicts, 4),
+        "latency_us": cell.latency.as_json(),
+        "compute_us": round(cell.compute_us, 3),
+        "waited_us": None if cell.waited_us is None else round(cell.waited_us, 3),
+        "asking_us": None if cell.asking_us is None else round(cell.asking_us, 3),
+        "spread": cell.spread,
+        "spectral_gap": None if cell.spectral_gap is None else round(cell.spectral_gap, 5),
+        "ideal_iterations_per_s": round(setting.ideal_iterations_per_s, 4),
+        "baseline": "MPI_Allreduce",
+        "baseline_us": baseline.latency.as_json(),
+        "baseline_iterations_per_s": round(baseline.iterations_per_s, 4),
+        "speedup": round(speedup, 4),
+        "model_speedup": round(model, 4),
+        "model_fraction": round(speedup / model, 4),
+        "verified": setting.verify,
+    }
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, 4) for value in values]

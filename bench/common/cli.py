@@ -1,0 +1,235 @@
+"""The command line of a benchmark: shared options, and one program that runs on every rank of MPI.COMM_WORLD."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import numpy as np
+
+from .policies import PolicyName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pycollectives.support.typing import Late
+
+DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # what MPI can reduce as well
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _policies(context: click.Context, option: click.Parameter, text: str | None) -> list[PolicyName] | None:
+    try:
+        return None if text is None else [PolicyName.parse(name) for name in text.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+    sizes = [size.strip() for size in text.split(",")]
+    if not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise click.BadParameter(f"expected positive numbers of bytes separated by commas, got {text!r}")
+    return [int(size) for size in sizes]
+
+
+def _ranks_per_node(context: click.Context, option: click.Parameter, text: str) -> int | None:
+    if text == "all":
+        return None
+    if not (text.isdecimal() and int(text) > 0):
+        raise click.BadParameter(f"expected a positive number or 'all', got {text!r}")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Common:
+    """Of every benchmark."""
+
+    json: Path | None
+    iterations: int
+    seed: int
+    verify: bool
+    list_only: bool
+    ranks_per_node: int | None  # None: as the machine is
+
+
+@dataclass(frozen=True)
+class Sweep(Common):
+    """Of the benchmarks that measure policies over message sizes."""
+
+    policy: list[PolicyName] | None
+    bytes: list[int]
+    dtype: np.dtype[Any]
+    algorithm: str
+    late: Late
+    warmup: int
+
+    def policies(self, ranks: int, default: str) -> list[PolicyName]:
+        """What to measure with `ranks` ranks; `default` may name a 'quorum' without a number: half of the ranks."""
+        names = self.policy
+        if names is None:
+            half = f"quorum:{max(1, ranks // 2)}"
+            names = [PolicyName.parse(half if text == "quorum" else text) for text in default.split(",")]
+        try:
+            for name in names:
+                name.require(ranks)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        for size in self.bytes:
+            if size % self.dtype.itemsize:
+                raise click.UsageError(f"{size} bytes are no whole number of {self.dtype} elements")
+        return names
+
+
+def common_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
+    """Adds the options of `Common`; the command gets them as its first argument."""
+    return _collect(Common, _common(iterations))
+
+
+def sweep_options(
+    *, iterations: int, warmup: int, sizes: str, policies: str, late: Late
+) -> Callable[[Command], Callable[..., Any]]:
+    """Adds the options of `Sweep`; the command gets them as its first argument."""
+    return _collect(
+        Sweep,
+        [
+            *_common(iterations),
+            click.option(
+                "--policy",
+                callback=_policies,
+                metavar="LIST",
+                help="solo, majority, quorum:K, any-of:M, all-of:M, full, separated by commas. "
+                f"[default: {policies}, K half of the ranks]",
+            ),
+            click.option("--bytes", callback=_sizes, metavar="LIST", default=sizes, show_default=True),
+            click.option(
+                "--dtype",
+                type=click.Choice(DTYPES),
+                default="float32",
+                show_default=True,
+                callback=lambda context, option, value: np.dtype(value),
+            ),
+            click.option("--algorithm", default="auto", show_default=True, help="Allreduce schedule of the library."),
+            click.option(
+                "--late",
+                type=click.Choice(["accumulate", "replace", "drop"]),
+                default=late,
+                show_default=True,
+                help="What becomes of data that came too late.",
+            ),
+            click.option(
+                "--warmup",
+                type=click.IntRange(min=0),
+                default=warmup,
+                show_default=True,
+                help="Iterations that are not counted, before each block of counted ones.",
+            ),
+        ],
+    )
+
+
+def _common(iterations: int) -> list[Callable[[Any], Any]]:
+    return [
+        click.option(
+            "--json",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Write JSON lines here as well, for bench/plot.py.",
+        ),
+        click.option("--iterations", type=click.IntRange(min=1), default=iterations, show_default=True),
+        click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True),
+        click.option("--verify/--no-verify", default=True, help="Check every result, outside the timed region."),
+        click.option("--list", "list_only", is_flag=True, help="Only say what would be measured."),
+        click.option(
+            "--ranks-per-node",
+            callback=_ranks_per_node,
+            metavar="K|all",
+            default="all",
+            show_default=True,
+            help="Ranks that share a node's memory: 1 sends everything over MPI.",
+        ),
+    ]
+
+
+def _collect(into: type[Common], options: list[Callable[[Any], Any]]) -> Callable[[Command], Callable[..., Any]]:
+    names = [field.name for field in fields(into)]
+
+    def decorate(command: Command) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def collected(**arguments: Any) -> Any:
+            common = into(**{name: arguments.pop(name) for name in names})
+            return command(common, **arguments)
+
+        decorated: Callable[..., Any] = collected
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+# What launchers tell a rank, the innermost first: mpirun inside a SLURM job counts, not the job.
+LAUNCHERS = (
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("PMI_SIZE", "PMI_RANK"),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+)
+
+
+def launcher_mismatch(environment: Mapping[str, str], size: int) -> tuple[str, int] | None:
+    """(what is wrong, this process's rank) if the launcher started another number of ranks than MPI sees."""
+    for size_name, rank_name in LAUNCHERS:
+        announced = environment.get(size_name, "")
+        if announced.isdecimal():
+            if int(announced) == size:
+                return None
+            rank = environment.get(rank_name, "0")
+            text = (
+                f"{size_name}={announced}, but MPI.COMM_WORLD has {size} rank(s): "
+                "the launcher does not belong to the MPI library that mpi4py uses"
+            )
+            return text, int(rank) if rank.isdecimal() else 0
+    return None
+
+
+class RunError(Exception):
+    """The run cannot go on; every rank raises it, with the same text."""
+
+
+def launch(command: click.Command, arguments: Sequence[str] | None = None) -> None:
+    """Only rank 0 prints; wrong use ends all ranks with code 2; an unexpected error on one rank aborts the others."""
+    from mpi4py import MPI  # starts MPI, which parsing a command line does not need
+
+    comm = MPI.COMM_WORLD
+    mismatch = launcher_mismatch(os.environ, comm.size)
+    if mismatch is not None:
+        text, rank = mismatch
+        if rank == 0:
+            print(f"error: {text}", file=sys.stderr)
+        sys.exit(2)
+    with contextlib.ExitStack() as stack:
+        if comm.rank != 0:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+        try:
+            command.main(args=arguments, standalone_mode=False)
+        except click.ClickException as error:  # arguments are the same everywhere, so every rank comes here
+            if comm.rank == 0:
+                error.show()
+            sys.exit(2)
+        except RunError as error:
+            if comm.rank == 0:
+                print(f"error: {error}", file=sys.stderr)
+            sys.exit(1)
+        except Exception:
+            traceback.print_exc()
+            sys.stderr.flush()
+            comm.Abort(1)

@@ -1,0 +1,229 @@
+"""What a benchmark prints and writes: tables, JSON lines, a progress bar, and where the figures come from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+import pycollectives as pc
+from pycollectives.diagnostics.provenance import commit_of
+
+from .cli import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from mpi4py import MPI
+    from typing_extensions import Self
+
+    from .cli import Sweep
+    from .policies import PolicyName
+
+Record = dict[str, Any]
+
+
+class Records:
+    """Writes to `path`, replacing what was there; to nowhere if `path` is None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", encoding="utf-8")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, record: Record) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """All objects of all files, in order; ValueError names the line that is not one."""
+    records: list[Record] = []
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}:{number}: not JSON: {error}") from None
+            if not isinstance(record, dict) or "bench" not in record:
+                raise ValueError(f"{path}:{number}: not a benchmark's record (no key 'bench')")
+            records.append(record)
+    return records
+
+
+FIRST_WIDTH = 10
+WIDTH = 18
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    precision: int = 2
+
+    @property
+    def width(self) -> int:
+        return max(WIDTH, len(self.name) + 2)
+
+    def cell(self, value: float | str | None) -> str:
+        if value is None:
+            return "-"
+        return str(value) if isinstance(value, int | str) else f"{value:.{self.precision}f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    notes: Sequence[str]
+    columns: Sequence[Column]
+    first_width: int = FIRST_WIDTH
+
+    def head(self) -> str:
+        first, *rest = self.columns
+        names = f"# {first.name}".ljust(self.first_width)
+        names += "".join(column.name.rjust(column.width) for column in rest)
+        return "\n".join(f"# {line}" for line in [self.title, *self.notes]) + "\n" + names
+
+    def row(self, values: Sequence[float | str | None]) -> str:
+        """None prints as '-'."""
+        (first, value), *rest = zip(self.columns, values, strict=True)
+        return first.cell(value).ljust(self.first_width) + "".join(
+            column.cell(value).rjust(column.width) for column, value in rest
+        )
+
+
+def print_plan(sweep: Sweep, policies: list[PolicyName], ranks: int) -> None:
+    """--list: the cells, without measuring them."""
+    print(f"# ranks {ranks}")
+    for policy in policies:
+        for size in sweep.bytes:
+            print(f"{policy} {size}")
+
+
+def policy_table(
+    what: str,
+    policy: PolicyName,
+    sweep: Sweep,
+    *,
+    ranks: int,
+    domain: Domain,
+    notes: list[str],
+    origin: Record,
+    columns: list[Column],
+) -> Table:
+    """`what` was measured, as the title says it."""
+    return Table(
+        f"pycollectives {policy.title} Allreduce {what} v{version()}",
+        [
+            f"ranks {ranks}, {domain}",
+            *notes,
+            f"dtype {sweep.dtype}, late {sweep.late}, algorithm {sweep.algorithm}, seed {sweep.seed}",
+            f"iterations {sweep.iterations}, results {'verified' if sweep.verify else 'not verified'}",
+            f"{origin['mpi']}, commit {origin['commit']}",
+        ],
+        columns,
+    )
+
+
+Step = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def progress_bar(total: int, *, shown: bool) -> Iterator[Step]:
+    """Yields what is called with the name of each step as it begins.
+
+    Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
+    """
+    if not (shown and sys.stderr.isatty()):
+        yield lambda name: None
+        return
+    with Progress(console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        begun = 0
+
+        def step(name: str) -> None:
+            nonlocal begun
+            progress.update(task, description=name, completed=begun, refresh=True)
+            begun += 1
+
+        yield step
+
+
+BENCH = Path(__file__).resolve().parent.parent
+
+
+def mpi_name(library_version: str) -> str:
+    """The first words of MPI_Get_library_version: 'Open MPI v5.0.11', 'MPICH Version: 5.0.0'."""
+    lines = library_version.strip("\0 \n").splitlines()
+    return " ".join(lines[0].split(",")[0].split()) if lines else "unknown"
+
+
+def machine() -> str:
+    return f"{_cpu_model()}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def origin(library_version: str) -> dict[str, str | None]:
+    """The keys of every record."""
+    return {"commit": commit_of(BENCH.parent), "mpi": mpi_name(library_version), "machine": machine()}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The ranks that share a board, or each rank alone: everything over MPI."""
+
+    ranks_per_node: int
+
+    @property
+    def path(self) -> str:
+        return "board" if self.ranks_per_node > 1 else "flat"
+
+    def __str__(self) -> str:
+        return f"path {self.path}, ranks per node {self.ranks_per_node}"
+
+    @classmethod
+    def of(cls, comm: MPI.Comm, ranks_per_node: int | None) -> Domain:
+        """Collective. What a Communicator makes of `ranks_per_node` on this machine."""
+        try:
+            communicator = pc.Communicator(comm, ranks_per_node=ranks_per_node)
+        except ValueError as error:  # of the argument, which is the same on every rank
+            raise RunError(str(error)) from error
+        with communicator:
+            return cls(int(getattr(communicator, "ranks_per_node", None) or 1))
+
+
+def version() -> str:
+    """0.1 of 0.1.2."""
+    return ".".join(pc.__version__.split(".")[:2])

@@ -1,0 +1,239 @@
+#include "services/partial_allreduce/board_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "hot/hot.h"
+
+namespace pyc {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // of a segment: stays in the first-level cache
+
+}  // namespace
+
+BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events,
+                       BoardRanks& ranks, BoardRecords& records, BoardBuffers& buffers)
+    : shape_(shape),
+      mutex_(mutex),
+      events_(events),
+      ranks_(ranks),
+      records_(records),
+      buffers_(buffers),
+      shared_(memory.take<Shared>(1)),
+      inputs_(memory.take<BufferNumber>(shape.local_ranks())),
+      members_(memory.take<std::uint64_t>(shape.member_words())),
+      shares_(memory.take<RoundShare>(shape.local_ranks())) {}
+
+// ------------------------------------------------------------------------------------------------ what is taken
+
+PYC_HOT void BoardRound::arrive() {
+  ranks_.arrive();
+  // Grace does not move the initiator: it is the rank whose arrival made the round possible.
+  if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
+}
+
+PYC_HOT void BoardRound::start(Rank initiator) {
+  State& s = state();
+  s.phase = Phase::kStarted;
+  s.initiator = initiator;
+  s.grace_ends = 0;
+  s.part = {};
+  s.awaited = 0;
+  std::fill_n(members_, shape_.member_words(), 0);
+  for (Rank i = 0; i < ranks_.count(); ++i) {
+    const BoardSlot& slot = ranks_[i];
+    shares_[i] = RoundShare{};
+    const bool lacks = shape_.max_staleness && slot.lacking >= *shape_.max_staleness && slot.deposit == kNoBuffer;
+    if (lacks && !ranks_.left().contains(i)) {
+      ++s.awaited;
+    } else {
+      take(i);
+    }
+  }
+  settle();
+}
+
+void BoardRound::take_own() {
+  --state().awaited;
+  take(ranks_.own_local_rank());
+  settle();
+}
+
+PYC_HOT void BoardRound::take(Rank local) {
+  State& s = state();
+  BoardSlot& slot = ranks_[local];
+  slot.taken = true;
+  if (ranks_.left().contains(local)) ++s.part.left;
+  if (ranks_.closed().contains(local)) ++s.part.closed;
+  if (slot.deposit == kNoBuffer) {
+    ++slot.lacking;
+    return;
+  }
+  const RoundNumber round = records_.completed();
+  slot.lacking = 0;
+  ++s.part.contributors;
+  if (slot.fresh_for == round) ++s.part.active;
+  Rank counted = 0;
+  if (shape_.track_members) insert(members_, shape_.ranks[static_cast<std::size_t>(local)], counted);
+  shares_[local] = {slot.newest, round - slot.handed_over_at};
+  inputs_[s.inputs++] = std::exchange(slot.deposit, kNoBuffer);
+  slot.contributions = 0;
+}
+
+/// Nobody is awaited any more: the rest can be done at once.
+PYC_HOT void BoardRound::settle() {
+  State& s = state();
+  if (s.awaited > 0) return;
+  s.phase = Phase::kTaken;
+  const RoundNumber old = records_.oldest().round;
+  if (!shape_.keeps_totals || old == kNoRound) return;
+  for (Rank i = 0; i < ranks_.count(); ++i) {
+    if (ranks_[i].given > old || ranks_[i].owed <= old) continue;
+    ranks_[i].folding = true;
+    s.must_fold = true;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ the reduction
+
+PYC_HOT bool BoardRound::begin_batch() {
+  State& s = state();
+  const bool taken = s.phase == Phase::kTaken;
+  if (s.batch > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
+  if (s.sum == kNoBuffer) {
+    // In place on a deposit that its owner does not read at this moment. One that stays alone and that nobody will
+    // write to is the result as it is.
+    const bool stays = taken && s.inputs == 1 && shape_.is_alone();
+    auto* const alone =
+        std::find_if(inputs_, inputs_ + s.inputs, [&](BufferNumber b) { return stays || buffers_.references(b) == 1; });
+    s.sum_is_filled = alone != inputs_ + s.inputs;
+    if (s.sum_is_filled) {
+      s.sum = std::exchange(*alone, inputs_[--s.inputs]);
+    } else {
+      s.sum = buffers_.take();
+    }
+  }
+  if (s.inputs == 0) return false;
+  s.batch = s.inputs;
+  s.segments = static_cast<std::uint32_t>(
+      std::max<std::size_t>(1, round_up(shape_.buffer_bytes(), shape_.segment_bytes) / shape_.segment_bytes));
+  shared_->segments_done.store(0, std::memory_order_relaxed);
+  shared_->cursor.store((static_cast<std::uint64_t>(++s.batches) << 32U) + s.segments, std::memory_order_release);
+  return true;
+}
+
+PYC_HOT void BoardRound::finish_batch() {
+  State& s = state();
+  if (s.batch == 0 || shared_->segments_done.load(std::memory_order_acquire) < s.segments) return;
+  for (std::uint32_t i = 0; i < s.batch; ++i) buffers_.release(inputs_[i]);
+  std::copy(inputs_ + s.batch, inputs_ + s.inputs, inputs_);
+  s.inputs -= s.batch;
+  s.batch = 0;
+  s.sum_is_filled = true;
+}
+
+PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, Memory& memory) {
+  State& s = state();
+  for (;;) {
+    finish_batch();
+    if (s.phase != Phase::kTaken) return false;
+    const bool folds = std::exchange(s.must_fold, false);
+    s.folding = s.folding || folds;
+    const bool wakes = begin_batch() && s.segments > 1;
+    if (s.batch == 0 && !folds) return is_reduced();
+    lock.unlock();
+    if (wakes) events_->ring();  // who waits may help
+    const bool helped = help(memory);
+    if (folds) fold(memory);
+    lock.lock();
+    if (folds) {
+      s.folding = false;
+      events_->ring();  // those behind may be given their totals
+    }
+    if (!helped && !folds) return false;  // others are at it: the last of them goes on
+  }
+}
+
+PYC_HOT bool BoardRound::help(Memory& memory) {
+  bool helped = false;
+  std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
+  while (static_cast<std::uint32_t>(cursor) > 0) {
+    if (!shared_->cursor.compare_exchange_weak(cursor, cursor - 1, std::memory_order_acq_rel,
+                                               std::memory_order_acquire)) {
+      continue;
+    }
+    reduce_segment(memory, static_cast<std::uint32_t>(cursor) - 1);
+    shared_->segments_done.fetch_add(1, std::memory_order_acq_rel);
+    helped = true;
+    cursor = shared_->cursor.load(std::memory_order_acquire);
+  }
+  return helped;
+}
+
+/// Reads parts of the state that do not change while a segment of this batch is not done.
+PYC_HOT void BoardRound::reduce_segment(Memory& memory, std::uint32_t segment) {
+  const State& s = state();
+  const std::size_t element = size_of(shape_.elements.accumulator);
+  const std::size_t end = std::min(shape_.buffer_bytes(), (segment + 1) * shape_.segment_bytes);
+  for (std::size_t first = segment * shape_.segment_bytes; first < end; first += kBlockBytes) {
+    const std::size_t bytes = std::min(kBlockBytes, end - first);
+    std::byte* const into = buffers_.data(s.sum) + first;
+    if (!s.sum_is_filled) memory.copy(into, buffers_.data(inputs_[0]) + first, bytes);
+    for (std::uint32_t i = s.sum_is_filled ? 0 : 1; i < s.batch; ++i) {
+      memory.reduce(shape_.elements, shape_.op, into, buffers_.data(inputs_[i]) + first, bytes / element);
+    }
+  }
+}
+
+PYC_HOT bool BoardRound::is_reduced() const {
+  const State& s = state();
+  return s.phase == Phase::kTaken && s.inputs == 0 && !s.must_fold && !s.folding;
+}
+
+/// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.
+void BoardRound::fold(Memory& memory) {
+  const RoundRecord& old = records_.oldest();  // stays until `complete`
+  for (Rank i = 0; i < ranks_.count(); ++i) {
+    BoardSlot& slot = ranks_[i];
+    std::unique_lock lock(*mutex_);
+    if (!slot.folding) continue;
+    const bool fresh = old.buffer != kNoBuffer && slot.total.buffer == kNoBuffer;
+    if (fresh) slot.total.buffer = buffers_.take();
+    const BufferNumber total = slot.total.buffer;
+    lock.unlock();
+    if (old.buffer != kNoBuffer) {
+      if (fresh) memory.fill_identity(shape_.elements, shape_.op, buffers_.data(total), shape_.count);
+      memory.add(shape_.elements, buffers_.data(total), buffers_.data(old.buffer), shape_.count,
+                 shape_.op == ReduceOp::kAvg ? old.contributors : 1);
+    }
+    lock.lock();
+    slot.total.upto = old.round + 1;
+    slot.folding = false;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ its end
+
+PYC_HOT void BoardRound::complete(const Outcome& outcome) {
+  State& s = state();
+  records_.evict_oldest();
+  if (outcome.contributors == 0) buffers_.release(s.sum);
+  records_.add({.round = records_.completed(),
+                .initiator = outcome.initiator,
+                .contributors = outcome.contributors,
+                .active = outcome.active,
+                .flush = outcome.flush,
+                .buffer = std::exchange(s.sum, kNoBuffer)},
+               members_, shares_);
+  if (outcome.flush) ++s.flushes;
+  ranks_.end_round(outcome.flush);
+  s.initiator = s.newest_arrival = kNoRank;
+  s.phase = outcome.last ? Phase::kEnded : Phase::kArmed;
+  shared_->ended.store(outcome.last, std::memory_order_release);
+  records_.count_round();
+  events_->ring();
+}
+
+}  // namespace pyc

@@ -1,0 +1,47 @@
+"""The end of the program: closes what it left open, and serves the other ranks until they have closed too."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .communicator import Communicator
+
+__all__ = ["open_communicators"]
+
+open_communicators: dict[Communicator, None] = {}
+"""Those of this process, in the order of creation."""
+
+
+def _close_left_open(communicator: Communicator) -> None:
+    names = ", ".join(repr(collective.name) for collective in communicator._context.open) or "none"
+    discarded = communicator.abort()
+    print(
+        f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
+        f"(open collectives: {names}; contributions discarded: {discarded}); "
+        "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
+        file=sys.stderr,
+    )
+
+
+def _close_all() -> None:
+    """Close what the program left open and say so in one line each; then serve the other ranks until all have closed.
+
+    While the engine's thread may still call MPI: mpi4py finalises it later, when the interpreter itself has ended, and
+    MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
+    """
+    for communicator in tuple(open_communicators):
+        try:
+            _close_left_open(communicator)
+        except Exception:
+            traceback.print_exc()  # a defect; the other communicators are closed all the same
+    if (native := sys.modules.get(f"{__package__}.support.native")) is not None:
+        native.core.close_all()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=open_communicators.clear)  # they belong to the parent

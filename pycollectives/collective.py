@@ -1,0 +1,125 @@
+"""What every service has in common: the base of its collectives, and of the methods that it adds to `Communicator`.
+
+CONTRIBUTING.md, "Add a service", shows a small one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from .support.lifecycle import leave
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from .context import Context
+
+__all__ = ["Collective", "Factory"]
+
+CollectiveT = TypeVar("CollectiveT", bound="Collective")
+
+
+class Collective(ABC):
+    """Something that all ranks of a communicator make, in the same order; `Communicator.create` makes it.
+
+    The communicator flushes and closes what is still open at its own end. As a context manager a collective is flushed
+    and closed at the end of the block (collective). If the block raises, it is closed at once, what waits is discarded,
+    and a `RuntimeWarning` says how much.
+
+    Attributes
+    ----------
+    discards
+        Whether `abort` can lose data that this rank has handed over, so that the warning is worth while.
+    """
+
+    discards: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def create(cls, context: Context, /, *arguments: Any, **options: Any) -> Self:
+        """Make one; collective. Builds it in `context.make`, which compares the arguments across ranks first."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in messages and traces."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether this rank has left for good."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave for good, without waiting for another rank; calls `context.forget`. Closing again does nothing."""
+
+    @abstractmethod
+    def abort(self) -> int:
+        """Close at once and discard what waits; the number of contributions that no rank will get."""
+
+    def start_flush(self) -> None:
+        """Begin a `flush`, which is to follow: from now on no rank waits for this one. Here: nothing."""
+        return
+
+    def flush(self, timeout: float | None = None) -> Any:
+        """Deliver what still waits, of all ranks; collective. Here: nothing.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default.
+        """
+        del timeout
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Flush and close; after an exception close at once and warn of what is discarded."""
+        leave(
+            repr(self),
+            kind,
+            close=self._flush_and_close,
+            abort=self.abort,
+            is_open=self.discards and not self.closed,
+        )
+
+    def _flush_and_close(self) -> None:
+        if not self.closed:
+            self.flush()
+            self.close()
+
+
+class Factory:
+    """Something that collectives are made on: the base of `Communicator`, and of what each service adds to it."""
+
+    _context: Context
+
+    def create(self, kind: type[CollectiveT], /, **arguments: Any) -> CollectiveT:
+        """Make a collective of any kind; collective. For services that have no method of their own here.
+
+        Parameters
+        ----------
+        kind
+            A class derived from `pycollectives.collective.Collective`.
+        arguments
+            Passed to `kind.create`, after the context of this communicator: its engine, nodes, checks and timeout.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            An argument is refused: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Arguments differ between ranks, or another rank's were refused.
+        StallError
+            Some ranks do not create it within the communicator's timeout.
+        ClosedError
+            The communicator is closed.
+        """
+        return kind.create(self._context, **arguments)

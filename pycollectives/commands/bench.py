@@ -1,0 +1,45 @@
+"""The command `python -m pycollectives bench`: runs a benchmark of the folder `bench`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+__all__ = ["bench"]
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(name: str | None, arguments: tuple[str, ...]) -> None:
+    """Run a benchmark: `mpirun -n 8 python -m pycollectives bench skew [OPTIONS]`. Without a name, list them."""
+    folder = _bench_folder()
+    names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    if name is None:
+        click.echo("\n".join(names))
+        return
+    if name not in names:
+        raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
+    if name != "plot":
+        from ..support.native import MPI
+
+        if not MPI.Is_initialized():
+            raise click.ClickException("a benchmark needs MPI: unset MPI4PY_RC_INITIALIZE")
+    script = folder / f"{name}.py"
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(folder))  # as `python bench/NAME.py` does
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def _bench_folder() -> Path:
+    """Return the folder of the scripts: installed as `pycollectives_bench`, in a source tree `bench`."""
+    installed = find_spec("pycollectives_bench")
+    places = list(installed.submodule_search_locations or ()) if installed else []
+    for place in (*map(Path, places), Path(__file__).resolve().parents[2] / "bench"):
+        if (place / "skew.py").is_file():
+            return place
+    raise click.ClickException("the benchmarks are not installed beside this package")

@@ -1,0 +1,82 @@
+"""The command `python -m pycollectives dump`: what running programs do, from their flight records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ..diagnostics import flight
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["dump"]
+
+
+@click.command()
+@click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
+@click.option("--json", "as_json", is_flag=True, help="Print all records as one JSON object.")
+@click.option(
+    "--timeout",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds to wait for answers.",
+)
+def dump(pids: tuple[int, ...], as_json: bool, timeout: float) -> None:
+    """Show what running programs do: the newest rounds of processes on this machine, by default of all of yours.
+
+    Each is sent SIGUSR2 and writes its record into its PYC_DUMP_DIR, or its working folder.
+    """
+    try:
+        asked = pids or tuple(flight.listening())
+        if not asked:
+            raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
+        documents, silent = flight.request(asked, timeout)
+    except flight.DumpError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"format": 1, "processes": list(documents.values()), "silent": silent}))
+    elif documents:
+        _print_records(documents)
+    if silent:
+        raise click.ClickException("; ".join(silent))
+
+
+def _print_records(documents: dict[Path, flight.Document]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found = flight.rows(documents.values())
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False)
+    for group in dict.fromkeys(row.group for row in found):
+        columns = ("rank", "pid", "collective", "newest round", "state", "waiting for", "not arrived")
+        table = Table(*columns, title=f"Communicator {group}")
+        for row in found:
+            if row.group == group:
+                missing = list_ranks(row.not_arrived)
+                if row.unknown:
+                    missing += f"{'; ' if missing else ''}no record of {list_ranks(row.unknown)}"
+                newest = "" if row.round is None else row.round
+                cells = (row.rank, row.pid, row.collective, newest, row.state, row.waiting, missing)
+                table.add_row(*(Text(str(cell)) for cell in cells))
+        console.print(table)
+    if not found:
+        console.print("All communicators are closed.")
+    for path in documents:
+        console.print(f"{path}", soft_wrap=True)
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Write ranks shortly: 0, 2-5."""
+    text = []
+    for _, run in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0]):
+        members = [rank for _, rank in run]
+        text.append(str(members[0]) if len(members) == 1 else f"{members[0]}-{members[-1]}")
+    return ", ".join(text)

@@ -1,0 +1,157 @@
+"""The command `python -m pycollectives simulate`: a policy under injected delays, in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import click
+
+from ..partial_allreduce import policies
+from ..selection import choice, tables
+from ..simulation import workload
+from ..simulation.allreduce import Costs
+from ..simulation.allreduce import simulate as run
+
+__all__ = ["simulate"]
+
+
+@click.command(name="simulate")
+@click.option(
+    "--policy",
+    "policy_text",
+    default="solo",
+    show_default=True,
+    help="solo, majority, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
+)
+@click.option(
+    "--load",
+    default="linear",
+    show_default=True,
+    type=click.Choice([*workload.LOADS, "trace"]),
+    help="Work before each call; see pycollectives.simulation.workload.",
+)
+@click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="For --load trace: CSV, a line per call, a column per rank or one for all, in seconds; lines repeat.",
+)
+@click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 65536))
+@click.option(
+    "--calls",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of the fastest rank; figures are of the time until then.",
+)
+@click.option("--work-us", default=0.0, show_default=True, type=click.FloatRange(0), help="Work common to all ranks.")
+@click.option(
+    "--skew-us", default=1000.0, show_default=True, type=click.FloatRange(0), help="Scale of the differences."
+)
+@click.option(
+    "--barrier/--no-barrier",
+    default=False,
+    show_default=True,
+    help="All ranks start each call's work together, as in bench/skew.py.",
+)
+@click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
+@click.option("--algorithm", default="auto", show_default=True)
+@click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
+@click.option("--max-staleness", default=None, type=click.IntRange(0))
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of loads, policies and deliveries.")
+@click.option("--latency-us", default=1.5, show_default=True, type=click.FloatRange(0), help="LogGP's L.")
+@click.option("--overhead-us", default=0.5, show_default=True, type=click.FloatRange(0), help="LogGP's o.")
+@click.option("--gap-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="LogGP's G, per byte.")
+@click.option("--reduce-ns", default=0.1, show_default=True, type=click.FloatRange(0), help="Reduction, per byte.")
+@click.option("--ideal", is_flag=True, help="Communication costs nothing: the limit of the policy.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def simulate(
+    policy_text: str,
+    load: str,
+    trace_file: Path | None,
+    ranks: int,
+    calls: int,
+    work_us: float,
+    skew_us: float,
+    barrier: bool,
+    nbytes: int,
+    algorithm: str,
+    late: str,
+    max_staleness: int | None,
+    seed: int,
+    latency_us: float,
+    overhead_us: float,
+    gap_ns: float,
+    reduce_ns: float,
+    ideal: bool,
+    as_json: bool,
+) -> None:
+    """Run a policy under a load in virtual time, at any number of ranks, without MPI."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False  # nothing here communicates
+    from ..support.native import core
+
+    try:
+        policy = policies.parse(policy_text, seed=seed)
+        if load == "trace":
+            if trace_file is None:
+                raise ValueError("--load trace needs --trace FILE")
+            work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
+        else:
+            work = workload.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
+        known = [str(entry["name"]) for entry in core.algorithms()]
+        chosen = choice.resolve(
+            algorithm,
+            known,
+            tables.in_use(),
+            ranks=ranks,
+            nodes=ranks,
+            nbytes=nbytes,
+            sparse=choice.is_sparse(policy, late, max_staleness),
+        )
+        algorithm = chosen.name
+        costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
+        summary = run(
+            work,
+            policy,
+            nbytes=nbytes,
+            algorithm=algorithm,
+            costs=costs,
+            late=late,
+            max_staleness=max_staleness,
+            barrier=barrier,
+            delivery_seed=seed,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise click.ClickException(str(error)) from error
+
+    figures = dataclasses.asdict(summary)
+    if as_json:
+        setting = {"policy": policy_text, "load": load, "bytes": nbytes, "algorithm": algorithm, "seed": seed}
+        click.echo(json.dumps({**setting, **figures}))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}", show_header=False)
+    for label, value in (
+        ("ranks", str(summary.ranks)),
+        ("calls of the fastest rank", str(summary.calls)),
+        ("rounds", str(summary.rounds)),
+        ("latency, mean", f"{summary.latency_us_mean:.1f} us"),
+        ("latency, p50", f"{summary.latency_us_p50:.1f} us"),
+        ("latency, p99", f"{summary.latency_us_p99:.1f} us"),
+        ("contributors of a round, mean", f"{summary.contributors_mean:.2f}"),
+        ("active ranks of a round, mean", f"{summary.active_mean:.2f}"),
+        ("staleness, mean", f"{summary.staleness_mean:.2f} rounds"),
+        ("staleness, max", f"{summary.staleness_max} rounds"),
+        ("missed per call, mean", f"{summary.missed_mean:.2f} rounds"),
+        ("missed per call, max", f"{summary.missed_max} rounds"),
+        ("late calls", f"{100 * summary.late_fraction:.1f} %"),
+        ("throughput over synchronous", f"{summary.throughput:.2f}x"),
+    ):
+        table.add_row(label, value)
+    Console(highlight=False).print(table)

@@ -1,0 +1,140 @@
+"""What a communicator gives to the collectives that are made on it, and which of them are open."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from .agreement.rendezvous import Rendezvous
+from .support.validation import checked_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from . import _core
+    from .agreement.checking import NoChecks
+    from .agreement.consistency import Signed
+    from .collective import Collective
+    from .support.deadline import Deadline
+
+    class Part(Protocol):
+        """What a service keeps once per communicator."""
+
+        def __init__(self, context: Context) -> None: ...
+        def close(self) -> None: ...
+
+
+__all__ = ["Context"]
+
+SignedT = TypeVar("SignedT", bound="Signed")
+CollectiveT = TypeVar("CollectiveT", bound="Collective")
+PartT = TypeVar("PartT", bound="Part")
+
+
+class Context:
+    """One rank's side of a communicator, as its collectives see it.
+
+    Attributes
+    ----------
+    engine
+        Moves messages, in the background.
+    nodes
+        The node of each rank. Ranks of one node share memory.
+    checks
+        Compares calls across ranks under `PYC_CHECK=1`.
+    timeout
+        Seconds: the default limit of each call that waits for other ranks; None: there is none.
+    rendezvous
+        Where all ranks come to the same call, and compare what they call it with.
+    """
+
+    def __init__(self, engine: _core.Engine, nodes: Sequence[int], checks: NoChecks, timeout: float | None) -> None:
+        """See the class."""
+        self.engine = engine
+        self.nodes = tuple(nodes)
+        self.checks = checks
+        self.timeout = timeout
+        self.rendezvous = Rendezvous(engine, checks, timeout)
+        self._created = 0
+        self._open: dict[Collective, None] = {}
+        self._parts: dict[type[Part], Part] = {}
+        self._making_part = threading.Lock()
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, 0 <= rank < size."""
+        return self.engine.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.engine.size
+
+    @property
+    def open(self) -> tuple[Collective, ...]:
+        """The collectives that this rank has not closed, in the order of creation."""
+        return tuple(self._open)
+
+    def make(
+        self, call: str, check: Callable[[], SignedT], build: Callable[[SignedT, Deadline], CollectiveT]
+    ) -> CollectiveT:
+        """Make a collective that all ranks specify alike; collective.
+
+        Threads of a rank take turns, so that all ranks make their collectives in the same order.
+
+        Parameters
+        ----------
+        call
+            What ranks call, for messages: "partial_allreduce".
+        check
+            Checks this rank's arguments, and returns something with a `signature`, which must be the same on all ranks.
+            What it raises is raised here, after the other ranks have been told.
+        build
+            Makes the collective of what `check` returned, within a deadline, once all ranks have agreed.
+        """
+
+        def build_and_enter(agreed: SignedT, deadline: Deadline) -> CollectiveT:
+            made = build(agreed, deadline)
+            self._created += 1
+            self._open[made] = None
+            return made
+
+        return self.rendezvous.make(call, check, build_and_enter)
+
+    def default_name(self, service: str) -> str:
+        """Return the name of a collective that was given none; for `check` in `make`."""
+        return f"{service}[{self._created}]"
+
+    def forget(self, closed: Collective) -> None:
+        """Note that this rank has closed a collective; again does nothing."""
+        self._open.pop(closed, None)
+
+    def limit(self, timeout: float | None) -> float | None:
+        """Return the limit of a call in seconds: a checked `timeout`, or if that is None the default."""
+        return self.timeout if timeout is None else checked_timeout(timeout)
+
+    def part(self, kind: type[PartT]) -> PartT:
+        """Return what a service keeps once per communicator, `kind(context)`: made at first use, closed with it."""
+        with self._making_part:
+            if kind not in self._parts:
+                self._parts[kind] = kind(self)
+            made = self._parts[kind]
+        assert isinstance(made, kind)
+        return made
+
+    def close(self, deadline: Deadline) -> None:
+        """Flush and close what is open, in the order of creation; collective."""
+        for collective in self.open:  # no rank waits in one for a rank that waits in another's flush
+            if not collective.closed:
+                collective.start_flush()
+        for collective in self.open:
+            if not collective.closed:
+                collective.flush(deadline.remaining())
+            collective.close()
+        for part in tuple(self._parts.values()):
+            part.close()
+
+    def abort(self) -> int:
+        """Close what is open at once; the number of contributions discarded."""
+        return sum(collective.abort() for collective in self.open)

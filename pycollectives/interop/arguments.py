@@ -1,0 +1,80 @@
+"""The arguments of an `EagerOptimizer`: what they must be, and the means over ranks that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..partial_allreduce.eager_mean import EagerMean, check_average
+from ..support.validation import checked_integer, checked_timeout
+from .deadlock_guard import Waits
+from .parameters import Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from ..communicator import Communicator
+    from ..partial_allreduce.eager_mean import Average
+    from ..partial_allreduce.policies import Policy
+    from ..support.typing import Array, Missed
+
+__all__ = ["Arguments"]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """See `EagerOptimizer`."""
+
+    policy: Policy
+    missed: Missed
+    average: Average
+    bucket_bytes: int
+    sync_every: int | None
+    broadcast: bool
+    max_staleness: int | None
+    history: int
+    timeout: float | None
+
+    @property
+    def waits(self) -> Waits:
+        """What rounds may wait for."""
+        return Waits.of(self.policy, self.max_staleness)
+
+    def checked(self) -> Arguments:
+        """Return the same, with numbers as Python has them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            One is refused. Those of the partial allreduces are checked when these are made.
+        """
+        check_average(self.average)
+        bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
+        sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
+        timeout = checked_timeout(self.timeout)
+        return replace(self, bucket_bytes=bucket_bytes, sync_every=sync_every, timeout=timeout)
+
+    def signature(self, parameters: Sequence[torch.Tensor]) -> Signature:
+        """Return what must be the same on all ranks, parameters included."""
+        return Signature.of(
+            parameters,
+            average=self.average,
+            bucket_bytes=self.bucket_bytes,
+            sync_every=self.sync_every,
+            broadcast=self.broadcast,
+        )
+
+    def make_mean(self, comm: Communicator, name: str, like: Array) -> EagerMean:
+        """Make the mean over ranks of arrays like one; collective."""
+        return EagerMean(
+            comm,
+            like,
+            average=self.average,
+            missed=self.missed,
+            policy=self.policy,
+            max_staleness=self.max_staleness,
+            history=self.history,
+            name=name,
+        )

@@ -1,0 +1,204 @@
+"""The partial allreduce under `PYC_CHECK=1`: what ranks call and what rounds gave them is compared across ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..agreement.calls import CLOSE, DETAILS, Call
+from ..agreement.checking import KEPT_ROUNDS, Checks
+from ..agreement.consistency import describe_difference, describe_ranks
+from ..agreement.fingerprint import hash_of_bits
+from ..support.deadline import Deadline
+from ..support.errors import MismatchError
+from ..support.validation import checked_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from .. import _core
+    from ..agreement.checking import NoChecks
+    from .arguments import PartialAllreduceSpecification
+
+__all__ = ["checked"]
+
+
+def checked(
+    collective: _core.PartialAllreduce, checks: NoChecks, specification: PartialAllreduceSpecification
+) -> _core.PartialAllreduce:
+    """Return the engine's collective with the checks around it, or as it is if nothing is checked."""
+    if not isinstance(checks, Checks):
+        return collective
+    number = checks.register(specification.name)
+    return cast("_core.PartialAllreduce", CheckedAllreduce(collective, checks, number, specification))
+
+
+class CheckedAllreduce:
+    """The engine's collective; what it is asked is passed on, and what it tells is noted."""
+
+    def __init__(
+        self,
+        collective: _core.PartialAllreduce,
+        checks: Checks,
+        number: int,
+        specification: PartialAllreduceSpecification,
+    ) -> None:
+        self._collective = collective
+        self._checks = checks
+        self._number = number
+        self._in_use = threading.Lock()
+        self._writable = specification.writable
+        self._sums_missed_rounds = specification.missed == "sum"
+        self._given = 0  # rounds before this one were given to this rank, or superseded
+        self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank was told of its newest rounds, ascending
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collective, name)
+
+    def contribute(self, x: Any) -> CheckedRound:
+        self._checks.note_thread()
+        with self._exclusively():
+            return CheckedRound(self._collective.contribute(x), self)
+
+    def contribute_and_wait(self, x: Any, timeout: float | None = None) -> _core.RoundInfo:
+        limit = checked_timeout(timeout)
+        return self.contribute(x).wait(limit)
+
+    def allreduce(
+        self, x: Any, out: Any | None = None, timeout: float | None = None
+    ) -> tuple[NDArray[Any], _core.RoundInfo]:
+        into = None if out is None else self._writable(out)
+        info = self.contribute_and_wait(x, timeout)
+        if into is None:
+            return self._collective.result, info
+        np.copyto(into, self._collective.result)
+        return into, info
+
+    def flush(self, timeout: float | None = None) -> _core.RoundInfo:
+        with self._exclusively():
+            return self._flush(timeout)
+
+    @contextlib.contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Say what the engine says to a second thread, also while the first is between two of its calls."""
+        if not self._in_use.acquire(blocking=False):
+            raise RuntimeError(
+                f"{self._collective.name}: called while another thread is in a call of this collective; one thread at "
+                "a time, or one collective per thread"
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
+
+    def _flush(self, timeout: float | None) -> _core.RoundInfo:
+        deadline = Deadline(timeout)
+        self._collective.start_flush()  # no round waits for this rank while it meets the others
+        self._checks.try_to_meet(Call("flush", self._number), deadline.remaining())
+        info = self._collective.flush(deadline.remaining())
+        self.note(info)
+        self._compare("comparison after flush", deadline.remaining())
+        return info
+
+    def close(self) -> None:
+        if self._collective.closed:
+            return
+        self._collective.close()
+        self._compare(CLOSE, self._checks.timeout)
+
+    def abort(self) -> int:
+        self._checks.note_abort(self._number)
+        return self._collective.abort()
+
+    def note(self, info: _core.RoundInfo) -> None:
+        """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""
+        if info.round < self._given:
+            return
+        self._given = info.round + 1
+        if self._sums_missed_rounds and info.missed:
+            return
+        contributors = describe_ranks(info.contributors) if info.contributors else "none"
+        if len(contributors) > 200:
+            contributors = f"{contributors[:200]}... (hash {_digest(contributors)})"
+        self._rounds[info.round] = {
+            "initiator": info.initiator,
+            "contributors": contributors,
+            "active": info.active,
+            "result": f"bits {hash_of_bits(self._collective.result)}",
+        }
+        if len(self._rounds) > KEPT_ROUNDS:
+            del self._rounds[next(iter(self._rounds))]
+
+    def _compare(self, what: str, timeout: float | None) -> None:
+        """Meet, and compare the rounds that ranks have in common with those that make the same call.
+
+        Raises
+        ------
+        MismatchError
+            One is not the same; on all ranks that make this call. Ends the checks.
+        """
+        deadline = Deadline(timeout)
+        local = {str(number): _digest(repr(given)) for number, given in self._rounds.items()}
+        replies = self._checks.try_to_meet(Call(what, self._number, local), deadline.remaining())
+        rounds, self._rounds = self._rounds, {}
+        digests: dict[int, set[str]] = {}
+        for hashes in replies.values():
+            for text, digest in hashes.items():
+                digests.setdefault(int(text), set()).add(digest)
+        differing = [number for number, values in digests.items() if len(values) > 1]
+        if not differing:
+            return
+        number = min(differing)
+        notes = {"given": rounds[number]} if number in rounds else {}
+        call = Call(f"{DETAILS} {number}", self._number, notes)
+        details = self._checks.try_to_meet(call, deadline.remaining())
+        given = {rank: notes["given"] for rank, notes in details.items() if notes}
+        given = given or {
+            rank: {"hash": hashes[str(number)]} for rank, hashes in replies.items() if str(number) in hashes
+        }
+        which = f"round {number} of {self._collective.name!r} (collective {self._number})"
+        raise MismatchError(f"PYC_CHECK: {which} is not the same on all ranks: {describe_difference(given)}")
+
+
+class CheckedRound:
+    """The engine's handle; a round that it gives is noted."""
+
+    def __init__(self, handle: _core.Round, collective: CheckedAllreduce) -> None:
+        self._handle = handle
+        self._collective = collective
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self._handle)  # so that it is an instance of `pycollectives.Round`, which cannot be derived from
+
+    @property
+    def default_timeout(self) -> float | None:
+        return self._handle.default_timeout
+
+    @property
+    def late(self) -> bool:
+        return self._handle.late
+
+    def test(self) -> bool:
+        done = self._handle.test()
+        if done:
+            self._collective.note(self._handle.wait(0.0))
+        return done
+
+    def wait(self, timeout: float | None = None) -> _core.RoundInfo:
+        info = self._handle.wait(timeout)
+        self._collective.note(info)
+        return info
+
+    Test = test
+    Wait = wait
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,90 @@
+"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `interop`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from ..support.operations import AVG
+
+if TYPE_CHECKING:
+    from .._core import Round
+    from ..communicator import Communicator
+    from ..support.typing import Array, Missed
+
+__all__ = ["Average", "EagerMean", "check_average"]
+
+Average: TypeAlias = Literal["world", "contributors"]
+"""By what a sum of gradients is divided: by all ranks, as in the paper, or by those that are in the round."""
+
+
+def check_average(average: object) -> None:
+    """Raise ValueError if it is no `Average`."""
+    if average not in ("world", "contributors"):
+        raise ValueError(f"average: expected 'world' or 'contributors', got {average!r}")
+
+
+class EagerMean:
+    """The mean over ranks of arrays, some of which come late; made collectively.
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    like
+        An array of the shape and type of each contribution.
+    average
+        See `Average`.
+    missed
+        What a rank that is behind is given; as for `Communicator.partial_allreduce`.
+    options
+        Of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
+    """
+
+    def __init__(
+        self, comm: Communicator, like: Array, *, average: Average = "world", missed: Missed = "latest", **options: Any
+    ) -> None:
+        check_average(average)
+        self._divisor = comm.size if average == "world" else 1
+        self._sums = missed == "sum"
+        op = "SUM" if average == "world" else AVG
+        self._collective = comm.partial_allreduce(like=like, op=op, missed=missed, **options)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds have completed, as far as this rank knows."""
+        return self._collective.rounds
+
+    def contribute(self, gradient: Array) -> Round:
+        """Hand this rank's gradient over; the handle completes when there is a mean for this rank."""
+        return self._collective.contribute(gradient)
+
+    def write_to(self, out: Array) -> Array:
+        """Write the newest mean that this rank was given into an array, and return it."""
+        return np.divide(self._collective.result, self._divisor, out=out)
+
+    def add_to(self, out: Array) -> None:
+        """Add the newest mean that this rank was given to an array."""
+        out += self._collective.result / self._divisor
+
+    def start_flush(self) -> None:
+        """Leave: from now on no rank waits for this one."""
+        self._collective.start_flush()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Deliver all that still waits; collective. Whether this rank is owed a mean, which is then the newest.
+
+        Owed is the mean of a last round, of all gradients that waited, and, under missed="sum", the rounds that this
+        rank had missed. If there is neither, there is no mean, which is not a mean of 0.
+        """
+        info = self._collective.flush(timeout)
+        return bool(info.contributors) or (self._sums and info.missed > 0)
+
+    def close(self) -> None:
+        """Leave for good."""
+        self._collective.close()
+
+    def abort(self) -> int:
+        """Leave at once; the number of contributions that are discarded."""
+        return self._collective.abort()

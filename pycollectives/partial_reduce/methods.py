@@ -1,0 +1,130 @@
+"""What this service adds to `Communicator`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ..collective import Factory
+from ..support.operations import AVG
+from .collective import PartialReduce
+from .explicit import ExplicitGroups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..support.typing import BufferSpec, Op
+    from .arguments import AnyGroups
+
+__all__ = ["PartialReduceMethods"]
+
+
+class PartialReduceMethods(Factory):
+    """Averaging in groups (Ripples)."""
+
+    def partial_reduce(
+        self,
+        like: BufferSpec,
+        *,
+        groups: AnyGroups,
+        op: Op = AVG,
+        coordinator_rank: int = 0,
+        weighting: Literal["uniform", "staleness"] = "uniform",
+        name: str | None = None,
+    ) -> PartialReduce:
+        """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
+
+        Parameters
+        ----------
+        like
+            A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
+        groups
+            Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)`.
+        op
+            As for `partial_allreduce`; AVG divides by the number of members.
+        coordinator_rank
+            The rank whose engine, in the background, has the generator. It is a worker as the others are.
+        weighting
+            "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
+            generator had heard of when the group started counts 1 / (1 + s) times (op AVG, floats).
+        name
+            In messages and traces; by default a number in the order of creation.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            An argument is refused: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Arguments differ between ranks, or another rank's were refused. Only the shape may differ.
+        StallError
+            Some ranks do not create it within the communicator's timeout.
+        ClosedError
+            The communicator is closed.
+        """
+        return self.create(
+            PartialReduce,
+            like=like,
+            groups=groups,
+            op=op,
+            coordinator_rank=coordinator_rank,
+            weighting=weighting,
+            name=name,
+        )
+
+    def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
+        """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
+
+        Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
+        common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 64 KiB on.
+
+        Parameters
+        ----------
+        x
+            C-contiguous, writable host memory, of the same count and dtype on all members. Several arrays: see
+            `flatten`.
+        group
+            The members, in any order.
+        op
+            As for `partial_allreduce`; AVG divides by the number of members.
+        timeout
+            Seconds; None for the communicator's default.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A member is no rank of this communicator, is there twice, or this rank is not; `op` or `x` is refused.
+        BufferError
+            `x` is read-only or not C-contiguous. Nothing is sent in these cases.
+        StallError
+            Not done in time: names the group and who has not come. `x` may still be changed, if they come late.
+        MismatchError
+            A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`.
+        RankFailedError
+            A rank of this node that this one has met in a group has died.
+        RuntimeError
+            Shared memory cannot be had, here or on a member.
+        ClosedError
+            The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
+            member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
+            open on it goes on.
+
+        >>> import numpy as np
+        >>> from pycollectives.testing import run_ranks
+        >>> def program(comm):
+        ...     x = np.full(2, float(comm.rank))
+        ...     if comm.rank != 1:
+        ...         comm.preduce(x, group=[2, 0])
+        ...     return x.tolist()
+        >>> run_ranks(3, program)
+        [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+        """
+        self._context.rendezvous.check_open()
+        self._context.part(ExplicitGroups).reduce(x, group, op, timeout)
+
+    @property
+    def preduce_cache(self) -> tuple[int, int]:
+        """How many calls of `preduce` found a plan that was there (hits), and how many needed a new one (misses).
+
+        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
+        newest 64 are kept.
+        """
+        return self._context.part(ExplicitGroups).cache

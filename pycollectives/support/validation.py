@@ -1,0 +1,143 @@
+"""Checks of arguments that all parts share. An error says which argument, what was expected and what was got."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "checked_choice",
+    "checked_group",
+    "checked_integer",
+    "checked_name",
+    "checked_rank",
+    "checked_timeout",
+    "integer_field",
+    "number_field",
+    "seed_field",
+]
+
+MAX_NAME = 200
+"""Characters of the name of a collective."""
+
+
+def checked_integer(what: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
+    """Return an integer within limits, of any type that Python takes as an index; `ValueError` or `TypeError`.
+
+    >>> checked_integer("history", 8, at_least=1)
+    8
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: expected an integer, got {value!r}") from None
+    if number < at_least:
+        raise ValueError(f"{what}: expected at least {at_least}, got {number}")
+    if at_most is not None and number > at_most:
+        raise ValueError(f"{what}: expected at most {at_most}, got {number}")
+    return number
+
+
+def checked_choice(what: str, value: Any, choices: Sequence[str]) -> str:
+    """Return one of some words; `ValueError`."""
+    if value not in choices:
+        raise ValueError(f"{what}: expected {' or '.join(map(repr, choices))}, got {value!r}")
+    return str(value)
+
+
+def checked_name(value: Any) -> str:
+    """Return the name of a collective; `ValueError` or `TypeError`."""
+    if not isinstance(value, str):
+        raise TypeError(f"name: expected a string, got {value!r}")
+    if not 0 < len(value) <= MAX_NAME:
+        raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(value)}")
+    return value
+
+
+def checked_rank(what: str, value: Any, size: int) -> int:
+    """Return a rank of a communicator of `size` ranks; `ValueError` or `TypeError`."""
+    try:
+        rank = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what}: expected a rank, got {value!r}") from None
+    if not 0 <= rank < size:
+        raise ValueError(f"{what}: expected 0 <= {what} < {size}, got {rank}")
+    return rank
+
+
+def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
+    """Return the members of a group, ascending.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A member that is no rank, a duplicate, or a group without `rank`.
+    """
+    try:
+        members = sorted(operator.index(member) for member in group)
+    except TypeError:
+        raise TypeError(f"group: expected the ranks of its members, got {group!r}") from None
+    for member in members:
+        if not 0 <= member < size:
+            raise ValueError(f"group: expected ranks 0 to {size - 1}, got {member}")
+    if len(set(members)) != len(members):
+        raise ValueError(f"group: expected different ranks, got {members}")
+    if rank not in members:
+        raise ValueError(f"group: expected one with this rank, {rank}, got {members}")
+    return members
+
+
+def checked_timeout(value: float | str | None, what: str = "timeout") -> float | None:
+    """Return a limit in seconds, `math.inf` for no limit, or None for the default; `ValueError` or `TypeError`."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    except TypeError:
+        raise TypeError(f"{what}: expected seconds or None, got {value!r}") from None
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"{what}: expected seconds >= 0, got {value!r}")
+    return seconds
+
+
+# --- Fields of frozen dataclasses, such as policies -------------------------------------------------------------------
+
+
+def integer_field(instance: object, field: str, *, at_least: int | None = None) -> int:
+    """Check a field, and make it an `int`; `ValueError` or `TypeError`."""
+    value = getattr(instance, field)
+    name = type(instance).__name__
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer {field}, got {value!r}") from None
+    if at_least is not None and number < at_least:
+        raise ValueError(f"{name}: expected {field} >= {at_least}, got {number}")
+    object.__setattr__(instance, field, number)
+    return number
+
+
+def number_field(instance: object, field: str, *, unit: str = "") -> None:
+    """Check a field that is a finite number of at least 0, and make it a `float`; `ValueError` or `TypeError`."""
+    value = getattr(instance, field)
+    name = type(instance).__name__
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected a number {field}{unit and f' of {unit}'}, got {value!r}") from None
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name}: expected a finite {field} >= 0{unit and f' {unit}'}, got {value!r}")
+    object.__setattr__(instance, field, number)
+
+
+def seed_field(instance: object, field: str = "seed") -> None:
+    """Check a field that the engine takes as the seed of its hash; `ValueError` or `TypeError`."""
+    seed = integer_field(instance, field)
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"{type(instance).__name__}: expected 0 <= {field} < 2**64, got {seed}")

@@ -1,0 +1,90 @@
+"""What ranks compare before they train: settings, the output folder, and the data and weights made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..agreement.consistency import shortened
+from . import output
+from .registry import Choice
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+    from .datasets.base import Dataset
+    from .models.base import Model
+    from .settings import Settings
+
+__all__ = ["require_same_data", "require_same_settings"]
+
+LONGEST = 120
+"""Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
+
+
+def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool) -> None:
+    """Compare what all ranks are asked to do, and check that they see the same output folder; collective.
+
+    Nothing else may be sent before. If batch or number of steps differ, so do the sizes and the number of messages.
+
+    Raises
+    ------
+    MismatchError
+        Settings, `resume` or the versions of this package differ; names ranks and values. On all ranks.
+    ValueError
+        The output folder cannot be written, or ranks do not share it. On all ranks.
+    StallError
+        Some ranks did not come within the communicator's timeout.
+    """
+    comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
+    comm.agree("train", lambda: _Texts(_asked(settings, resume)))
+    if settings.output is not None:
+        output.require_shared(settings.output, comm.mpi_comm)
+
+
+def require_same_data(dataset: Dataset, model: Model, comm: Communicator) -> None:
+    """Compare what ranks made of the same settings, since files and environment variables may differ; collective.
+
+    Raises
+    ------
+    MismatchError
+        Shapes of examples, labels or the numbers of weights differ; names ranks and values. On all ranks.
+    StallError
+        Some ranks did not come within the communicator's timeout.
+    """
+    comm.agree("train", lambda: _Texts(_made(dataset, model)))
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Texts of one rank, to be compared with those of the others."""
+
+    texts: dict[str, str]
+
+    def signature(self) -> dict[str, str]:
+        """Return what must be the same on all ranks."""
+        return {key: shortened(text, LONGEST) for key, text in self.texts.items()}
+
+
+def _asked(settings: Settings, resume: bool) -> dict[str, str]:
+    """Return what a rank is asked to do, in texts. The folder's path may differ: `require_shared` is for that."""
+    texts = {key: _text(value) for key, value in vars(settings).items()}
+    texts["output"] = "not given" if settings.output is None else "given"
+    return {**texts, "resume": str(resume)}
+
+
+def _made(dataset: Dataset, model: Model) -> dict[str, str]:
+    examples = {f"{part} examples": text for part, text in dataset.fingerprints.items()}
+    return {**examples, "weights": f"{model.weights.size} {model.weights.dtype}"}
+
+
+def _text(value: object) -> str:
+    """Return the same for what means the same: options in another order, 10 and 10.0."""
+    if isinstance(value, Choice):
+        return str(Choice(value.name, {key: _number(value.options[key]) for key in sorted(value.options)}))
+    return str(_number(value))
+
+
+def _number(value: object) -> object:
+    """Return a whole number as an integer, and what is something else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

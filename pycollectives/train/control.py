@@ -1,0 +1,123 @@
+"""The control channel of a training: ranks tell each other that one is to stop, or has failed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from mpi4py import MPI
+
+from ..support.errors import RankFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from ..communicator import Communicator
+
+__all__ = ["ControlChannel"]
+
+STOP, FAILED = 0, 1
+"""What a message says of its sender: it was told to stop, or it has left by an exception."""
+
+NAP_S = 0.001
+"""Between two polls of a rank that waits: MPI would keep its core busy."""
+
+
+class ControlChannel:
+    """One rank's end of the channel; made and left collectively. A rank waits for others only in `barrier`.
+
+    A rank that is to stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
+    it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block together unless one has
+    failed, so a failure of one rank is an error on all, wherever they are.
+
+    Parameters
+    ----------
+    comm
+        All ranks.
+    is_signalled
+        Whether this rank is to stop.
+    """
+
+    def __init__(self, comm: Communicator, is_signalled: Callable[[], bool] = lambda: False) -> None:
+        self.comm = comm.mpi_comm.Dup()
+        self._advance = comm.advance
+        self._is_signalled = is_signalled
+        self._stopped = False
+        self._failed: set[int] = set()
+        self._sent = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
+        self._received = 0
+        self._sends: list[MPI.Request] = []
+
+    def is_stopped(self) -> bool:
+        """Whether to stop, as far as this rank knows.
+
+        Raises
+        ------
+        RankFailedError
+            Another rank has failed.
+        """
+        self._poll()
+        return self._stopped
+
+    def barrier(self) -> None:
+        """Wait for all ranks, and poll for messages meanwhile; collective.
+
+        Raises
+        ------
+        RankFailedError
+            Another rank has failed, before it came here or after.
+        """
+        arrived = self.comm.Ibarrier()
+        while not arrived.Test():
+            self._poll()
+            self._advance()
+            time.sleep(NAP_S)
+        self._poll()
+
+    def _poll(self) -> None:
+        while self.comm.Iprobe(MPI.ANY_SOURCE):
+            self._receive()
+        if not self._stopped and self._is_signalled():
+            self._stopped = True
+            self._send(STOP)
+        if self._failed:
+            raise RankFailedError(f"rank {min(self._failed)} has left the training by an exception")
+
+    def _send(self, what: int) -> None:
+        message = np.array([what], dtype=np.int64)
+        for rank in range(self.comm.size):
+            if rank != self.comm.rank:
+                self._sends.append(self.comm.Isend(message, rank))
+                self._sent[rank] += 1
+
+    def _receive(self) -> None:
+        message, status = np.empty(1, dtype=np.int64), MPI.Status()
+        self.comm.Recv(message, MPI.ANY_SOURCE, status=status)
+        self._received += 1
+        if message[0] == STOP:
+            self._stopped = True
+        else:
+            self._failed.add(status.source)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Receive what is still on its way; after an exception tell the others, unless one of them failed before."""
+        if kind is not None:
+            if not self._failed:
+                self._send(FAILED)
+            return
+        expected = np.zeros(1, dtype=np.int64)
+        self.comm.Reduce_scatter_block(self._sent, expected)
+        while self._received < expected[0]:
+            self._receive()
+        MPI.Request.Waitall(self._sends)
+        self.comm.Free()

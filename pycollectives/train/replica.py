@@ -1,0 +1,124 @@
+"""A replica: what one rank trains, one step of it, and how it is made equal to the others."""
+
+from __future__ import annotations
+
+import operator
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mpi4py import MPI
+
+from ..agreement.fingerprint import Fingerprint
+from .optimizers import Timed
+from .synchronizers.base import average
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from .control import ControlChannel
+    from .models.base import Model
+    from .optimizers import Optimizer
+    from .synchronizers.base import Synchronizer
+
+__all__ = ["Replica", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank did in one step.
+
+    Attributes
+    ----------
+    number
+        From 0 on; a number that is left out is that of a step that the method has skipped.
+    loss
+        Of this rank's batch, before the update.
+    compute_s, wait_s
+        Seconds in the method, `Synchronizer.begin` and `update` but for the update rule, are wait_s; all others of the
+        step are compute_s: the passes, the injected load, the update rule.
+    active, late, missed
+        As in `synchronizers.Outcome`.
+    """
+
+    number: int
+    loss: float
+    compute_s: float
+    wait_s: float
+    active: int
+    late: bool
+    missed: int
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What a rank trains: its model, how gradients change it, and how it is synchronized with the other replicas."""
+
+    model: Model
+    optimizer: Optimizer
+    synchronizer: Synchronizer
+
+    def begin(self, number: int) -> tuple[int, float]:
+        """Begin step `number`: the number of the step to take, and for how many seconds the method waited."""
+        begin = time.perf_counter()
+        said = self.synchronizer.begin(self.model.weights, number)
+        try:
+            begun = operator.index(said)
+        except TypeError:
+            raise TypeError(f"{self._method}.begin: expected the number of a step, got {said!r}: no return?") from None
+        if begun < number:
+            raise ValueError(f"{self._method}.begin: expected step {number} or a later one, got {begun}")
+        return begun, time.perf_counter() - begin
+
+    def step(
+        self,
+        number: int,
+        batch: tuple[np.ndarray, ...],
+        work: Callable[[int, float], None],
+        waited_s: float = 0.0,
+    ) -> Step:
+        """Take the step that was begun; eager-SGD, Algorithm 2, lines 4 to 8."""
+        model, optimizer = self.model, Timed(self.optimizer)
+        begin = time.perf_counter()
+        loss = model.forward(*batch)
+        work(number, begin)  # before a method may communicate in the backward pass
+        model.backward()
+        computed = time.perf_counter()
+        self.synchronizer.update(model, optimizer, number)
+        waited = time.perf_counter() - computed - optimizer.seconds
+        computing = computed - begin + optimizer.seconds
+        return Step(number, loss, computing, waited_s + waited, *self.synchronizer.outcome)
+
+    def settle(self, number: int, control: ControlChannel) -> None:
+        """Apply what is owed to this replica, after step `number`; collective, whatever the others' numbers are."""
+        self.synchronizer.leave()
+        control.barrier()
+        self.synchronizer.flush(self.model, self.optimizer, number)
+        self.synchronizer.equalize(self.model.weights)
+        self._equalize_state(control.comm)
+
+    def _equalize_state(self, comm: MPI.Comm) -> None:
+        """Average what a model keeps beside its weights, such as running statistics; of counts take the largest.
+
+        What is equal on all ranks stays as it is: a mask, a table of positions.
+        """
+        state = self.model.state()
+        told = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})
+        for name in sorted(state):
+            if all(one[name] == told[0][name] for one in told):
+                continue
+            kind, size = state[name].dtype.kind, state[name].itemsize
+            if kind == "f" and size >= 4:  # MPI has no half precision
+                average(comm, state[name])
+            elif kind in "iu":
+                comm.Allreduce(MPI.IN_PLACE, state[name], MPI.MAX)
+            else:
+                what = f"{type(self.model).__name__}: {name!r}, of {state[name].dtype}"
+                raise TypeError(f"{what}, differs between ranks, and is neither averaged nor counted")
+        self.model.load_state(state)
+
+    @property
+    def _method(self) -> str:
+        return type(self.synchronizer).__name__

@@ -1,0 +1,32 @@
+"""Runs of a partial allreduce on all ranks of MPI.COMM_WORLD, whose records are gathered and checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from arrivals import play
+from mpi4py import MPI
+from oracle import Case, Recorder, RoundSeen, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from arrivals import Script
+
+    import pycollectives as pc
+
+
+def run_case(comm: pc.Communicator, case: Case, part: Callable[[Recorder], object]) -> dict[int, RoundSeen]:
+    """Let every rank do its part on a new collective, flush, and check the promises; return the rounds."""
+    with comm.partial_allreduce(**case.arguments) as ar:
+        recorder = Recorder(comm.rank, ar, case)
+        part(recorder)
+        if not recorder.log.closed:
+            recorder.flush()
+    return check(case, MPI.COMM_WORLD.allgather(recorder.finished()))
+
+
+def run_script(comm: pc.Communicator, script: Script, **arguments: Any) -> dict[int, RoundSeen]:
+    """Let every rank make its calls when the arrival script says so: 8 of them, unless `arguments` say otherwise."""
+    case = Case(size=comm.size, **{"calls": 8, **arguments})
+    return run_case(comm, case, lambda recorder: play(script, recorder, case))
