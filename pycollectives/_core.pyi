@@ -49,8 +49,9 @@ class Engine:
     @property
     def progress_cpu_seconds(self) -> float:
         """CPU time that the process's progress thread has used."""
-    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
-        """Allgather of a short (at most 4096 B) byte string. StallError names the ranks that did not call."""
+    def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
+        """Collective comparison of a short (at most 4096 B) byte string, in O(log P) messages: None if it is the same
+        on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
     def close(self, *, timeout: float | None = None) -> None:
@@ -425,3 +426,20 @@ def simulate(
     rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
     staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
     and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""
+
+def simulate_bootstrap(
+    *,
+    size: int,
+    texts: Sequence[Sequence[bytes]],  # of each comparison: by rank
+    ranks_per_node: int = 1,  # if more, each comparison follows a text handed down to the ranks of a node
+    pause: float = 1.0,  # seconds before each call of a rank, at most
+    closes: bool = True,  # after the last comparison
+    strays: int = 0,  # active messages that ranks send as they close
+    latency: float = 0.0,
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Engines that compare and close, in virtual time: `comparisons`, for each a list of what each rank found (None:
+    all the same, or the texts of all), `premature` (a comparison ended before all ranks had come), `closed` by rank,
+    and messages by rank: sent, received, sent_to_close and received_to_close. InternalError if a message comes to a
+    rank that has closed."""

@@ -155,16 +155,17 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("progress_cpu_seconds",
                              [](const Engine&) { return ProgressThread::instance().cpu_seconds(); })
       .def(
-          "exchange",
-          [](Engine& e, const std::string& mine, const std::string& what, const py::object& timeout) {
+          "compare",
+          [](Engine& e, const std::string& mine, const std::string& what, const py::object& timeout) -> py::object {
             const Seconds limit = timeout_from(timeout);
-            std::vector<std::string> all;
+            Engine::Texts all;
             {
               const py::gil_scoped_release released;
-              all = e.exchange(mine, what, limit, run_signal_handlers);
+              all = e.compare(mine, what, limit, run_signal_handlers);
             }
+            if (!all) return py::none();
             py::list texts;
-            for (const std::string& text : all) texts.append(py::bytes(text));
+            for (const std::string& text : *all) texts.append(py::bytes(text));
             return texts;
           },
           py::arg("mine"), py::kw_only(), py::arg("what"), py::arg("timeout") = py::none())

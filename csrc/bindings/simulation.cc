@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
+#include "simulation/bootstrap_simulation.h"
 #include "simulation/simulation.h"
 
 namespace pyc {
@@ -111,6 +112,51 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   return columns(result, size, record);
 }
 
+py::dict run_bootstrap(Rank size, const std::vector<std::vector<py::bytes>>& texts, Rank ranks_per_node, double pause,
+                       bool closes, std::size_t strays, double latency, double jitter, std::uint64_t seed) {
+  BootstrapScript script{.size = size,
+                         .ranks_per_node = ranks_per_node,
+                         .texts = {},
+                         .pause = pause,
+                         .closes = closes,
+                         .strays = strays,
+                         .network = {.latency = latency, .jitter = jitter},
+                         .seed = seed};
+  for (const auto& comparison : texts) script.texts.emplace_back(comparison.begin(), comparison.end());
+  const BootstrapOutcome outcome = simulate_bootstrap(script);
+  py::list comparisons;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    py::list by_rank;
+    for (const auto& rank : outcome.ranks) {
+      if (i >= rank.comparisons.size()) {
+        by_rank.append(py::str("has not ended"));
+      } else if (const Engine::Texts& said = rank.comparisons[i]; said) {
+        py::list all;
+        for (const std::string& text : *said) all.append(py::bytes(text));
+        by_rank.append(all);
+      } else {
+        by_rank.append(py::none());
+      }
+    }
+    comparisons.append(by_rank);
+  }
+  const auto counts = [&](auto member) {
+    std::vector<std::uint64_t> all;
+    for (const auto& rank : outcome.ranks) all.push_back(rank.*member);
+    return all;
+  };
+  using PerRank = BootstrapOutcome::PerRank;
+  py::dict out;
+  out["comparisons"] = comparisons;
+  out["premature"] = outcome.premature;
+  out["sent"] = counts(&PerRank::sent);
+  out["received"] = counts(&PerRank::received);
+  out["sent_to_close"] = counts(&PerRank::sent_to_close);
+  out["received_to_close"] = counts(&PerRank::received_to_close);
+  out["closed"] = counts(&PerRank::closed);
+  return out;
+}
+
 }  // namespace
 
 void bind_simulation(py::module_& m) {
@@ -123,6 +169,9 @@ void bind_simulation(py::module_& m) {
         py::arg("overhead") = 0.0, py::arg("gap_per_byte") = 0.0, py::arg("reduce_per_byte") = 0.0,
         py::arg("jitter") = 0.0, py::arg("delivery_seed") = 0, py::arg("payload_bytes") = py::none(),
         py::arg("record") = true, py::arg("max_events") = 0);
+  m.def("simulate_bootstrap", &run_bootstrap, py::kw_only(), py::arg("size"), py::arg("texts"),
+        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("closes") = true, py::arg("strays") = 0,
+        py::arg("latency") = 0.0, py::arg("jitter") = 0.0, py::arg("seed") = 0);
 }
 
 }  // namespace pyc

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,18 +12,11 @@
 namespace pyc {
 
 /// Nodes are numbered from 0 without gaps, in the order of their lowest ranks. The lowest rank of a node is its
-/// *agent*: its engine speaks for the node.
+/// *agent*: its engine speaks for the node. Copies share their tables: those of all ranks may be in one process.
 class Nodes {
  public:
   /// `node_of[r]` is the node of rank r.
-  explicit Nodes(std::vector<Rank> node_of) : node_of_(std::move(node_of)) {
-    const Rank count = node_of_.empty() ? 0 : 1 + *std::max_element(node_of_.begin(), node_of_.end());
-    ranks_.resize(static_cast<std::size_t>(count));
-    for (std::size_t r = 0; r < node_of_.size(); ++r) {
-      ranks_[static_cast<std::size_t>(node_of_[r])].push_back(static_cast<Rank>(r));
-    }
-    for (const std::vector<Rank>& ranks : ranks_) agents_.push_back(ranks.front());
-  }
+  explicit Nodes(std::vector<Rank> node_of) : tables_(std::make_shared<const Tables>(std::move(node_of))) {}
 
   /// Every rank a node of its own: all goes by messages.
   static Nodes of_single_ranks(Rank size) {
@@ -31,11 +25,11 @@ class Nodes {
     return Nodes(std::move(node_of));
   }
 
-  Rank size() const { return static_cast<Rank>(node_of_.size()); }
-  Rank count() const { return static_cast<Rank>(ranks_.size()); }
-  Rank of(Rank rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
+  Rank size() const { return static_cast<Rank>(tables_->node_of.size()); }
+  Rank count() const { return static_cast<Rank>(tables_->ranks.size()); }
+  Rank of(Rank rank) const { return tables_->node_of[static_cast<std::size_t>(rank)]; }
   /// Ascending.
-  const std::vector<Rank>& ranks(Rank node) const { return ranks_[static_cast<std::size_t>(node)]; }
+  const std::vector<Rank>& ranks(Rank node) const { return tables_->ranks[static_cast<std::size_t>(node)]; }
   /// The ranks of its node, ascending, and its place among them.
   const std::vector<Rank>& neighbours(Rank rank) const { return ranks(of(rank)); }
   std::size_t place_of(Rank rank) const {
@@ -47,14 +41,27 @@ class Nodes {
     for (const Rank rank : ranks) places.push_back(place_of(rank));
     return places;
   }
-  Rank agent(Rank node) const { return agents_[static_cast<std::size_t>(node)]; }
+  Rank agent(Rank node) const { return tables_->agents[static_cast<std::size_t>(node)]; }
   /// By node.
-  const std::vector<Rank>& agents() const { return agents_; }
+  const std::vector<Rank>& agents() const { return tables_->agents; }
 
  private:
-  std::vector<Rank> node_of_;
-  std::vector<std::vector<Rank>> ranks_;
-  std::vector<Rank> agents_;
+  struct Tables {
+    explicit Tables(std::vector<Rank> nodes) : node_of(std::move(nodes)) {
+      const Rank count = node_of.empty() ? 0 : 1 + *std::max_element(node_of.begin(), node_of.end());
+      ranks.resize(static_cast<std::size_t>(count));
+      for (std::size_t r = 0; r < node_of.size(); ++r) {
+        ranks[static_cast<std::size_t>(node_of[r])].push_back(static_cast<Rank>(r));
+      }
+      for (const std::vector<Rank>& node : ranks) agents.push_back(node.front());
+    }
+
+    std::vector<Rank> node_of;
+    std::vector<std::vector<Rank>> ranks;
+    std::vector<Rank> agents;
+  };
+
+  std::shared_ptr<const Tables> tables_;
 };
 
 }  // namespace pyc

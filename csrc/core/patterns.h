@@ -72,6 +72,29 @@ class KnomialTree {
   Rank radix_;
 };
 
+/// A binomial tree for any number of ranks, rooted anywhere. A rank has at most ceil(log2 size) children, and the ranks
+/// below it follow it without a gap, counted from the root on.
+class BinomialTree {
+ public:
+  constexpr BinomialTree(Rank rank, Rank size, Rank root = 0)
+      : tree_(ring_neighbour(rank, -root, size), size, 2), size_(size), root_(root) {}
+
+  constexpr bool is_root() const { return tree_.is_root(); }
+  constexpr Rank parent() const { return ring_neighbour(tree_.parent(), root_, size_); }
+
+  /// From the nearest to the farthest.
+  std::vector<Rank> children() const {
+    std::vector<Rank> all = tree_.children();
+    for (Rank& child : all) child = ring_neighbour(child, root_, size_);
+    return all;
+  }
+
+ private:
+  KnomialTree tree_;
+  Rank size_;
+  Rank root_;
+};
+
 /// An interval of elements.
 struct Interval {
   std::size_t first = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iomanip>
-#include <span>
 #include <sstream>
 #include <utility>
 
@@ -17,10 +16,7 @@
 namespace pyc {
 namespace {
 
-constexpr std::uint32_t kGatheringSerial = 0;  // no run has it
-constexpr Tag kGatheringTag = 0;               // no collective has it, see first_tag
 constexpr Seconds kInterruptPeriod = 0.05;
-constexpr Seconds kArrivalTime = 0.1;
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
 std::atomic<unsigned>& forks() {
@@ -48,29 +44,6 @@ struct Away {
 
 }  // namespace
 
-/// An allgather of short texts: one message to and one from every other rank.
-struct Engine::Gathering {
-  struct Wire {
-    std::uint64_t length = 0;
-    char text[kMaxExchange] = {};
-
-    explicit Wire(const std::string& s = {}) : length(s.size()) { std::copy(s.begin(), s.end(), text); }
-    std::string str() const { return {text, length}; }
-    Bytes bytes() { return std::as_writable_bytes(std::span(this, 1)); }
-  };
-  enum Direction : std::uint32_t { kOut, kIn };
-
-  Gathering(Rank size, const std::string& text)
-      : mine(text), theirs(static_cast<std::size_t>(size)), received(static_cast<std::size_t>(size)) {}
-
-  static Cookie cookie(Rank peer, Direction direction) { return static_cast<Cookie>(peer) * 2 + direction; }
-
-  Wire mine;
-  std::vector<Wire> theirs;
-  std::vector<bool> received;
-  std::size_t open = 0;  // sends and receives that have not completed
-};
-
 Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name,
                std::unique_ptr<Trace> trace, std::size_t flight_rounds)
     : transport_(std::move(transport)),
@@ -79,8 +52,11 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       trace_(std::move(trace)),
       recorder_(*transport_, flight_rounds),
       runs_{nullptr},
-      goodbyes_(static_cast<std::size_t>(transport_->size())),
-      their_gatherings_(static_cast<std::size_t>(transport_->size())),
+      bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
+      roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
+      shutdown_(
+          rank(), size(), [this](Rank to, ConstBytes message) { transport_->notify(to, message); },
+          [this] { return Shutdown::Traffic{transport_->notices_sent() - shutdown_.sent(), received_}; }),
       forks_(forks()) {
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
   if (recorder_.on()) FlightDump::instance().add(&recorder_);
@@ -190,7 +166,7 @@ bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = abandoned_;
+  bool background = abandoned_ || (said_left_ && !shutdown_.ended());  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -200,7 +176,8 @@ bool Engine::pass() {
   busy_.store(busy, std::memory_order_relaxed);
   in_background_.store(background, std::memory_order_relaxed);
   if (!ended.empty()) forget(ended);
-  if (abandoned_ && collectives_.empty()) say_goodbye();  // nobody will call close here: let the others close
+  if (abandoned_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
+  moved = shutdown_.advance() || moved;
   return transport_->poll(*this) || moved;
 }
 
@@ -252,173 +229,14 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
   }
 }
 
-std::vector<std::string> Engine::exchange(const std::string& mine, const std::string& what, Seconds timeout,
-                                          const Interrupt& interrupt) {
-  if (mine.size() > kMaxExchange) {
-    throw std::invalid_argument("exchange: at most 4096 bytes, got " + std::to_string(mine.size()));
-  }
-  exclusively([&] { start_gathering(mine); });
-  const FlightRecorder::Waiting waiting(recorder_, 0, what);
-  // Once somebody has given up nothing can come of it: what is under way may still arrive, to be named rightly.
-  Seconds hopeless_since = Collective::kNever;
-  const auto done = [&] {
-    return exclusively([&] {
-      if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
-      return gathering_->open == 0 || transport_->now() - hopeless_since > kArrivalTime;
-    });
-  };
-  const Seconds start = transport_->now();
-  bool complete = false;
-  try {
-    complete = wait(done, timeout, interrupt);
-  } catch (...) {  // Ctrl-C, or the engine failed
-    give_up();
-    throw;
-  }
-  if (!complete) give_up();
-  return exclusively([&] {
-    std::vector<Rank> missing;
-    std::vector<std::string> texts;
-    for (Rank r = 0; r < size(); ++r) {
-      if (!gathering_->received[static_cast<std::size_t>(r)]) missing.push_back(r);
-      texts.push_back(gathering_->theirs[static_cast<std::size_t>(r)].str());
-    }
-    // What is to be made exists on every rank or is of no use on any.
-    std::string text = what + ": ";
-    if (!missing.empty()) {
-      text += list_ranks(missing) + " did not call it within " + in_seconds(transport_->now() - start) +
-              " (it is collective)";
-    }
-    if (!gave_up_.empty()) text += (missing.empty() ? "" : ", ") + list_ranks(gave_up_) + " gave up waiting";
-    if (!missing.empty() || !gave_up_.empty()) throw StallError(text + "; the communicator is unusable now");
-    gathering_.reset();
-    return texts;
-  });
-}
-
-void Engine::start_gathering(const std::string& mine) {
-  if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
-  if (gathering_) throw ClosedError("the communicator is unusable: an earlier collective call on it did not complete");
-  gathering_ = std::make_unique<Gathering>(size(), mine);
-  ++gatherings_;
-  gathering_->theirs[static_cast<std::size_t>(rank())] = gathering_->mine;
-  gathering_->received[static_cast<std::size_t>(rank())] = true;
-  gathering_->open = 2 * (static_cast<std::size_t>(size()) - 1);
-  for (Rank r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    transport_->recv(r, kGatheringTag, gathering_->theirs[static_cast<std::size_t>(r)].bytes(),
-                     Gathering::cookie(r, Gathering::kIn));
-    transport_->send(r, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(r, Gathering::kOut));
-  }
-}
-
-/// Tells the others that what they make together will not be complete.
-void Engine::give_up() {
-  if (!is_in_own_process() || failed_ || closed_) return;
-  exclusively([this] { notify_all(Notice::kGaveUp); });
-}
-
-std::vector<Rank> Engine::gave_up() {
-  return exclusively([this] { return gave_up_; });
-}
-
-void Engine::close(Seconds timeout, const Interrupt& interrupt) {
-  if (closed_) return;
-  const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
-  const Seconds start = transport_->now();
-  const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
-  exclusively([this] { say_left(); });
-  const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
-  if (!wait(retired, remaining(), interrupt)) {
-    throw StallError(exclusively([this] {
-      std::string text = "closing the communicator:";
-      for (const auto& collective : collectives_) {
-        text += " '" + collective->name() + "' is not closed on " + list_ranks(collective->not_closed()) + ";";
-      }
-      return text + " every rank must close (or leave) it";
-    }));
-  }
-  exclusively([this] { say_goodbye(); });
-  const auto quiet = [this] {
-    return exclusively([this] {
-      return std::find(goodbyes_.begin(), goodbyes_.end(), false) == goodbyes_.end() && transport_->in_flight() == 0;
-    });
-  };
-  if (!wait(quiet, remaining(), interrupt)) {
-    throw StallError(exclusively([this] {
-      std::vector<Rank> missing;
-      for (Rank r = 0; r < size(); ++r) {
-        if (!goodbyes_[static_cast<std::size_t>(r)]) missing.push_back(r);
-      }
-      return "closing the communicator: not closed on " + list_ranks(missing) + "; every rank must close (or leave) it";
-    }));
-  }
-  exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
-  if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
-  FlightDump::instance().remove(&recorder_);
-  transport_->close();
-  if (trace_) trace_->write();
-}
-
-void Engine::say_left() {
-  if (said_left_ || failed_) return;
-  said_left_ = true;
-  notify_all(Notice::kLeft);
-}
-
-void Engine::say_goodbye() {
-  if (said_goodbye_) return;
-  said_goodbye_ = true;
-  notify_all(Notice::kGoodbye);
-  for (Rank r = 0; r < size(); ++r) {
-    if (goodbyes_[static_cast<std::size_t>(r)]) answer_gathering(r);
-  }
-}
-
-void Engine::notify_all(Notice::Kind kind) {
-  const Notice notice{{0, kind}, gatherings_};
-  for (Rank r = 0; r < size(); ++r) transport_->notify(r, std::as_bytes(std::span(&notice, 1)));
-}
-
-/// A rank that has left waits for a gathering that this one never made, and will not any more: match its messages.
-void Engine::answer_gathering(Rank from) {
-  if (their_gatherings_[static_cast<std::size_t>(from)] <= gatherings_) return;
-  if (!gathering_) gathering_ = std::make_unique<Gathering>(size(), std::string());
-  gathering_->open += 2;
-  transport_->recv(from, kGatheringTag, gathering_->theirs[static_cast<std::size_t>(from)].bytes(),
-                   Gathering::cookie(from, Gathering::kIn));
-  transport_->send(from, kGatheringTag, {}, gathering_->mine.bytes(), Gathering::cookie(from, Gathering::kOut));
-}
-
-void Engine::abandon() {
-  exclusively([this] {
-    abandoned_ = true;
-    in_background_ = true;
-    say_left();
-    for (const auto& collective : collectives_) collective->abandon();
-  });
-  wake();
-}
-
 void Engine::on_sent(Cookie cookie) {
-  const auto serial = static_cast<std::uint32_t>(cookie >> 32);
-  if (serial == kGatheringSerial) {
-    --gathering_->open;
-    return;
-  }
-  Run& run = *runs_[serial];
+  Run& run = *runs_[static_cast<std::uint32_t>(cookie >> 32)];
   run.on_sent(OpId(static_cast<std::uint32_t>(cookie)));
   run.pump();
 }
 
 void Engine::on_received(Cookie cookie, ConstBytes header, bool has_payload) {
-  const auto serial = static_cast<std::uint32_t>(cookie >> 32);
-  if (serial == kGatheringSerial) {
-    gathering_->received[static_cast<std::size_t>(cookie / 2)] = true;
-    --gathering_->open;
-    return;
-  }
-  Run& run = *runs_[serial];
+  Run& run = *runs_[static_cast<std::uint32_t>(cookie >> 32)];
   run.on_received(OpId(static_cast<std::uint32_t>(cookie)), header, has_payload);
   run.pump();
 }
@@ -427,25 +245,35 @@ void Engine::on_notice(Rank from, ConstBytes notice) {
   NoticeHeader header;
   if (notice.size() < sizeof header) throw InternalError("a notice is too short");
   std::memcpy(&header, notice.data(), sizeof header);
-  if (header.collective == 0) {
-    Notice said;
-    if (notice.size() != sizeof said) throw InternalError("a notice has the wrong length");
-    std::memcpy(&said, notice.data(), sizeof said);
-    if (header.kind == Notice::kGaveUp) {
-      if (from == rank()) return;
-      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
-      return;
-    }
-    left_.insert(from);
-    if (header.kind == Notice::kLeft) return;
-    goodbyes_[static_cast<std::size_t>(from)] = true;
-    their_gatherings_[static_cast<std::size_t>(from)] = said.gatherings;
-    if (said_goodbye_) answer_gathering(from);
-  } else if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
+  if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), notice);
+  ++received_;
+  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
+    send_departure(Control::kLeft, from);
+  }
+  if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
     found->second->on_notice(from, notice);
   } else if (header.collective >= next_collective_) {
     early_.emplace_back(from, std::vector<std::byte>(notice.begin(), notice.end()));
   }  // else it has ended: nothing can depend on it any more
+}
+
+void Engine::on_control(Rank from, Control kind, ConstBytes message) {
+  if (kind >= Control::kClosed && kind <= Control::kEnd) return shutdown_.on_message(kind, message);
+  ++received_;
+  switch (kind) {
+    case Control::kInquiry:
+      return roll_call_.on_inquiry(from, message, {bootstrap_.steps(), shutdown_.closed()});
+    case Control::kAnswer:
+      return roll_call_.on_answer(from, message);
+    case Control::kGaveUp:
+      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
+      return;
+    case Control::kLeft:
+      if (left_.insert(from)) departed_.push_back({from, read_control<Departure>(message).steps});
+      return;
+    default:
+      return bootstrap_.on_message(from, kind, message);
+  }
 }
 
 std::string in_seconds(Seconds duration) {

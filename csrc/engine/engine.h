@@ -22,8 +22,12 @@
 #include "diagnostics/flight_recorder.h"
 #include "diagnostics/trace.h"
 #include "engine/backoff.h"
+#include "engine/bootstrap.h"
 #include "engine/collective.h"
+#include "engine/control.h"
+#include "engine/roll_call.h"
 #include "engine/run.h"
+#include "engine/shutdown.h"
 #include "transport/transport.h"
 
 namespace pyc {
@@ -109,18 +113,31 @@ class Engine final : private Listener {
 
   // ---- the whole communicator
 
-  /// Gathers a short text of every rank, in rank order. StallError names the ranks that did not call in time, or that
-  /// gave up waiting for this one.
-  std::vector<std::string> exchange(const std::string& mine, const std::string& what, Seconds timeout,
-                                    const Interrupt& interrupt);
-  static constexpr std::size_t kMaxExchange = 4096;
+  /// What a comparison has found: nothing if all ranks say the same, else the text of each rank.
+  using Texts = std::optional<std::vector<std::string>>;
+
+  /// Compares a short text of every rank; collective. StallError names the ranks that did not call it in time, that
+  /// gave up waiting for this one, or that have left. `what`: for messages.
+  Texts compare(const std::string& text, const std::string& what, Seconds timeout, const Interrupt& interrupt);
+
+  /// Returns what the first of `members`, this rank among them, has given; collective, over other members too.
+  std::string hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
+                        Seconds timeout, const Interrupt& interrupt);
+
+  // The same without waiting, for who drives the engine himself.
+  void start_comparison(std::string text);
+  std::optional<Texts> finished_comparison();
+  void start_hand_down(std::string text, const std::vector<Rank>& members);
+  std::optional<std::string> finished_hand_down();
+  void start_close();
+  bool may_close();
 
   /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not.
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
-  /// Whether the application of `rank` has left the communicator: it starts nothing more. What it had said before is
-  /// known here by then. Under the progress lock.
+  /// Whether the application of `rank`, to which this rank has sent a notice of an explicit group, has left the
+  /// communicator: it starts nothing more. What it had said before is known here by then. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
@@ -130,24 +147,31 @@ class Engine final : private Listener {
   void abandon();
 
  private:
-  struct Gathering;
-  /// What engines tell each other.
-  struct Notice {
-    enum Kind : std::uint32_t { kGoodbye, kGaveUp, kLeft };
+  /// Of kGaveUp and kLeft.
+  struct Departure {
     NoticeHeader header;
-    std::uint32_t gatherings;  // started by the sender
+    std::uint64_t steps;  // of the bootstrap, begun by the sender
+  };
+  struct Departed {
+    Rank rank;
+    std::uint64_t steps;
   };
 
   bool pass();
   void fail(std::exception_ptr error);
   std::exception_ptr seen_death(std::exception_ptr said) const;
   void forget(const std::vector<const Collective*>& ended);
-  void notify_all(Notice::Kind kind);
+  void send(Rank to, ConstBytes message);
+  void send_departure(Control kind, Rank to);
+  void tell_all(Control kind);
+  void begin_step();
+  void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
+                   const Interrupt& interrupt);
+  std::vector<Rank> left_before(std::uint64_t step) const;
+  std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
   void give_up();
-  void start_gathering(const std::string& mine);
-  void say_left();
-  void say_goodbye();
-  void answer_gathering(Rank from);
+  void leave();
+  void on_control(Rank from, Control kind, ConstBytes message);
 
   void on_sent(Cookie cookie) override;
   void on_received(Cookie cookie, ConstBytes header, bool has_payload) override;
@@ -165,14 +189,16 @@ class Engine final : private Listener {
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
   std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // notices for collectives not created here yet
-  std::unique_ptr<Gathering> gathering_;
-  std::uint32_t gatherings_ = 0;                 // started here
-  std::vector<bool> goodbyes_;                   // per rank: will send nothing more
-  std::vector<std::uint32_t> their_gatherings_;  // per rank that has said goodbye
+  std::uint64_t received_ = 0;                                  // notices, those of the shutdown apart
+  Bootstrap bootstrap_;
+  RollCall roll_call_;
+  Shutdown shutdown_;
+  bool in_step_ = false;  // of the bootstrap, or one has failed: no other can begin
   std::vector<Rank> gave_up_;
   RankSet left_;
+  std::vector<Departed> departed_;  // who left, and has said how far it came
+  RankSet acquaintances_;           // who is told if this rank leaves
   bool said_left_ = false;
-  bool said_goodbye_ = false;
   bool abandoned_ = false;
   std::atomic<bool> closed_{false};
 

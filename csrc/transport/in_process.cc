@@ -18,7 +18,9 @@ void InProcessTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes pa
   sent_.push_back(cookie);
 }
 
-void InProcessTransport::notify(Rank to, ConstBytes notice) { dispatch(to, {rank_, 0, true, copy_of(notice), {}}); }
+void InProcessTransport::send_notice(Rank to, ConstBytes notice) {
+  dispatch(to, {rank_, 0, true, copy_of(notice), {}});
+}
 
 void InProcessTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   ++posted_count_;

@@ -31,7 +31,6 @@ class InProcessTransport : public Transport {
 
   void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override;
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
-  void notify(Rank to, ConstBytes notice) override;
   bool poll(Listener& listener) override;
   void close() override {}
 
@@ -42,6 +41,8 @@ class InProcessTransport : public Transport {
   virtual bool collect(Message& message) = 0;
 
  private:
+  void send_notice(Rank to, ConstBytes notice) override;
+
   struct Posted {
     Bytes payload;
     Cookie cookie;

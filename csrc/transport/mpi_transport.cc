@@ -40,6 +40,7 @@ MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_
   check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
   max_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
+  head_bytes_ = std::max(head_bytes_, kMaxNotice);  // notices are sent from the same buffers
 }
 
 void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
@@ -81,7 +82,7 @@ void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   add_request(request, id);
 }
 
-void MpiTransport::notify(Rank to, ConstBytes notice) {
+void MpiTransport::send_notice(Rank to, ConstBytes notice) {
   const std::uint32_t id = claim(Transfer::kNotice, to, kNoticeTag, 0);
   std::memcpy(transfers_[id].head.get(), notice.data(), notice.size());
   MPI_Request request = MPI_REQUEST_NULL;

@@ -37,7 +37,6 @@ class MpiTransport final : public Transport {
   std::uint64_t group() const { return group_; }
   void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override;
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
-  void notify(Rank to, ConstBytes notice) override;
   bool poll(Listener& listener) override;
   std::size_t in_flight() const override { return open_; }
   void close() override;
@@ -62,6 +61,7 @@ class MpiTransport final : public Transport {
     std::unique_ptr<std::byte[]> head;
   };
 
+  void send_notice(Rank to, ConstBytes notice) override;
   std::uint32_t claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie);
   void add_request(MPI_Request request, std::uint32_t transfer);
   void start_parts(std::uint32_t id, std::uint64_t bytes);

@@ -37,8 +37,8 @@ constexpr Tag first_tag(std::uint32_t collective) {
   return collective == kExplicitGroups ? kTagStride - 1 : 1 + static_cast<Tag>(collective % kTurns);
 }
 
-/// The longest notice, in bytes.
-inline constexpr std::size_t kMaxNotice = 64;
+/// The longest notice, in bytes: short enough for every MPI to send it without asking the receiver first.
+inline constexpr std::size_t kMaxNotice = 1024;
 
 /// Is told, from inside `Transport::poll`, what has completed.
 class Listener {
@@ -77,7 +77,11 @@ class Transport {
   virtual void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) = 0;
 
   /// Sends a notice of at most `kMaxNotice` bytes; a rank may notify itself.
-  virtual void notify(Rank to, ConstBytes notice) = 0;
+  void notify(Rank to, ConstBytes notice) {
+    ++notices_sent_;
+    send_notice(to, notice);
+  }
+  std::uint64_t notices_sent() const { return notices_sent_; }
 
   /// Moves what can be moved and tells `listener` what completed. Returns whether anything did.
   virtual bool poll(Listener& listener) = 0;
@@ -90,6 +94,11 @@ class Transport {
 
   /// The time in seconds on a monotonic clock of this transport's own (the simulator's is virtual).
   virtual Seconds now() const = 0;
+
+ private:
+  virtual void send_notice(Rank to, ConstBytes notice) = 0;
+
+  std::uint64_t notices_sent_ = 0;
 };
 
 }  // namespace pyc

@@ -8,15 +8,14 @@ A rank may leave a collective before the others: who flushes does not wait for w
 Threads of a rank may flush different collectives in any order: while a rank has several, ranks that make different
 calls only meet again, until they make the same.
 
-A meeting is an exchange among all ranks: `close` waits here, which it does not do otherwise, and no rank gets through
+A meeting is a comparison among all ranks: `close` waits here, which it does not do otherwise, and no rank gets through
 `flush` or `close` while another waits for a round. Where ranks cannot meet any more, since one has left the
-communicator or has run into a time limit, a warning says so, and the program goes on without checks. An exchange that
+communicator or has run into a time limit, a warning says so, and the program goes on without checks. A comparison that
 was given up makes its engine unusable, so meetings have one of their own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
@@ -24,9 +23,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError, MismatchError, RankFailedError, StallError, TransportError
+from ..support.errors import ClosedError, MismatchError, StallError
 from .calls import CLOSE, DETAILS, Call, may_go_on, notes_of
-from .consistency import describe_ranks, describe_values, encode
+from .consistency import describe_values, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["Checks", "NoChecks"]
 
 KEPT_ROUNDS = 64
-"""Rounds of a collective, the newest, that are compared. Their hashes fit into one exchange of 4096 bytes."""
+"""Rounds of a collective, the newest, that are compared. Their hashes fit into one comparison of 4096 bytes."""
 
 MAX_LEFT = 64
-"""Collectives, aborted here and open elsewhere, that are named in one exchange."""
+"""Collectives, aborted here and open elsewhere, that are named in one comparison."""
 
 MAX_CALLS = 16
-"""Threads of a rank whose calls are named in one exchange; what they compare shares `KEPT_ROUNDS`."""
+"""Threads of a rank whose calls are named in one comparison; what they compare shares `KEPT_ROUNDS`."""
 
 LONGEST_PAUSE = 0.01
 """Seconds between two meetings of ranks whose threads make different calls."""
@@ -98,11 +97,7 @@ class Checks(NoChecks):
 
     def leave(self) -> None:
         """Tell the others that this rank will not meet them again; without waiting."""
-        if not self._over:
-            self._over = True
-            # Also if another thread meets just now, or nothing can be sent any more.
-            with contextlib.suppress(StallError, ClosedError, TransportError, RankFailedError):
-                self._engine.exchange(encode({"leaving": True}), what="leaving the communicator", timeout=0.0)
+        self._over = True
         self._engine.abort()
 
     def register(self, name: str) -> int:
@@ -152,7 +147,7 @@ class Checks(NoChecks):
             while not self._over and call.replies is None:
                 with self._turn:  # whose turn it is speaks for all threads
                     if not self._over and call.replies is None:
-                        self._exchange(call, deadline)
+                        self._compare(call, deadline)
                 if call.replies is None:
                     time.sleep(pause)
                     pause = min(LONGEST_PAUSE, pause + 1e-3)
@@ -160,7 +155,7 @@ class Checks(NoChecks):
             self._calls.remove(call)
         return call.replies or {}
 
-    def _exchange(self, call: Call, deadline: Deadline) -> None:
+    def _compare(self, call: Call, deadline: Deadline) -> None:
         """Tell all ranks what this one's threads call; complete what can be."""
         calls = self._calls[:MAX_CALLS]
         statements = self._statements(call, calls, deadline)
@@ -198,13 +193,8 @@ class Checks(NoChecks):
         }
         what = self.named(call)
         try:
-            texts = self._engine.exchange(encode(local), what=what, timeout=deadline.remaining())
+            texts = self._engine.compare(encode(local), what=what, timeout=deadline.remaining())
         except BaseException:
             self._over = True
             raise
-        statements: list[dict[str, Any]] = [json.loads(text) for text in texts]
-        leaving = [rank for rank, statement in enumerate(statements) if "leaving" in statement]
-        if leaving:
-            self._over = True
-            raise StallError(f"{what}: {describe_ranks(leaving)} left the communicator")
-        return statements
+        return [local] * self._engine.size if texts is None else [json.loads(text) for text in texts]

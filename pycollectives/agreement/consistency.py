@@ -1,7 +1,8 @@
 """Agreement at creation: arguments that must be the same on all ranks are compared, and every rank learns the outcome.
 
-Each rank tells the others either its arguments or why it refused them. So a mistake on one rank is an error on all of
-them, no rank waits for an object that another did not create, and the objects that exist are the same everywhere.
+Each rank says either its arguments or why it refused them. So a mistake on one rank is an error on all of them, no rank
+waits for an object that another did not create, and the objects that exist are the same everywhere. What ranks say
+alike is compared by a digest; the texts move only where ranks differ.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 MAX_REFUSAL = 500
-"""Characters of a refusal that are told to the other ranks; the engine exchanges at most 4096 bytes."""
+"""Characters of a refusal that are told to the other ranks; the engine compares at most 4096 bytes."""
 
 MAX_GROUPS = 8
 """Different values that a message lists."""
@@ -38,8 +39,8 @@ MAX_GROUPS = 8
 class Exchange(Protocol):
     """The part of an engine that agreement needs."""
 
-    def exchange(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes]:
-        """Give every rank's bytes to every rank, in the order of ranks."""
+    def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
+        """Return None if all ranks say the same, else every rank's bytes, in the order of ranks."""
 
 
 class Signed(Protocol):
@@ -82,7 +83,7 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
 def share(
     engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None
 ) -> tuple[SignedT, list[dict[str, Any]]]:
-    """Make this rank's arguments; return them, and every rank's signature in the order of ranks; collective.
+    """Make this rank's arguments; return them and, if ranks differ, every rank's signature in their order; collective.
 
     Parameters
     ----------
@@ -101,9 +102,11 @@ def share(
     except Exception as error:
         refusal = f"{type(error).__name__}: {error}"[:MAX_REFUSAL]
         with contextlib.suppress(StallError):  # the caller's own mistake matters more
-            engine.exchange(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
+            engine.compare(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
         raise
-    heard = engine.exchange(encode({"call": what, **mine.signature()}), what=what, timeout=timeout)
+    heard = engine.compare(encode({"call": what, **mine.signature()}), what=what, timeout=timeout)
+    if heard is None:
+        return mine, []
     decoded = {text: json.loads(text) for text in set(heard)}
     statements = [decoded[text] for text in heard]
     refusals = {rank: said["refused"] for rank, said in enumerate(statements) if "refused" in said}
@@ -117,7 +120,7 @@ def share(
 
 
 def encode(statement: Mapping[str, object]) -> bytes:
-    """Return a statement as the text that ranks exchange; `json.loads` reads it."""
+    """Return a statement as the text that ranks compare; `json.loads` reads it."""
     return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
 
 

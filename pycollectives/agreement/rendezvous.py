@@ -64,7 +64,7 @@ class Rendezvous:
         return self.make(call, check, lambda agreed, _: agreed)
 
     def share(self, call: str, make: Callable[[], SignedT]) -> tuple[SignedT, list[dict[str, Any]]]:
-        """Return what this rank makes, and what all say of theirs, in the order of ranks."""
+        """Return what this rank makes and, if ranks differ, what all say of theirs, in the order of ranks."""
         with self._turn:
             deadline = self._come(call)
             return share(self._engine, call, make, timeout=deadline.remaining())

@@ -7,18 +7,14 @@
 namespace pyc {
 namespace {
 
-constexpr char kRefused[] = "refused: ";
-
-/// What every rank says; throws if one could not do its part.
-std::vector<std::string> heard(Engine& engine, const std::string& mine, const std::string& what, Seconds timeout,
-                               const Engine::Interrupt& interrupt) {
-  std::vector<std::string> all = engine.exchange(mine, what, timeout, interrupt);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].starts_with(kRefused)) {
-      throw std::runtime_error(what + ": on rank " + std::to_string(r) + ": " + all[r].substr(sizeof kRefused - 1));
-    }
-  }
-  return all;
+/// Throws on all ranks if one could not do its part, which `refusal` then says.
+void check_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
+               const Engine::Interrupt& interrupt) {
+  const Engine::Texts all = engine.compare(refusal, what, timeout, interrupt);
+  if (!all && refusal.empty()) return;
+  std::size_t rank = 0;
+  while (all && (*all)[rank].empty()) ++rank;
+  throw std::runtime_error(what + ": on rank " + std::to_string(rank) + ": " + (all ? (*all)[rank] : refusal));
 }
 
 }  // namespace
@@ -26,25 +22,30 @@ std::vector<std::string> heard(Engine& engine, const std::string& mine, const st
 void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const std::string& what,
                   const std::function<void(const std::shared_ptr<SharedMemory>&)>& prepare, Seconds timeout,
                   const Engine::Interrupt& interrupt) {
-  const Rank agent = nodes.agent(nodes.of(engine.rank()));
   std::shared_ptr<SharedMemory> shared;
-  const auto attempt = [&](auto get_memory) -> std::string {
+  std::string refusal;
+  const auto attempt = [&](auto get_memory) {
     try {
       shared = get_memory();
       prepare(shared);
-      return shared->handle();
     } catch (const std::exception& error) {
-      return kRefused + std::string(error.what());
+      refusal = std::string(error.what()).substr(0, Bootstrap::kMaxText);
+      if (refusal.empty()) refusal = "an error without a text";
+      shared.reset();
     }
   };
-  // The agent makes it, before the others open it.
-  const bool makes = engine.rank() == agent;
-  const bool nobody_opens = nodes.count() == nodes.size();
-  const auto make = [&] { return nobody_opens ? SharedMemory::create_private(bytes) : SharedMemory::create(bytes); };
-  const std::string mine = makes ? attempt(make) : std::string();
-  const std::string handle = heard(engine, mine, what, timeout, interrupt)[static_cast<std::size_t>(agent)];
-  if (nobody_opens) return;
-  heard(engine, makes ? handle : attempt([&] { return SharedMemory::open(handle); }), what, timeout, interrupt);
+  if (nodes.count() == nodes.size()) {
+    attempt([&] { return SharedMemory::create_private(bytes); });
+    return check_all(engine, refusal, what, timeout, interrupt);
+  }
+  // The first of a node makes it, before the others open it: if it cannot, it hands down nothing.
+  const std::vector<Rank>& ranks = nodes.ranks(nodes.of(engine.rank()));
+  const bool makes = engine.rank() == ranks.front();
+  if (makes) attempt([&] { return SharedMemory::create(bytes); });
+  const std::string handle =
+      engine.hand_down(shared ? shared->handle() : std::string(), ranks, what, timeout, interrupt);
+  if (!makes && !handle.empty()) attempt([&] { return SharedMemory::open(handle); });
+  check_all(engine, refusal, what, timeout, interrupt);
   shared->seal();
 }
 

@@ -95,7 +95,7 @@ class Board {
   BoardRanks ranks_;
   BoardRecords records_;
   BoardRound round_;
-  Report* reports_;
+  Report* reports_;       // as many as the communicator has ranks; 0 is `kSilent`
   BoardBuffers buffers_;  // last: they take whole pages
 };
 

@@ -8,6 +8,7 @@
 #include "algorithms/activation.h"
 #include "algorithms/registry.h"
 #include "core/error.h"
+#include "core/patterns.h"
 
 namespace pyc {
 
@@ -140,7 +141,7 @@ void Leader::leave(Rank rank, bool for_good) {
   Notice said = notice(Notice::kLeft, membership_.epoch(), rank);
   said.closed = for_good ? 1 : 0;
   membership_.leave(rank, membership_.epoch(), for_good);
-  tell_all(said);
+  spread(said);
   reconsider();
 }
 
@@ -292,6 +293,16 @@ void Leader::tell_all(const Notice& notice) {
   }
 }
 
+/// Passes a departure on, along a binomial tree of the nodes rooted at the one that the rank is of: no node has more
+/// than ceil(log2 nodes) messages to send, and those of one origin stay in order. If the collective has ended at a node
+/// it is passed on no further: then every rank has closed, and who is below knows that from the same round.
+void Leader::spread(const Notice& departure) {
+  if (phase_ == Phase::kEnded) return;
+  for (const Rank node : BinomialTree(node_, nodes_.count(), nodes_.of(departure.rank)).children()) {
+    tell(node, departure);
+  }
+}
+
 /// Tells how the ranks of this node stand to a round.
 void Leader::answer(Rank node, RoundNumber round) {
   const std::vector<Rank>& ranks = board_.shape().ranks;
@@ -312,6 +323,7 @@ void Leader::on_notice(Rank from, ConstBytes bytes) {
     case Notice::kStart:
       return asked_to_start(said.rank, said.number);
     case Notice::kLeft:
+      spread(said);
       membership_.leave(said.rank, said.number, said.closed != 0);
       return reconsider();
     case Notice::kInquiry:

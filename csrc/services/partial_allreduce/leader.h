@@ -98,6 +98,7 @@ class Leader {
   void answer(Rank node, RoundNumber round);
   void tell(Rank node, const Notice& notice);
   void tell_all(const Notice& notice);
+  void spread(const Notice& departure);
   Notice notice(Notice::Kind kind, std::uint64_t number, Rank rank = kNoRank) const {
     return {.header = {id_, kind}, .number = number, .rank = rank};
   }

@@ -65,7 +65,7 @@ class PartialAllreduce final : public Collective {
  public:
   using Options = PartialAllreduceOptions;
 
-  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
   /// std::runtime_error on all ranks if the memory cannot be had on one, std::length_error on all if its bytes cannot
   /// even be counted. The result keeps the engine alive.
   static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,

@@ -48,7 +48,7 @@ class PartialReduce final : public Collective {
  public:
   using Options = PartialReduceOptions;
 
-  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::exchange`;
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
   /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
   static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);

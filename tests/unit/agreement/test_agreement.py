@@ -10,7 +10,7 @@ from pycollectives.agreement.consistency import MAX_REFUSAL, agree, describe_ran
 
 
 class Exchanges:
-    """An allgather among threads that gives up, as an engine does, when ranks stay away."""
+    """A comparison among threads that gives up, as an engine does, when ranks stay away."""
 
     def __init__(self, size):
         self.told = [None] * size
@@ -26,7 +26,7 @@ class Engine:
     rank: int
     calls: list = field(default_factory=list)
 
-    def exchange(self, mine, *, what, timeout=None):
+    def compare(self, mine, *, what, timeout=None):
         assert len(mine) <= 4096
         self.calls.append(what)
         self.exchanges.told[self.rank] = mine
@@ -34,7 +34,7 @@ class Engine:
             self.exchanges.barrier.wait(timeout)
         except threading.BrokenBarrierError:
             raise StallError(f"{what}: some ranks did not call") from None
-        return list(self.exchanges.told)
+        return None if len(set(self.exchanges.told)) == 1 else list(self.exchanges.told)
 
 
 class Arguments(dict):

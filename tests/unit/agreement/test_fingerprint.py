@@ -1,11 +1,14 @@
 """`is_same_on_all_ranks`: whether a buffer is the same on all ranks, in type, shape and every bit."""
 
+import threading
+import time
 import tracemalloc
 
 import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.agreement.consistency import describe_ranks
 from pycollectives.agreement.fingerprint import Fingerprint, hash_of_bits
 from pycollectives.testing import loopback, run_ranks
 
@@ -113,6 +116,42 @@ def test_a_rank_that_stays_away():
         first.is_same_on_all_ranks(np.ones(1))
     first.abort()
     second.abort()
+
+
+@pytest.mark.parametrize("absent", [(4, 6), (0,), (1, 2, 3)])
+def test_all_ranks_that_stay_away_are_named_and_no_other(absent):
+    """Though they are between others in the tree along which ranks compare."""
+    told = threading.Barrier(8)
+
+    def program(comm):
+        text = ""
+        if comm.rank not in absent:
+            with pytest.raises(pc.StallError) as caught:
+                comm.is_same_on_all_ranks(np.ones(1))
+            text = str(caught.value)
+        told.wait(30.0)
+        comm.abort()
+        return text
+
+    ranks = describe_ranks(absent)
+    for rank, text in enumerate(run_ranks(loopback(8, timeout=0.5), program)):
+        assert (rank in absent) == (f"is_same_on_all_ranks: {ranks} did not call it within" not in text), text
+
+
+def test_who_left_is_named_at_once():
+    def program(comm):
+        if comm.rank == 5:
+            comm.abort()
+            return ""
+        with pytest.raises(pc.StallError) as caught:
+            comm.is_same_on_all_ranks(np.ones(1))
+        comm.abort()
+        return str(caught.value)
+
+    begin = time.monotonic()
+    for rank, text in enumerate(run_ranks(loopback(8, timeout=60.0), program)):
+        assert rank == 5 or "rank 5 left the communicator" in text or "gave up" in text
+    assert time.monotonic() - begin < 30
 
 
 def test_a_closed_communicator():

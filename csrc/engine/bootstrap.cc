@@ -1,0 +1,199 @@
+#include "engine/bootstrap.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/patterns.h"
+#include "core/splitmix.h"
+
+namespace pyc {
+
+Bootstrap::Bootstrap(Rank rank, Rank size, SendControl send)
+    : rank_(rank), size_(size), send_(std::move(send)), parent_(kNoRank) {
+  const BinomialTree tree(rank, size);
+  if (!tree.is_root()) parent_ = tree.parent();
+  children_ = tree.children();
+}
+
+// ------------------------------------------------------------------------------------------------ the application
+
+Bootstrap::Step& Bootstrap::begin() {
+  steps_.erase(begun_);
+  Step& step = steps_[++begun_];
+  step.begun = true;
+  return step;
+}
+
+void Bootstrap::compare(std::string text) {
+  Step& step = begin();
+  step.text = std::move(text);
+  add_report(step, true, digest_of(step.text));
+  report(begun_);
+}
+
+void Bootstrap::hand_down(std::string text, const std::vector<Rank>& members) {
+  Step& step = begin();
+  const auto place = std::lower_bound(members.begin(), members.end(), rank_) - members.begin();
+  const BinomialTree tree(static_cast<Rank>(place), static_cast<Rank>(members.size()));
+  for (const Rank child : tree.children()) step.below.push_back(members[static_cast<std::size_t>(child)]);
+  if (tree.is_root()) {
+    step.handed_down = std::move(text);
+    step.gathered = 1;
+  }
+  hand_on(begun_);
+}
+
+bool Bootstrap::done() const { return begun_ > 0 && newest().done; }
+
+std::optional<std::vector<std::string>> Bootstrap::texts() const {
+  const Step& step = newest();
+  if (step.said.empty()) return std::nullopt;
+  std::vector<std::string> all;
+  for (const Said& said : step.said)
+    all.insert(all.end(), static_cast<std::size_t>(said.last - said.first + 1), said.text);
+  return all;
+}
+
+// ------------------------------------------------------------------------------------------------ comparison
+
+Bootstrap::Digest Bootstrap::digest_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, and mixed at the end
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return {mix(hash), static_cast<std::uint32_t>(text.size())};
+}
+
+void Bootstrap::add_report(Step& step, bool is_alike, const Digest& digest) {
+  step.is_alike = step.is_alike && is_alike && (!step.digest || *step.digest == digest);
+  step.digest = digest;
+}
+
+/// Once this rank and all below it have come.
+void Bootstrap::report(std::uint64_t number) {
+  const Step& step = steps_[number];
+  if (!step.begun || step.reports < children_.size()) return;
+  if (parent_ == kNoRank) return decide(number, step.is_alike);
+  send_(parent_, bytes_of(Message{control(Control::kDigest), number, step.digest->value, step.digest->length,
+                                  step.is_alike ? 1U : 0U}));
+}
+
+void Bootstrap::decide(std::uint64_t number, bool all_alike) {
+  for (const Rank child : children_) {
+    send_(child, bytes_of(Message{control(Control::kVerdict), number, 0, 0, all_alike ? 1U : 0U}));
+  }
+  Step& step = steps_[number];
+  step.is_alike = all_alike;
+  if (all_alike) {
+    step.done = true;
+  } else {
+    gather(number);
+  }
+}
+
+/// Once the texts of all below this rank are here: they follow it, child by child.
+void Bootstrap::gather(std::uint64_t number) {
+  Step& step = steps_[number];
+  if (step.gathered < children_.size()) return;
+  std::vector<Said> said{{rank_, rank_, step.text}};
+  for (const Rank child : children_) unpack(step.arriving.at(child), said);
+  step.arriving.clear();
+  if (parent_ == kNoRank) {
+    publish(number, packed(said));
+  } else {
+    send_text(parent_, Control::kTexts, number, packed(said));
+  }
+}
+
+void Bootstrap::publish(std::uint64_t number, const std::string& all) {
+  for (const Rank child : children_) send_text(child, Control::kAllTexts, number, all);
+  Step& step = steps_[number];
+  unpack(all, step.said);
+  step.done = true;
+}
+
+// ------------------------------------------------------------------------------------------------ texts
+
+/// To whoever is next, once the text is here and it is known who that is.
+void Bootstrap::hand_on(std::uint64_t number) {
+  Step& step = steps_[number];
+  if (!step.begun || step.gathered == 0) return;
+  for (const Rank rank : step.below) send_text(rank, Control::kHandedDown, number, step.handed_down);
+  step.done = true;
+}
+
+std::string Bootstrap::packed(const std::vector<Said>& said) {
+  std::string bytes;
+  for (const Said& each : said) {
+    const std::uint32_t head[] = {static_cast<std::uint32_t>(each.first), static_cast<std::uint32_t>(each.last),
+                                  static_cast<std::uint32_t>(each.text.size())};
+    bytes.append(reinterpret_cast<const char*>(head), sizeof head);
+    bytes += each.text;
+  }
+  return bytes;
+}
+
+void Bootstrap::unpack(std::string_view bytes, std::vector<Said>& onto) {
+  while (!bytes.empty()) {
+    std::uint32_t head[3];
+    if (bytes.size() < sizeof head) throw InternalError("the texts of a comparison are cut off");
+    std::memcpy(head, bytes.data(), sizeof head);
+    bytes.remove_prefix(sizeof head);
+    const std::string_view text = bytes.substr(0, head[2]);
+    bytes.remove_prefix(text.size());
+    if (!onto.empty() && onto.back().text == text) {
+      onto.back().last = static_cast<Rank>(head[1]);
+    } else {
+      onto.push_back({static_cast<Rank>(head[0]), static_cast<Rank>(head[1]), std::string(text)});
+    }
+  }
+}
+
+/// In pieces, of which the first goes though there is no text.
+void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::string_view text) {
+  std::byte piece[kMaxNotice];
+  const Message head{control(kind), number, text.size(), 0, 0};
+  std::memcpy(piece, &head, sizeof head);
+  do {
+    const std::size_t length = std::min(text.size(), sizeof piece - sizeof head);
+    std::copy_n(reinterpret_cast<const std::byte*>(text.data()), length, piece + sizeof head);
+    send_(to, {piece, sizeof head + length});
+    text.remove_prefix(length);
+  } while (!text.empty());
+}
+
+/// Whether the text is complete.
+bool Bootstrap::take_chunk(std::string& into, const Message& message, ConstBytes bytes) {
+  const ConstBytes piece = bytes.subspan(sizeof message);
+  into.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  return into.size() == message.value;
+}
+
+void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
+  const auto message = read_control<Message>(bytes);
+  const std::uint64_t number = message.step;
+  if (number < begun_) return;  // of a step that was given up
+  Step& step = steps_[number];
+  switch (kind) {
+    case Control::kDigest:
+      ++step.reports;
+      add_report(step, message.is_alike != 0, {message.value, message.length});
+      return report(number);
+    case Control::kVerdict:
+      return decide(number, message.is_alike != 0);
+    case Control::kTexts:
+      if (!take_chunk(step.arriving[from], message, bytes)) return;
+      ++step.gathered;
+      return gather(number);
+    case Control::kAllTexts:
+      if (!take_chunk(step.arriving[from], message, bytes)) return;
+      return publish(number, std::exchange(step.arriving, {})[from]);
+    case Control::kHandedDown:
+      if (!take_chunk(step.handed_down, message, bytes)) return;
+      step.gathered = 1;
+      return hand_on(number);
+    default:
+      throw InternalError("a message that is none of the bootstrap");
+  }
+}
+
+}  // namespace pyc

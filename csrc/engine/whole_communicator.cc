@@ -1,0 +1,223 @@
+// What an engine does together with those of all other ranks: comparing, handing down, closing.
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "diagnostics/flight_dump.h"
+#include "engine/engine.h"
+#include "engine/progress_thread.h"
+
+namespace pyc {
+namespace {
+
+constexpr Seconds kArrivalTime = 0.1;
+constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ bootstrap
+
+Engine::Texts Engine::compare(const std::string& text, const std::string& what, Seconds timeout,
+                              const Interrupt& interrupt) {
+  exclusively([&] { start_comparison(text); });
+  finish_step({}, what, timeout, interrupt);
+  return exclusively([this] { return bootstrap_.texts(); });
+}
+
+std::string Engine::hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
+                              Seconds timeout, const Interrupt& interrupt) {
+  exclusively([&] { start_hand_down(text, members); });
+  finish_step(members, what, timeout, interrupt);
+  return exclusively([this] { return bootstrap_.handed_down(); });
+}
+
+void Engine::start_comparison(std::string text) {
+  if (text.size() > Bootstrap::kMaxText) {
+    throw std::invalid_argument("compare: at most 4096 bytes, got " + std::to_string(text.size()));
+  }
+  begin_step();
+  bootstrap_.compare(std::move(text));
+}
+
+std::optional<Engine::Texts> Engine::finished_comparison() {
+  if (!in_step_ || !bootstrap_.done()) return std::nullopt;
+  in_step_ = false;
+  return bootstrap_.texts();
+}
+
+void Engine::start_hand_down(std::string text, const std::vector<Rank>& members) {
+  begin_step();
+  bootstrap_.hand_down(std::move(text), members);
+}
+
+std::optional<std::string> Engine::finished_hand_down() {
+  if (!in_step_ || !bootstrap_.done()) return std::nullopt;
+  in_step_ = false;
+  return bootstrap_.handed_down();
+}
+
+void Engine::begin_step() {
+  if (closed_ || shutdown_.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+  if (in_step_) throw ClosedError("the communicator is unusable: an earlier collective call on it did not complete");
+  in_step_ = true;
+}
+
+/// `members`: whom the step needs; empty: all ranks.
+void Engine::finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
+                         const Interrupt& interrupt) {
+  const FlightRecorder::Waiting waiting(recorder_, 0, what);
+  const std::uint64_t step = exclusively([this] { return bootstrap_.steps(); });
+  // Once somebody has given up nothing can come of it: others who do so too are to be named as well.
+  Seconds hopeless_since = Collective::kNever;
+  const auto done = [&] {
+    return exclusively([&] {
+      if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
+      return bootstrap_.done() || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
+    });
+  };
+  const Seconds start = transport_->now();
+  bool has_ended = false;
+  try {
+    has_ended = wait(done, timeout, interrupt);
+  } catch (...) {  // Ctrl-C, or the engine failed
+    give_up();
+    throw;
+  }
+  const bool complete = exclusively([this] {
+    const bool all_well = bootstrap_.done() && gave_up_.empty();
+    if (all_well) in_step_ = false;
+    return all_well;
+  });
+  if (complete) return;
+  // What is to be made exists on every rank or is of no use on any.
+  const Seconds waited = transport_->now() - start;
+  if (!has_ended) give_up();
+  std::vector<Rank> missing = call_roll(step, interrupt);
+  exclusively([&] {
+    const std::vector<Rank> left = left_before(step);
+    std::erase_if(missing, [&](Rank rank) {
+      return std::find(left.begin(), left.end(), rank) != left.end() ||
+             std::binary_search(gave_up_.begin(), gave_up_.end(), rank) ||
+             (!members.empty() && !std::binary_search(members.begin(), members.end(), rank));
+    });
+    std::string text;
+    const auto add = [&text](const std::string& reason) { text += (text.empty() ? " " : ", ") + reason; };
+    if (!missing.empty()) {
+      add(list_ranks(missing) + " did not call it within " + in_seconds(waited) + " (it is collective)");
+    }
+    if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
+    if (!left.empty()) add(list_ranks(left) + " left the communicator");
+    if (text.empty()) add("every rank has called it, but not heard of all others within " + in_seconds(waited));
+    throw StallError(what + ":" + text + "; the communicator is unusable now");
+  });
+}
+
+/// Ranks that come to no such step any more, ascending.
+std::vector<Rank> Engine::left_before(std::uint64_t step) const {
+  std::vector<Rank> ranks;
+  for (const Departed& each : departed_) {
+    if (each.steps < step) ranks.push_back(each.rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// Who has not begun a step of the bootstrap, or, with step 0, has not closed.
+std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interrupt) {
+  exclusively([&] { roll_call_.ask(step); });
+  const auto answered = [this] {
+    return exclusively([this] { return roll_call_.all_answered() || shutdown_.is_silent(); });
+  };
+  wait(answered, kAnswerTime, interrupt);
+  return exclusively([this] { return roll_call_.missing(); });
+}
+
+/// Tells the others that what they make together will not be complete.
+void Engine::give_up() {
+  if (!is_in_own_process() || failed_ || closed_) return;
+  exclusively([this] { tell_all(Control::kGaveUp); });
+}
+
+std::vector<Rank> Engine::gave_up() {
+  return exclusively([this] { return gave_up_; });
+}
+
+// ------------------------------------------------------------------------------------------------ shutdown
+
+void Engine::close(Seconds timeout, const Interrupt& interrupt) {
+  if (closed_) return;
+  const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
+  const Seconds start = transport_->now();
+  const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
+  exclusively([this] { leave(); });
+  const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
+  if (!wait(retired, remaining(), interrupt)) {
+    wake();
+    throw StallError(exclusively([this] {
+      std::string text = "closing the communicator:";
+      for (const auto& collective : collectives_) {
+        text += " '" + collective->name() + "' is not closed on " + list_ranks(collective->not_closed()) + ";";
+      }
+      return text + " every rank must close (or leave) it";
+    }));
+  }
+  exclusively([this] { shutdown_.close(); });
+  if (!wait([this] { return exclusively([this] { return may_close(); }); }, remaining(), interrupt)) {
+    const std::vector<Rank> missing = call_roll(0, interrupt);
+    wake();
+    throw StallError(missing.empty()
+                         ? "closing the communicator: every rank has closed it, but messages are still on their way"
+                         : "closing the communicator: not closed on " + list_ranks(missing) +
+                               "; every rank must close (or leave) it");
+  }
+  exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
+  if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
+  FlightDump::instance().remove(&recorder_);
+  transport_->close();
+  if (trace_) trace_->write();
+}
+
+void Engine::start_close() {
+  leave();
+  shutdown_.close();
+}
+
+bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
+
+/// Whoever is in an explicit group with this rank must not wait for it: it is told now, or answered when it comes.
+void Engine::leave() {
+  if (said_left_ || failed_) return;
+  said_left_ = true;
+  for (Rank r = 0; r < size() && !acquaintances_.empty(); ++r) {
+    if (acquaintances_.contains(r)) send_departure(Control::kLeft, r);
+  }
+}
+
+void Engine::send_departure(Control kind, Rank to) { send(to, bytes_of(Departure{control(kind), bootstrap_.steps()})); }
+
+/// What goes wrong is told without a detour: by as many messages as there are ranks.
+void Engine::tell_all(Control kind) {
+  for (Rank r = 0; r < size(); ++r) {
+    if (r != rank()) send_departure(kind, r);
+  }
+}
+
+/// Once every rank has closed nobody needs to be told anything, and nothing may be on its way at the end.
+void Engine::send(Rank to, ConstBytes message) {
+  if (!shutdown_.is_silent()) transport_->notify(to, message);
+}
+
+void Engine::abandon() {
+  exclusively([this] {
+    abandoned_ = true;
+    in_background_ = true;
+    if (!said_left_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
+      said_left_ = true;
+      tell_all(Control::kLeft);
+    }
+    for (const auto& collective : collectives_) collective->abandon();
+  });
+  wake();
+}
+
+}  // namespace pyc
