@@ -22,6 +22,15 @@ if [ -n "${LONG:-}" ]; then
 fi
 options=("$@")
 
+# Temporary files go to memory if it has room. Checkpoints are forced to disk, and on a disk that is busy with a build
+# that can take longer than a test may.
+room=$(df --output=avail --block-size=1M /dev/shm 2>/dev/null | tail -n 1)
+if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ((${room:-0} > 4096)); then
+  TMPDIR=$(mktemp -d /dev/shm/pyc-tests.XXXX)
+  export TMPDIR
+  trap 'rm -rf "$TMPDIR"' EXIT
+fi
+
 # Tests of what is built on the library run in some of the shapes: it sends no messages of its own.
 with_training=" flat-1 flat-5 mixed-3 board-2 "
 

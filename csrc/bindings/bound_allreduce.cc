@@ -140,7 +140,7 @@ std::size_t BoundPartialAllreduce::abort() {
   } catch (const RankFailedError&) {
     discarded = 0;  // the board is lost to everybody
   }
-  collective_->abandon();
+  collective_->abort();
   engine_->advance();
   return discarded;
 }

@@ -75,7 +75,7 @@ class OpenEngines {
     for (const std::shared_ptr<Engine>& engine : engines) {
       if (engine->closed() || !engine->is_in_own_process()) continue;
       try {
-        engine->abandon();
+        engine->abort();
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
@@ -188,7 +188,7 @@ void bind_engine(py::module_& m) {
       .def(
           "abort",
           [](const std::shared_ptr<Engine>& e) {
-            e->abandon();
+            e->abort();
             keep_serving(e);
           },
           py::call_guard<py::gil_scoped_release>())

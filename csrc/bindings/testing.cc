@@ -166,7 +166,7 @@ struct Numbers {
 /// What the handlers are given of a message that arrives, as text.
 std::string delivered(std::uint32_t kind, const std::string& body) {
   using Messages = Mailbox<Empty, Number, Numbers>;
-  const NoticeHeader header{1, kind};
+  const MessageHeader header{1, kind};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
   bytes += body;

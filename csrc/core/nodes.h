@@ -12,7 +12,7 @@
 namespace pyc {
 
 /// Nodes are numbered from 0 without gaps, in the order of their lowest ranks. The lowest rank of a node is its
-/// *agent*: its engine speaks for the node. Copies share their tables: those of all ranks may be in one process.
+/// *leader*: its engine speaks for the node. Copies share their tables: those of all ranks may be in one process.
 class Nodes {
  public:
   /// `node_of[r]` is the node of rank r.
@@ -41,9 +41,9 @@ class Nodes {
     for (const Rank rank : ranks) places.push_back(place_of(rank));
     return places;
   }
-  Rank agent(Rank node) const { return tables_->agents[static_cast<std::size_t>(node)]; }
+  Rank leader(Rank node) const { return tables_->leaders[static_cast<std::size_t>(node)]; }
   /// By node.
-  const std::vector<Rank>& agents() const { return tables_->agents; }
+  const std::vector<Rank>& leaders() const { return tables_->leaders; }
 
  private:
   struct Tables {
@@ -53,12 +53,12 @@ class Nodes {
       for (std::size_t r = 0; r < node_of.size(); ++r) {
         ranks[static_cast<std::size_t>(node_of[r])].push_back(static_cast<Rank>(r));
       }
-      for (const std::vector<Rank>& node : ranks) agents.push_back(node.front());
+      for (const std::vector<Rank>& node : ranks) leaders.push_back(node.front());
     }
 
     std::vector<Rank> node_of;
     std::vector<std::vector<Rank>> ranks;
-    std::vector<Rank> agents;
+    std::vector<Rank> leaders;
   };
 
   std::shared_ptr<const Tables> tables_;

@@ -150,7 +150,7 @@ void Bootstrap::unpack(std::string_view bytes, std::vector<Said>& onto) {
 
 /// In pieces, of which the first goes though there is no text.
 void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::string_view text) {
-  std::byte piece[kMaxNotice];
+  std::byte piece[kMaxActiveMessage];
   const Message head{control(kind), number, text.size(), 0, 0};
   std::memcpy(piece, &head, sizeof head);
   do {

@@ -58,7 +58,7 @@ class Bootstrap {
 
  private:
   struct Message {
-    NoticeHeader header;
+    MessageHeader header;
     std::uint64_t step;
     std::uint64_t value;     // a digest; of a text that follows: its bytes in all
     std::uint32_t length;    // of the text of a digest

@@ -1,4 +1,4 @@
-// What the engine knows of a collective: something that wants to be advanced, gets notices, and ends one day.
+// What the engine knows of a collective: something that wants to be advanced, gets active messages, and ends one day.
 // All calls come from the holder of the engine's progress lock.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace pyc {
 
-/// Every notice begins with this. Collective 0 is the engine itself.
-struct NoticeHeader {
+/// Every active message begins with this. Collective 0 is the engine itself.
+struct MessageHeader {
   std::uint32_t collective;
   std::uint32_t kind;
 };
@@ -25,7 +25,7 @@ class Collective {
   /// Takes in what the application and the clock have done since. Returns whether anything moved.
   virtual bool advance() = 0;
 
-  virtual void on_notice(Rank from, ConstBytes notice) = 0;
+  virtual void on_message(Rank from, ConstBytes message) = 0;
 
   /// A round is under way here, so that the next event is near.
   virtual bool busy() const = 0;
@@ -43,7 +43,7 @@ class Collective {
   virtual const std::string& name() const = 0;
 
   /// The application is gone: leave for good and throw away what waits.
-  virtual void abandon() = 0;
+  virtual void abort() = 0;
 
   /// Ranks that have not closed it, as far as known here.
   virtual std::vector<Rank> not_closed() const = 0;

@@ -36,14 +36,14 @@ enum class Control : std::uint32_t {
   kLeft,
 };
 
-constexpr NoticeHeader control(Control kind) { return {0, static_cast<std::uint32_t>(kind)}; }
+constexpr MessageHeader control(Control kind) { return {0, static_cast<std::uint32_t>(kind)}; }
 
-/// Sends an active message of at most `kMaxNotice` bytes. Messages between two ranks arrive in order.
+/// Sends an active message of at most `kMaxActiveMessage` bytes. Messages between two ranks arrive in order.
 using SendControl = std::function<void(Rank to, ConstBytes message)>;
 
 template <class Message>
 ConstBytes bytes_of(const Message& message) {
-  static_assert(sizeof(Message) <= kMaxNotice);
+  static_assert(sizeof(Message) <= kMaxActiveMessage);
   return std::as_bytes(std::span(&message, 1));
 }
 

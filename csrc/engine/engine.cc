@@ -55,8 +55,8 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
       roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
       shutdown_(
-          rank(), size(), [this](Rank to, ConstBytes message) { transport_->notify(to, message); },
-          [this] { return Shutdown::Traffic{transport_->notices_sent() - shutdown_.sent(), received_}; }),
+          rank(), size(), [this](Rank to, ConstBytes message) { transport_->send_active(to, message); },
+          [this] { return Shutdown::Traffic{transport_->active_sent() - shutdown_.sent(), received_}; }),
       forks_(forks()) {
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
   if (recorder_.on()) FlightDump::instance().add(&recorder_);
@@ -93,11 +93,11 @@ void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
   if (collective->in_background()) in_background_ = true;
   collectives_.push_back(std::move(collective));
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
-    NoticeHeader header;
+    MessageHeader header;
     std::memcpy(&header, early.second.data(), sizeof header);
     return header.collective != id;
   });
-  for (auto it = mine; it != early_.end(); ++it) by_id_[id]->on_notice(it->first, it->second);
+  for (auto it = mine; it != early_.end(); ++it) by_id_[id]->on_message(it->first, it->second);
   early_.erase(mine, early_.end());
 }
 
@@ -241,19 +241,19 @@ void Engine::on_received(Cookie cookie, ConstBytes header, bool has_payload) {
   run.pump();
 }
 
-void Engine::on_notice(Rank from, ConstBytes notice) {
-  NoticeHeader header;
-  if (notice.size() < sizeof header) throw InternalError("a notice is too short");
-  std::memcpy(&header, notice.data(), sizeof header);
-  if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), notice);
+void Engine::on_message(Rank from, ConstBytes message) {
+  MessageHeader header;
+  if (message.size() < sizeof header) throw InternalError("an active message is too short");
+  std::memcpy(&header, message.data(), sizeof header);
+  if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
   if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
-    found->second->on_notice(from, notice);
+    found->second->on_message(from, message);
   } else if (header.collective >= next_collective_) {
-    early_.emplace_back(from, std::vector<std::byte>(notice.begin(), notice.end()));
+    early_.emplace_back(from, std::vector<std::byte>(message.begin(), message.end()));
   }  // else it has ended: nothing can depend on it any more
 }
 

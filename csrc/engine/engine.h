@@ -136,20 +136,20 @@ class Engine final : private Listener {
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
-  /// Whether the application of `rank`, to which this rank has sent a notice of an explicit group, has left the
-  /// communicator: it starts nothing more. What it had said before is known here by then. Under the progress lock.
+  /// Whether the application of `rank`, to which this rank has sent an active message of an explicit group, has left
+  /// the communicator: it starts nothing more. What it had said before is known here by then. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
   std::vector<Rank> gave_up();
 
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
-  void abandon();
+  void abort();
 
  private:
   /// Of kGaveUp and kLeft.
   struct Departure {
-    NoticeHeader header;
+    MessageHeader header;
     std::uint64_t steps;  // of the bootstrap, begun by the sender
   };
   struct Departed {
@@ -175,7 +175,7 @@ class Engine final : private Listener {
 
   void on_sent(Cookie cookie) override;
   void on_received(Cookie cookie, ConstBytes header, bool has_payload) override;
-  void on_notice(Rank from, ConstBytes notice) override;
+  void on_message(Rank from, ConstBytes message) override;
 
   std::unique_ptr<Transport> transport_;
   Progress progress_;
@@ -188,8 +188,8 @@ class Engine final : private Listener {
   std::unordered_map<std::uint32_t, Collective*> by_id_;
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
-  std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // notices for collectives not created here yet
-  std::uint64_t received_ = 0;                                  // notices, those of the shutdown apart
+  std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // active messages for collectives not created here yet
+  std::uint64_t received_ = 0;                                  // active messages, those of the shutdown apart
   Bootstrap bootstrap_;
   RollCall roll_call_;
   Shutdown shutdown_;

@@ -34,7 +34,7 @@ class RollCall {
 
  private:
   struct Message {
-    NoticeHeader header;
+    MessageHeader header;
     std::uint64_t call;  // of the asking rank
     std::uint64_t steps;
     std::uint64_t closed;

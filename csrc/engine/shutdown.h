@@ -56,7 +56,7 @@ class Shutdown {
 
  private:
   struct Message {
-    NoticeHeader header;
+    MessageHeader header;
     std::uint64_t sent;
     std::uint64_t received;
   };

@@ -204,10 +204,10 @@ void Engine::tell_all(Control kind) {
 
 /// Once every rank has closed nobody needs to be told anything, and nothing may be on its way at the end.
 void Engine::send(Rank to, ConstBytes message) {
-  if (!shutdown_.is_silent()) transport_->notify(to, message);
+  if (!shutdown_.is_silent()) transport_->send_active(to, message);
 }
 
-void Engine::abandon() {
+void Engine::abort() {
   exclusively([this] {
     abandoned_ = true;
     in_background_ = true;
@@ -215,7 +215,7 @@ void Engine::abandon() {
       said_left_ = true;
       tell_all(Control::kLeft);
     }
-    for (const auto& collective : collectives_) collective->abandon();
+    for (const auto& collective : collectives_) collective->abort();
   });
   wake();
 }

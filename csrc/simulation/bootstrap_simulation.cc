@@ -102,14 +102,14 @@ void BootstrapSimulation::compare(Rank rank) {
 void BootstrapSimulation::close(Rank rank) {
   Application& a = at(rank);
   auto& counts = outcome(rank);
-  counts.sent = a.engine->transport().notices_sent();
+  counts.sent = a.engine->transport().active_sent();
   if (!script_.closes) return;
   const std::size_t strays = script_.strays / applications_.size() +
                              (static_cast<std::size_t>(rank) < script_.strays % applications_.size() ? 1 : 0);
   for (std::size_t i = 0; i < strays; ++i) {
     const auto to = std::uniform_int_distribution<Rank>(0, script_.size - 1)(random_);
-    const NoticeHeader stray{kStray, 0};
-    a.engine->transport().notify(to, std::as_bytes(std::span(&stray, 1)));
+    const MessageHeader stray{kStray, 0};
+    a.engine->transport().send_active(to, std::as_bytes(std::span(&stray, 1)));
   }
   a.closing = true;
   a.engine->start_close();
@@ -134,7 +134,7 @@ bool BootstrapSimulation::go_on(Rank rank) {
   auto& result = outcome(rank);
   if (a.closing) {
     if (!a.engine->may_close()) return false;
-    result.sent_to_close = a.engine->transport().notices_sent() - result.sent - result.sent_to_close;
+    result.sent_to_close = a.engine->transport().active_sent() - result.sent - result.sent_to_close;
     result.closed = true;
     a.engine.reset();  // from now on a message for it is an error
     return false;

@@ -115,7 +115,7 @@ Simulation::Simulation(const SimulationOptions& options)
     PartialAllreduceOptions collective = options.collective;
     collective.count = count_;
     collective.type = DataType::kInt64;
-    if (nodes_.agent(nodes_.of(r)) == r) {
+    if (nodes_.leader(nodes_.of(r)) == r) {
       shared = SharedMemory::create_private(PartialAllreduce::bytes_of_board(collective, nodes_, r));
     }
     a.collective = PartialAllreduce::join(a.engine, *a.memory, std::move(collective), nodes_, shared);

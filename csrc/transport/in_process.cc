@@ -18,8 +18,8 @@ void InProcessTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes pa
   sent_.push_back(cookie);
 }
 
-void InProcessTransport::send_notice(Rank to, ConstBytes notice) {
-  dispatch(to, {rank_, 0, true, copy_of(notice), {}});
+void InProcessTransport::transmit_active(Rank to, ConstBytes message) {
+  dispatch(to, {rank_, 0, true, copy_of(message), {}});
 }
 
 void InProcessTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
@@ -48,8 +48,8 @@ bool InProcessTransport::poll(Listener& listener) {
   Message message;
   while (collect(message)) {
     moved = true;
-    if (message.notice) {
-      listener.on_notice(message.from, message.header);
+    if (message.is_active) {
+      listener.on_message(message.from, message.header);
       continue;
     }
     Queue& q = queue(message.from, message.tag);

@@ -16,8 +16,8 @@ class InProcessTransport : public Transport {
   struct Message {
     Rank from = 0;
     Tag tag = 0;
-    bool notice = false;
-    std::vector<std::byte> header;  // or the notice itself
+    bool is_active = false;
+    std::vector<std::byte> header;  // or the active message itself
     std::vector<std::byte> payload;
   };
 
@@ -41,7 +41,7 @@ class InProcessTransport : public Transport {
   virtual bool collect(Message& message) = 0;
 
  private:
-  void send_notice(Rank to, ConstBytes notice) override;
+  void transmit_active(Rank to, ConstBytes message) override;
 
   struct Posted {
     Bytes payload;

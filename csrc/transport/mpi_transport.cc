@@ -14,14 +14,14 @@
 namespace pyc {
 namespace {
 
-constexpr int kNoticeTag = 0;
+constexpr int kActiveTag = 0;
 constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
 
 }  // namespace
 
 MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_t part_bytes)
     : inline_bytes_(inline_bytes), part_bytes_(part_bytes) {
-  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) {
+  for (MPI_Comm* comm : {&heads_, &parts_, &active_}) {
     check(MPI_Comm_dup(parent, comm), "MPI_Comm_dup", kNoRank);
     check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", kNoRank);
   }
@@ -40,7 +40,7 @@ MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_
   check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
   max_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
-  head_bytes_ = std::max(head_bytes_, kMaxNotice);  // notices are sent from the same buffers
+  head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages are sent from the same buffers
 }
 
 void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
@@ -82,11 +82,11 @@ void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   add_request(request, id);
 }
 
-void MpiTransport::send_notice(Rank to, ConstBytes notice) {
-  const std::uint32_t id = claim(Transfer::kNotice, to, kNoticeTag, 0);
-  std::memcpy(transfers_[id].head.get(), notice.data(), notice.size());
+void MpiTransport::transmit_active(Rank to, ConstBytes message) {
+  const std::uint32_t id = claim(Transfer::kActive, to, kActiveTag, 0);
+  std::memcpy(transfers_[id].head.get(), message.data(), message.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(notice.size()), MPI_BYTE, to, kNoticeTag, notices_,
+  check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(message.size()), MPI_BYTE, to, kActiveTag, active_,
                   &request),
         "MPI_Isend", to);
   add_request(request, id);
@@ -143,9 +143,9 @@ bool MpiTransport::poll(Listener& listener) {
     request_done(id, listener);
     moved = true;
   }
-  // Notices first: a probe that finds nothing drives MPI's own progress and looks again, an MPI_Testsome does not look
-  // again, so in the other order what has just arrived would be seen one nap later.
-  moved = poll_notices(listener) || moved;
+  // Active messages first: a probe that finds nothing drives MPI's own progress and looks again, an MPI_Testsome does
+  // not look again, so in the other order what has just arrived would be seen one nap later.
+  moved = poll_active(listener) || moved;
   return poll_requests(listener) || moved;
 }
 
@@ -208,26 +208,26 @@ void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
 }
 
 /// Probed for, not received in advance: such receives would have to be taken back at the end.
-bool MpiTransport::poll_notices(Listener& listener) {
-  std::byte bytes[kMaxNotice];
+bool MpiTransport::poll_active(Listener& listener) {
+  std::byte bytes[kMaxActiveMessage];
   bool moved = false;
   for (;;) {
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, kNoticeTag, notices_, &found, &message, &status), "MPI_Improbe", kNoRank);
+    check(MPI_Improbe(MPI_ANY_SOURCE, kActiveTag, active_, &found, &message, &status), "MPI_Improbe", kNoRank);
     if (found == 0) return moved;
     int length = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count", status.MPI_SOURCE);
     check(MPI_Mrecv(bytes, length, MPI_BYTE, &message, MPI_STATUS_IGNORE), "MPI_Mrecv", status.MPI_SOURCE);
-    listener.on_notice(status.MPI_SOURCE, {bytes, static_cast<std::size_t>(length)});
+    listener.on_message(status.MPI_SOURCE, {bytes, static_cast<std::size_t>(length)});
     moved = true;
   }
 }
 
 /// All ranks are quiet.
 void MpiTransport::close() {
-  for (MPI_Comm* comm : {&heads_, &parts_, &notices_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
+  for (MPI_Comm* comm : {&heads_, &parts_, &active_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
 }
 
 PYC_HOT Seconds MpiTransport::now() const {

@@ -4,8 +4,8 @@
 // of at most 1 GiB each, since MPI counts are ints. Receives of heads are posted in advance into buffers of one size; a
 // head says whether parts follow, so an absent block costs one short message and nothing needs to be cancelled.
 //
-// Three duplicates of the user's communicator keep three streams apart: heads, parts and notices. Within each, MPI
-// keeps messages with the same tag between two ranks in order.
+// Three duplicates of the user's communicator keep three streams apart: heads, parts and active messages. Within each,
+// MPI keeps messages with the same tag between two ranks in order.
 #pragma once
 
 #include <mpi.h>
@@ -51,7 +51,7 @@ class MpiTransport final : public Transport {
 
   /// A message being sent or received. Pooled; known by its index.
   struct Transfer {
-    enum Kind : std::uint8_t { kSend, kRecv, kNotice } kind = kSend;
+    enum Kind : std::uint8_t { kSend, kRecv, kActive } kind = kSend;
     Cookie cookie = 0;
     Rank peer = 0;
     Tag tag = 0;
@@ -61,13 +61,13 @@ class MpiTransport final : public Transport {
     std::unique_ptr<std::byte[]> head;
   };
 
-  void send_notice(Rank to, ConstBytes notice) override;
+  void transmit_active(Rank to, ConstBytes message) override;
   std::uint32_t claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie);
   void add_request(MPI_Request request, std::uint32_t transfer);
   void start_parts(std::uint32_t id, std::uint64_t bytes);
   void request_done(std::uint32_t id, Listener& listener);
   bool poll_requests(Listener& listener);
-  bool poll_notices(Listener& listener);
+  bool poll_active(Listener& listener);
   void check(int code, const char* what, Rank peer) const;
 
   Rank rank_ = 0;
@@ -80,7 +80,7 @@ class MpiTransport final : public Transport {
   std::size_t head_bytes_;
   MPI_Comm heads_ = MPI_COMM_NULL;
   MPI_Comm parts_ = MPI_COMM_NULL;
-  MPI_Comm notices_ = MPI_COMM_NULL;
+  MPI_Comm active_ = MPI_COMM_NULL;
 
   std::deque<Transfer> transfers_;  // grows while one of them is worked on
   std::vector<std::uint32_t> free_transfers_;

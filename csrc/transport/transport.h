@@ -4,7 +4,8 @@
 //   * A *message* has a tag, a header of a few dozen bytes and an optional payload of any size. It is received by a
 //     posted `recv` with the same peer and tag; messages between two ranks with the same tag are received in the order
 //     in which they were sent. A message without payload is how an absent block travels.
-//   * A *notice* is a handful of bytes that nobody has posted a receive for. Notices between two ranks arrive in order.
+//   * An *active message* is a handful of bytes that nobody has posted a receive for. Active messages between two ranks
+//   arrive in order.
 //
 // Everything is non-blocking. Completions are handed to a `Listener` from inside `poll`, on the polling thread, with
 // the cookie given at the start. Nothing is ever cancelled. A transport is used by one thread at a time (the holder of
@@ -37,8 +38,8 @@ constexpr Tag first_tag(std::uint32_t collective) {
   return collective == kExplicitGroups ? kTagStride - 1 : 1 + static_cast<Tag>(collective % kTurns);
 }
 
-/// The longest notice, in bytes: short enough for every MPI to send it without asking the receiver first.
-inline constexpr std::size_t kMaxNotice = 1024;
+/// The longest active message, in bytes: short enough for every MPI to send it without asking the receiver first.
+inline constexpr std::size_t kMaxActiveMessage = 1024;
 
 /// Is told, from inside `Transport::poll`, what has completed.
 class Listener {
@@ -52,8 +53,8 @@ class Listener {
   /// buffer has been filled.
   virtual void on_received(Cookie cookie, ConstBytes header, bool has_payload) = 0;
 
-  /// `notice` is valid during this call only.
-  virtual void on_notice(Rank from, ConstBytes notice) = 0;
+  /// `message` is valid during this call only.
+  virtual void on_message(Rank from, ConstBytes message) = 0;
 };
 
 class Transport {
@@ -76,12 +77,12 @@ class Transport {
   /// Posts a receive. A payload that arrives fills exactly `payload`; another length is a `TransportError`.
   virtual void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) = 0;
 
-  /// Sends a notice of at most `kMaxNotice` bytes; a rank may notify itself.
-  void notify(Rank to, ConstBytes notice) {
-    ++notices_sent_;
-    send_notice(to, notice);
+  /// Sends an active message of at most `kMaxActiveMessage` bytes; a rank may send to itself.
+  void send_active(Rank to, ConstBytes message) {
+    ++active_sent_;
+    transmit_active(to, message);
   }
-  std::uint64_t notices_sent() const { return notices_sent_; }
+  std::uint64_t active_sent() const { return active_sent_; }
 
   /// Moves what can be moved and tells `listener` what completed. Returns whether anything did.
   virtual bool poll(Listener& listener) = 0;
@@ -96,9 +97,9 @@ class Transport {
   virtual Seconds now() const = 0;
 
  private:
-  virtual void send_notice(Rank to, ConstBytes notice) = 0;
+  virtual void transmit_active(Rank to, ConstBytes message) = 0;
 
-  std::uint64_t notices_sent_ = 0;
+  std::uint64_t active_sent_ = 0;
 };
 
 }  // namespace pyc

@@ -36,6 +36,10 @@ concept HasTail = requires { typename Message::Tail; };
 
 namespace mailbox {
 
+/// With its header: a cache line. A service sends a longer list in several messages.
+inline constexpr std::size_t kLongestMessage = 64;
+static_assert(kLongestMessage <= kMaxActiveMessage);
+
 /// On the wire, without the tail.
 template <class Message>
 inline constexpr std::size_t kBytes = std::is_empty_v<Message> ? 0 : sizeof(Message);
@@ -43,13 +47,13 @@ inline constexpr std::size_t kBytes = std::is_empty_v<Message> ? 0 : sizeof(Mess
 /// As many elements as fit into a tail.
 template <HasTail Message>
 inline constexpr std::size_t kLongestTail =
-    (kMaxNotice - sizeof(NoticeHeader) - kBytes<Message>) / sizeof(typename Message::Tail);
+    (kLongestMessage - sizeof(MessageHeader) - kBytes<Message>) / sizeof(typename Message::Tail);
 
 /// No byte of it is padding: what is sent is what was assigned.
 template <class Message>
 inline constexpr bool kIsPlain = std::is_trivially_copyable_v<Message> &&
                                  (std::is_empty_v<Message> || std::has_unique_object_representations_v<Message>) &&
-                                 sizeof(NoticeHeader) + kBytes<Message> <= kMaxNotice;
+                                 sizeof(MessageHeader) + kBytes<Message> <= kLongestMessage;
 
 template <class Message, class... Messages>
 constexpr std::uint32_t kind_of() {
@@ -91,7 +95,7 @@ class Mailbox {
   /// tail)`. InternalError if no message of the list has this kind, or not this length.
   template <class Handler>
   static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
-    NoticeHeader header;
+    MessageHeader header;
     if (bytes.size() < sizeof header) throw InternalError("a message is too short: " + length_of(bytes));
     std::memcpy(&header, bytes.data(), sizeof header);
     const ConstBytes body = bytes.subspan(sizeof header);
@@ -107,13 +111,13 @@ class Mailbox {
   void transmit(Rank to, const Message& message, ConstBytes tail) const {
     constexpr std::uint32_t kKind = mailbox::kind_of<Message, Messages...>();
     static_assert(kKind < sizeof...(Messages), "this mailbox does not list this message");
-    constexpr std::size_t kLength = sizeof(NoticeHeader) + mailbox::kBytes<Message>;
-    std::array<std::byte, kMaxNotice> bytes;
-    const NoticeHeader header{collective_, kKind};
+    constexpr std::size_t kLength = sizeof(MessageHeader) + mailbox::kBytes<Message>;
+    std::array<std::byte, mailbox::kLongestMessage> bytes;
+    const MessageHeader header{collective_, kKind};
     std::memcpy(bytes.data(), &header, sizeof header);
     if constexpr (!std::is_empty_v<Message>) std::memcpy(bytes.data() + sizeof header, &message, sizeof message);
     std::copy(tail.begin(), tail.end(), bytes.begin() + kLength);
-    engine_.transport().notify(to, std::span(bytes).first(kLength + tail.size()));
+    engine_.transport().send_active(to, std::span(bytes).first(kLength + tail.size()));
   }
 
   template <class Message, class Handler>

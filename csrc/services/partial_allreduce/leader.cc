@@ -1,7 +1,6 @@
 #include "services/partial_allreduce/leader.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -42,19 +41,20 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 }
 
 Leader::Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
-               const StallInspector& standings, PartialAllreducePlan plan, std::uint32_t id)
+               const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id)
     : engine_(engine),
       memory_(memory),
       options_(options),
       nodes_(nodes),
       board_(board),
-      standings_(standings),
+      inspector_(inspector),
       node_(nodes.of(engine.rank())),
       id_(id),
+      messages_(engine, id),
       plan_(std::move(plan)),
       data_blocks_(plan_.schedule.blocks_of(plan_.data)),
       membership_(nodes.size()),
-      told_{{.round = 0}, {.round = 1}} {
+      requests_{{.round = 0}, {.round = 1}} {
   arm();
 }
 
@@ -65,7 +65,7 @@ bool Leader::advance() {
     moved = true;
   }
   if (grace_ends_ < Collective::kNever && engine_.transport().now() >= grace_ends_) {
-    start(told_of(round_).newest_arrival);
+    start(requests_of(round_).newest_arrival);
     moved = true;
   }
   if (phase_ == Phase::kActive && release()) {
@@ -106,55 +106,54 @@ void Leader::arrive(Rank rank) {
   arrived_.insert(rank);
   if (phase_ != Phase::kArmed) return;
   if (!counts_arrivals(options_.policy)) return reconsider();
-  const Rank referee = nodes_.of(referee_of(options_.policy, round_, nodes_.size()));
-  if (referee == node_) {
+  const Rank coordinator = nodes_.of(coordinator_of(options_.policy, round_, nodes_.size()));
+  if (coordinator == node_) {
     count_arrival(rank, round_);
   } else {
-    tell(referee, notice(Notice::kArrived, round_, rank));
+    send(coordinator, Arrival{.round = round_, .rank = rank});
   }
 }
 
-Leader::Told& Leader::told_of(RoundNumber round) {
-  Told& told = told_[round % 2];
-  if (told.round != round) told = {.round = round};
-  return told;
+Leader::Requests& Leader::requests_of(RoundNumber round) {
+  Requests& requests = requests_[round % 2];
+  if (requests.round != round) requests = {.round = round};
+  return requests;
 }
 
 void Leader::count_arrival(Rank rank, RoundNumber round) {
   if (round < round_) return;  // of a round that has completed here meanwhile
-  Told& told = told_of(round);
-  told.arrived.insert(rank);
+  Requests& requests = requests_of(round);
+  requests.arrived.insert(rank);
   // Grace does not move the initiator: it is the rank whose arrival made the round possible.
-  if (grace_ends_ == Collective::kNever || round != round_) told.newest_arrival = rank;
+  if (grace_ends_ == Collective::kNever || round != round_) requests.newest_arrival = rank;
   reconsider();
 }
 
 /// This node is the root of the activation and `initiator` has started the round.
-void Leader::asked_to_start(Rank initiator, RoundNumber round) {
+void Leader::request_start(Rank initiator, RoundNumber round) {
   if (round < round_) return;
-  Told& told = told_of(round);
-  told.starter = std::min(told.starter, initiator);
+  Requests& requests = requests_of(round);
+  requests.starter = std::min(requests.starter, initiator);
   reconsider();
 }
 
 void Leader::leave(Rank rank, bool for_good) {
-  Notice said = notice(Notice::kLeft, membership_.epoch(), rank);
-  said.closed = for_good ? 1 : 0;
-  membership_.leave(rank, membership_.epoch(), for_good);
-  spread(said);
+  const Departure departure{.epoch = membership_.epoch(), .rank = rank, .closed = for_good ? 1U : 0U};
+  membership_.leave(rank, departure.epoch, for_good);
+  pass_on(departure);
   reconsider();
 }
 
 // ------------------------------------------------------------------------------------------------ rounds
 
-/// Somebody has arrived or left, or the round has just been armed: may it start?
+/// A rank has arrived or left, or the round has just been armed: may it start?
 void Leader::reconsider() {
   if (phase_ != Phase::kArmed) return;
-  const Told& told = told_of(round_);
-  if (told.starter != kNoRank && !membership_.all_left()) return start(told.starter);
+  const Requests& requests = requests_of(round_);
+  if (requests.starter != kNoRank && !membership_.all_left()) return start(requests.starter);
   const bool counts = counts_arrivals(options_.policy);
-  const Verdict verdict = judge(options_.policy, round_, counts ? told.arrived : arrived_, membership_.left(),
-                                told.newest_arrival, engine_.rank(), nodes_.size());
+  const Verdict verdict = judge(options_.policy, round_, counts ? requests.arrived : arrived_, membership_.left(),
+                                requests.newest_arrival, engine_.rank(), nodes_.size());
   if (verdict.initiator == kNoRank) return;
   if (!verdict.gives_grace) return start(verdict.initiator);
   if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
@@ -164,7 +163,7 @@ void Leader::reconsider() {
 void Leader::start(Rank initiator) {
   initiator_ = initiator;
   grace_ends_ = Collective::kNever;
-  if (plan_.root != kNoRank && plan_.root != node_) tell(plan_.root, notice(Notice::kStart, round_, initiator));
+  if (plan_.root != kNoRank && plan_.root != node_) send(plan_.root, Start{.round = round_, .initiator = initiator});
   current_->run->fire(plan_.start);
   current_->run->pump();
 }
@@ -239,7 +238,7 @@ void Leader::arm() {
   if (idle_runs_.empty()) {
     auto pooled = std::make_unique<PooledRun>();
     const RunContext context{.schedule = plan_.schedule,
-                             .peers = nodes_.agents(),
+                             .peers = nodes_.leaders(),
                              .members = nodes_.size(),
                              .memory = memory_,
                              .transport = engine_.transport(),
@@ -276,66 +275,50 @@ void Leader::retire() {
   });
 }
 
-// ------------------------------------------------------------------------------------------------ notices
+// ------------------------------------------------------------------------------------------------ messages
 
 void Leader::inquire(RoundNumber round) {
-  tell_all(notice(Notice::kInquiry, round));
-  answer(node_, round);
-}
-
-void Leader::tell(Rank node, const Notice& notice) {
-  engine_.transport().notify(nodes_.agent(node), std::as_bytes(std::span(&notice, 1)));
-}
-
-void Leader::tell_all(const Notice& notice) {
   for (Rank node = 0; node < nodes_.count(); ++node) {
-    if (node != node_) tell(node, notice);
+    if (node != node_) send(node, Inquiry{.round = round});
   }
+  answer(node_, round);
 }
 
 /// Passes a departure on, along a binomial tree of the nodes rooted at the one that the rank is of: no node has more
 /// than ceil(log2 nodes) messages to send, and those of one origin stay in order. If the collective has ended at a node
-/// it is passed on no further: then every rank has closed, and who is below knows that from the same round.
-void Leader::spread(const Notice& departure) {
+/// it is passed on no further: then every rank has closed, and the nodes below learn that from the same round.
+void Leader::pass_on(const Departure& departure) {
   if (phase_ == Phase::kEnded) return;
   for (const Rank node : BinomialTree(node_, nodes_.count(), nodes_.of(departure.rank)).children()) {
-    tell(node, departure);
+    send(node, departure);
   }
 }
 
-/// Tells how the ranks of this node stand to a round.
+/// Reports how the ranks of this node stand to a round.
 void Leader::answer(Rank node, RoundNumber round) {
   const std::vector<Rank>& ranks = board_.shape().ranks;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    Notice said = notice(Notice::kReport, round, ranks[i]);
-    said.report = standings_.report_of(static_cast<Rank>(i), round);
-    tell(node, said);
+    const Report report = inspector_.report_of(static_cast<Rank>(i), round);
+    send(node, RankReport{.round = round, .rank = ranks[i], .report = report});
   }
 }
 
-void Leader::on_notice(Rank from, ConstBytes bytes) {
-  Notice said;
-  if (bytes.size() != sizeof said) throw InternalError("a notice has the wrong length");
-  std::memcpy(&said, bytes.data(), sizeof said);
-  switch (said.header.kind) {
-    case Notice::kArrived:
-      return count_arrival(said.rank, said.number);
-    case Notice::kStart:
-      return asked_to_start(said.rank, said.number);
-    case Notice::kLeft:
-      spread(said);
-      membership_.leave(said.rank, said.number, said.closed != 0);
-      return reconsider();
-    case Notice::kInquiry:
-      return answer(nodes_.of(from), said.number);
-    case Notice::kReport: {
-      const Lock lock(board_.mutex());
-      if (said.number == board_.inquiry().round) board_.reports()[said.rank] = said.report;
-      return;
-    }
-    default:
-      throw InternalError("a notice of unknown kind " + std::to_string(said.header.kind));
-  }
+void Leader::on_message(Rank from, ConstBytes message) {
+  Messages::deliver(from, message,
+                    Handlers{
+                        [this](Rank, const Arrival& m) { count_arrival(static_cast<Rank>(m.rank), m.round); },
+                        [this](Rank, const Start& m) { request_start(static_cast<Rank>(m.initiator), m.round); },
+                        [this](Rank, const Departure& m) {
+                          pass_on(m);
+                          membership_.leave(m.rank, m.epoch, m.closed != 0);
+                          reconsider();
+                        },
+                        [this](Rank node_leader, const Inquiry& m) { answer(nodes_.of(node_leader), m.round); },
+                        [this](Rank, const RankReport& m) {
+                          const Lock lock(board_.mutex());
+                          if (m.round == board_.inquiry().round) board_.reports()[m.rank] = m.report;
+                        },
+                    });
 }
 
 }  // namespace pyc

@@ -1,6 +1,6 @@
 // The rounds of a partial allreduce between nodes (eager-SGD, Li et al. 2020, sections 4 and 5). One rank of each node,
-// its agent, speaks for all of them: it tells the others who has arrived and left, starts the round when any node does,
-// takes the node's part of it to the others by a schedule, and publishes the result on its node's board.
+// its leader, acts for all of them: it reports arrivals and departures to the other leaders, starts the round when any
+// node does, reduces the node's part with theirs by a schedule, and publishes the result on its node's board.
 //
 // It is a state machine without clock or I/O of its own, under the engine's progress lock: the same code over MPI, over
 // loopback threads and in the simulator. It meets the applications of its node on the board, under the board's mutex.
@@ -20,6 +20,8 @@
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "engine/run.h"
+#include "services/common/mailbox.h"
+#include "services/common/rank_state.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/membership.h"
 #include "services/partial_allreduce/partial_allreduce.h"
@@ -45,10 +47,10 @@ class Leader {
  public:
   /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. Arms the first round.
   Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
-         const StallInspector& standings, PartialAllreducePlan plan, std::uint32_t id);
+         const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id);
 
   bool advance();
-  void on_notice(Rank from, ConstBytes notice);
+  void on_message(Rank from, ConstBytes message);
   bool busy() const { return phase_ == Phase::kActive || phase_ == Phase::kRunning; }
   Seconds deadline() const { return grace_ends_; }
   bool finished() const { return phase_ == Phase::kEnded && draining_.empty(); }
@@ -64,28 +66,43 @@ class Leader {
     BufferNumber data = kNoBuffer;  // bound to it until it has retired
   };
 
-  /// What this node has been told of a round, as its referee's node or as the root of its activation.
-  struct Told {
+  /// What the nodes have asked for in a round of which this one has the coordinator, or the root of the activation.
+  struct Requests {
     RoundNumber round = 0;
     RankSet arrived = {};
     Rank newest_arrival = kNoRank;
     Rank starter = kNoRank;  // lowest rank that asked to start it
   };
 
-  struct Notice {
-    enum Kind : std::uint32_t { kArrived, kStart, kLeft, kInquiry, kReport };
-    NoticeHeader header;
-    std::uint64_t number = 0;  // a round, or the epoch of kLeft
-    Rank rank = kNoRank;       // that arrived, started, left, or is reported on
-    std::uint32_t closed = 0;  // kLeft: for good
-    Report report = {};        // kReport
+  // Messages between leaders. Ranks have 64 bits where a message would have padding otherwise.
+  struct Arrival {
+    RoundNumber round;
+    std::int64_t rank;
   };
+  struct Start {
+    RoundNumber round;
+    std::int64_t initiator;
+  };
+  struct Departure {
+    std::uint64_t epoch;
+    Rank rank;
+    std::uint32_t closed;  // for good
+  };
+  struct Inquiry {
+    RoundNumber round;
+  };
+  struct RankReport {
+    RoundNumber round;
+    Rank rank;
+    Report report;
+  };
+  using Messages = Mailbox<Arrival, Start, Departure, Inquiry, RankReport>;
 
   void read_board();
   void arrive(Rank rank);
-  Told& told_of(RoundNumber round);
+  Requests& requests_of(RoundNumber round);
   void count_arrival(Rank rank, RoundNumber round);
-  void asked_to_start(Rank initiator, RoundNumber round);
+  void request_start(Rank initiator, RoundNumber round);
   void leave(Rank rank, bool for_good);
   void reconsider();
   void start(Rank initiator);
@@ -96,11 +113,10 @@ class Leader {
   void retire();
   void inquire(RoundNumber round);
   void answer(Rank node, RoundNumber round);
-  void tell(Rank node, const Notice& notice);
-  void tell_all(const Notice& notice);
-  void spread(const Notice& departure);
-  Notice notice(Notice::Kind kind, std::uint64_t number, Rank rank = kNoRank) const {
-    return {.header = {id_, kind}, .number = number, .rank = rank};
+  void pass_on(const Departure& departure);
+  template <class Message>
+  void send(Rank node, const Message& message) {
+    messages_.send(nodes_.leader(node), message);
   }
 
   Engine& engine_;
@@ -108,9 +124,10 @@ class Leader {
   const PartialAllreduceOptions& options_;
   const Nodes& nodes_;
   Board& board_;
-  const StallInspector& standings_;
+  const StallInspector& inspector_;
   const Rank node_;
   const std::uint32_t id_;
+  const Messages messages_;
   const PartialAllreducePlan plan_;
   const BlockRange data_blocks_;
 
@@ -119,7 +136,7 @@ class Leader {
   Membership membership_;
   RankSet arrived_;  // in round_, of this node
   Rank initiator_ = kNoRank;
-  Told told_[2];  // of round_ and of the next, by parity: others may be one round ahead
+  Requests requests_[2];  // of round_ and of the next, by parity: others may be one round ahead
   Seconds grace_ends_ = Collective::kNever;
   std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
   std::vector<PooledRun*> idle_runs_;

@@ -49,7 +49,7 @@ std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const No
 }
 
 /// Where there are other nodes.
-bool is_leader(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.agent(nodes.of(rank)) == rank; }
+bool is_leader(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.leader(nodes.of(rank)) == rank; }
 
 /// Nothing rings that a grace has ended.
 Seconds longest_sleep(const Policy& policy) {
@@ -74,7 +74,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
-  for (const Rank leader : nodes.agents()) bytes_of_board(options, nodes, leader);
+  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
   const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
   // Nothing is known to the engine before all ranks have said that they can.
   std::shared_ptr<PartialAllreduce> made;
@@ -325,7 +325,7 @@ std::size_t PartialAllreduce::discard() {
   return contributions;
 }
 
-void PartialAllreduce::abandon() {  // under the engine's lock
+void PartialAllreduce::abort() {  // under the engine's lock
   try {
     discard();
     if (!closed_.exchange(true)) leave(true);
@@ -473,9 +473,9 @@ Seconds PartialAllreduce::deadline() const {
 
 bool PartialAllreduce::finished() const { return board_->ended() && (!leader_ || leader_->finished()); }
 
-void PartialAllreduce::on_notice(Rank from, ConstBytes notice) {
+void PartialAllreduce::on_message(Rank from, ConstBytes message) {
   if (!leader_) throw InternalError("a message for a rank that is not its node's leader");
-  leader_->on_notice(from, notice);
+  leader_->on_message(from, message);
 }
 
 std::vector<Rank> PartialAllreduce::not_closed() const {

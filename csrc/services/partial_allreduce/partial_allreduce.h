@@ -109,13 +109,13 @@ class PartialAllreduce final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_notice(Rank from, ConstBytes notice) override;
+  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
   bool in_background() const override { return leader_ != nullptr; }
   Seconds deadline() const override;
   bool finished() const override;
   const std::string& name() const override { return options_.name; }
-  void abandon() override;
+  void abort() override;
   std::vector<Rank> not_closed() const override;
   void name_the_dead() const override { inspector_.check_alive(); }
   bool has_waiting(Rank rank) const override;

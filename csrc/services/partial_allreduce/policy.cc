@@ -14,7 +14,7 @@ Designation::Designation(std::uint64_t seed, RoundNumber round, Rank size) : siz
   while (std::gcd(stride_, size_) != 1) ++stride_;
 }
 
-Rank referee_of(const Policy& policy, RoundNumber round, Rank size) {
+Rank coordinator_of(const Policy& policy, RoundNumber round, Rank size) {
   return Designation(policy.seed, round, size).at(0);
 }
 

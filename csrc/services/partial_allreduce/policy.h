@@ -40,9 +40,9 @@ class Designation {
 };
 
 /// The rank that counts the arrivals of a round, where the policy needs them counted.
-Rank referee_of(const Policy& policy, RoundNumber round, Rank size);
+Rank coordinator_of(const Policy& policy, RoundNumber round, Rank size);
 
-/// Whether arrivals must be reported to the referee, or each rank can tell for itself.
+/// Whether arrivals must be reported to the coordinator, or each rank can tell for itself.
 constexpr bool counts_arrivals(const Policy& policy) {
   return policy.kind == Policy::Kind::kQuorum || policy.kind == Policy::Kind::kAllOf;
 }

@@ -235,7 +235,7 @@ Report ExplicitGroups::own_state() const {
 
 void ExplicitGroups::answer(Rank rank) { mailbox_.send(rank, Answer{own_state()}); }
 
-void ExplicitGroups::on_notice(Rank from, ConstBytes bytes) {
+void ExplicitGroups::on_message(Rank from, ConstBytes bytes) {
   const auto receive = Handlers{
       [this](Rank rank, const Arrival& arrival, std::span<const char> handle) {
         handshake_.arrived(rank, arrival, handle);

@@ -44,12 +44,12 @@ class ExplicitGroups final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_notice(Rank from, ConstBytes notice) override;
+  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return is_under_way() && !(stage_ == Stage::kBegun && on_board_); }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return closed_ && !is_under_way() && !must_withdraw_; }
   const std::string& name() const override { return name_; }
-  void abandon() override { closed_ = true; }
+  void abort() override { closed_ = true; }
   std::vector<Rank> not_closed() const override;
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 

@@ -7,7 +7,7 @@
 //
 // *Rejected: memory for all ranks of a node, made with the communicator*: a communicator would be made by one more
 // handshake, for a call that few programs make. *Rejected: finding each other in the shared words alone*: a word would
-// have to name the group too, and stalls, which notices explain, would need a second way.
+// have to name the group too, and stalls, which active messages explain, would need a second way.
 //
 // Under the engine's progress lock.
 #pragma once

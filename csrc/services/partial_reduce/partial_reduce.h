@@ -70,12 +70,12 @@ class PartialReduce final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_notice(Rank from, ConstBytes notice) override { source_->deliver(from, notice); }
+  void on_message(Rank from, ConstBytes message) override { source_->deliver(from, message); }
   bool busy() const override { return performing_ && !on_board_; }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return has_left_ && source_->finished() && !performing_; }
   const std::string& name() const override { return options_.name; }
-  void abandon() override { do_close(nullptr); }
+  void abort() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
