@@ -75,8 +75,13 @@ PYC_HOT void Engine::check_process() const {
   }
 }
 
-std::uint32_t Engine::claim_place() {
+void Engine::check_can_start() const {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+  if (shutdown_.closed() || aborted_) throw ClosedError("this rank has closed the communicator");
+}
+
+std::uint32_t Engine::claim_place() {
+  check_can_start();
   for (const auto& [id, collective] : by_id_) {
     if (first_tag(id) == first_tag(next_collective_)) {
       throw std::runtime_error("'" + collective->name() + "' is still open and " + std::to_string(kTurns) +
@@ -166,7 +171,7 @@ bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = abandoned_ || (said_left_ && !shutdown_.ended());  // others ask this rank, or close through it
+  bool background = aborted_ || (said_left_ && !may_close());  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -176,7 +181,7 @@ bool Engine::pass() {
   busy_.store(busy, std::memory_order_relaxed);
   in_background_.store(background, std::memory_order_relaxed);
   if (!ended.empty()) forget(ended);
-  if (abandoned_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
+  if (aborted_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
   moved = shutdown_.advance() || moved;
   return transport_->poll(*this) || moved;
 }

@@ -56,6 +56,8 @@ class Engine final : private Listener {
 
   // ---- collectives
 
+  /// ClosedError if this rank has closed the communicator, though other ranks have not: it starts nothing more.
+  void check_can_start() const;
   /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
   std::uint32_t claim_place();
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
@@ -199,7 +201,7 @@ class Engine final : private Listener {
   std::vector<Departed> departed_;  // who left, and has said how far it came
   RankSet acquaintances_;           // who is told if this rank leaves
   bool said_left_ = false;
-  bool abandoned_ = false;
+  bool aborted_ = false;
   std::atomic<bool> closed_{false};
 
   const unsigned forks_;      // of this process and its ancestors, when the engine was made

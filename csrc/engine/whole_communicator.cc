@@ -83,15 +83,17 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     give_up();
     throw;
   }
-  const bool complete = exclusively([this] {
-    const bool all_well = bootstrap_.done() && gave_up_.empty();
+  bool is_known = false;
+  const bool complete = exclusively([&] {
+    is_known = !gave_up_.empty();
+    const bool all_well = bootstrap_.done() && !is_known;
     if (all_well) in_step_ = false;
     return all_well;
   });
   if (complete) return;
-  // What is to be made exists on every rank or is of no use on any.
+  // What is to be made exists on every rank or is of no use on any. Who gives up tells all ranks; who leaves does not.
   const Seconds waited = transport_->now() - start;
-  if (!has_ended) give_up();
+  if (!has_ended || !is_known) give_up();
   std::vector<Rank> missing = call_roll(step, interrupt);
   exclusively([&] {
     const std::vector<Rank> left = left_before(step);
@@ -129,7 +131,10 @@ std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interru
     return exclusively([this] { return roll_call_.all_answered() || shutdown_.is_silent(); });
   };
   wait(answered, kAnswerTime, interrupt);
-  return exclusively([this] { return roll_call_.missing(); });
+  return exclusively([&] {
+    const bool all_closed = step == 0 && shutdown_.is_silent();  // then nobody answers any more
+    return all_closed ? std::vector<Rank>() : roll_call_.missing();
+  });
 }
 
 /// Tells the others that what they make together will not be complete.
@@ -149,9 +154,17 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
+  // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
+  const auto wait_until = [&](const std::function<bool()>& done) {
+    try {
+      return wait(done, remaining(), interrupt);
+    } catch (...) {
+      wake();
+      throw;
+    }
+  };
   exclusively([this] { leave(); });
-  const auto retired = [this] { return exclusively([this] { return collectives_.empty(); }); };
-  if (!wait(retired, remaining(), interrupt)) {
+  if (!wait_until([this] { return exclusively([this] { return collectives_.empty(); }); })) {
     wake();
     throw StallError(exclusively([this] {
       std::string text = "closing the communicator:";
@@ -162,13 +175,17 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
     }));
   }
   exclusively([this] { shutdown_.close(); });
-  if (!wait([this] { return exclusively([this] { return may_close(); }); }, remaining(), interrupt)) {
+  const auto is_over = [this] { return exclusively([this] { return may_close(); }); };
+  if (!wait_until(is_over)) {
     const std::vector<Rank> missing = call_roll(0, interrupt);
     wake();
-    throw StallError(missing.empty()
-                         ? "closing the communicator: every rank has closed it, but messages are still on their way"
-                         : "closing the communicator: not closed on " + list_ranks(missing) +
-                               "; every rank must close (or leave) it");
+    if (!missing.empty()) {
+      throw StallError("closing the communicator: not closed on " + list_ranks(missing) +
+                       "; every rank must close (or leave) it");
+    }
+    if (!is_over()) {
+      throw StallError("closing the communicator: every rank has closed it, but messages are still on their way");
+    }
   }
   exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
@@ -209,7 +226,7 @@ void Engine::send(Rank to, ConstBytes message) {
 
 void Engine::abort() {
   exclusively([this] {
-    abandoned_ = true;
+    aborted_ = true;
     in_background_ = true;
     if (!said_left_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
       said_left_ = true;

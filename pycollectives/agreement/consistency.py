@@ -29,8 +29,11 @@ __all__ = [
     "shortened",
 ]
 
+MAX_TEXT = 4096
+"""Bytes that the engine compares at most."""
+
 MAX_REFUSAL = 500
-"""Characters of a refusal that are told to the other ranks; the engine compares at most 4096 bytes."""
+"""Characters of a refusal that are told to the other ranks."""
 
 MAX_GROUPS = 8
 """Different values that a message lists."""
@@ -99,12 +102,15 @@ def share(
     """
     try:
         mine = make()
+        statement = encode({"call": what, **mine.signature()})
+        if len(statement) > MAX_TEXT:
+            raise ValueError(f"{what}: expected arguments of at most {MAX_TEXT} bytes as JSON, got {len(statement)}")
     except Exception as error:
         refusal = f"{type(error).__name__}: {error}"[:MAX_REFUSAL]
         with contextlib.suppress(StallError):  # the caller's own mistake matters more
             engine.compare(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
         raise
-    heard = engine.compare(encode({"call": what, **mine.signature()}), what=what, timeout=timeout)
+    heard = engine.compare(statement, what=what, timeout=timeout)
     if heard is None:
         return mine, []
     decoded = {text: json.loads(text) for text in set(heard)}

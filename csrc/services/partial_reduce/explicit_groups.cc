@@ -16,7 +16,7 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
   Engine& e = *engine;
   std::shared_ptr<ExplicitGroups> made(new ExplicitGroups(e, memory, nodes));
   e.exclusively([&] {
-    if (e.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+    e.check_can_start();
     e.enroll(kExplicitGroups, made);
   });
   e.wake();

@@ -126,6 +126,12 @@ def test_a_rank_that_stays_away_does_not_hide_a_mistake():
         agree(exchanges.engine(0), "create", refusing(TypeError("wrong")), timeout=0.05)
 
 
+def test_arguments_that_are_too_long_to_be_compared():
+    outcomes = on_ranks(having(count=1), having(names="x" * 5000))
+    assert type(outcomes[1]) is ValueError
+    assert str(outcomes[0]).startswith("create: refused on rank 1: ValueError: create: expected arguments of at most 4096")
+
+
 @pytest.mark.parametrize("character", ["x", "ü", "\x01", "\N{SNOWMAN}"])
 def test_long_refusals_fit_into_an_exchange(character):
     outcomes = on_ranks(having(count=1), refusing(ValueError(character * 10_000)))
