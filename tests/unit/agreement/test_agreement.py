@@ -129,7 +129,9 @@ def test_a_rank_that_stays_away_does_not_hide_a_mistake():
 def test_arguments_that_are_too_long_to_be_compared():
     outcomes = on_ranks(having(count=1), having(names="x" * 5000))
     assert type(outcomes[1]) is ValueError
-    assert str(outcomes[0]).startswith("create: refused on rank 1: ValueError: create: expected arguments of at most 4096")
+    assert str(outcomes[0]).startswith(
+        "create: refused on rank 1: ValueError: create: expected arguments of at most 4096"
+    )
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "\x01", "\N{SNOWMAN}"])
