@@ -26,9 +26,9 @@ options=("$@")
 # that can take longer than a test may.
 room=$(df --output=avail --block-size=1M /dev/shm 2>/dev/null | tail -n 1)
 if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ((${room:-0} > 4096)); then
-  TMPDIR=$(mktemp -d /dev/shm/pyc-tests.XXXX)
-  export TMPDIR
-  trap 'rm -rf "$TMPDIR"' EXIT
+  in_memory=$(mktemp -d /dev/shm/pyc-tests.XXXX)
+  export TMPDIR=$in_memory
+  trap 'rm -rf "$in_memory"' EXIT
 fi
 
 # Tests of what is built on the library run in some of the shapes: it sends no messages of its own.
@@ -86,7 +86,10 @@ for suite in $suites; do
       run "$limit" "launched programs" pytest --numprocesses=3 -m "not alone" tests/launch
       run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
       ;;
-    cluster) run "$limit" "jobs under SLURM" pytest tests/cluster ;;
+    cluster)
+      [ -z "${in_memory:-}" ] || unset TMPDIR  # the nodes have a /dev/shm of their own
+      run "$limit" "jobs under SLURM" pytest tests/cluster
+      ;;
     mpi)
       for n in ${RANKS:-1 2 3 4 5 7 8}; do
         mapfile -t of_n < <(passes "$n")
