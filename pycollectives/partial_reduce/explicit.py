@@ -26,17 +26,15 @@ class ExplicitGroups:
 
     def __init__(self, context: Context) -> None:
         """One for each communicator: see `Context.part`."""
-        self._context = context
         self._engine = context.engine
         self._nodes = context.nodes
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
 
-    def reduce(self, x: BufferSpec, group: Iterable[int], op: Op, timeout: float | None) -> None:
+    def reduce(self, x: BufferSpec, group: Iterable[int], op: Op, limit: float | None) -> None:
         """Reduce in place among the ranks of a group: see `Communicator.preduce`."""
         members = checked_group(group, self._engine.rank, self._engine.size)
         name = checked_op(op)
-        limit = self._context.limit(timeout)
         array = array_of(x)
         dtype = checked_dtype(array.dtype)
         if not array.flags.writeable:

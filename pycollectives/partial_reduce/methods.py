@@ -118,7 +118,7 @@ class PartialReduceMethods(Factory):
         [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
         """
         self._context.rendezvous.check_open()
-        self._context.part(ExplicitGroups).reduce(x, group, op, timeout)
+        self._context.part(ExplicitGroups).reduce(x, group, op, self._context.limit(timeout))
 
     @property
     def preduce_cache(self) -> tuple[int, int]:

@@ -1,7 +1,10 @@
 """P-Reduce in given groups, on ranks that are threads of this process."""
 
+import contextlib
+import gc
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -208,3 +211,23 @@ def test_a_stalled_preduce_names_the_group_and_the_missing_rank():
         return None
 
     assert run_ranks(4, program) == [None, 1.0, 1.0, None]
+
+
+def test_memory_is_freed_with_the_communicator():
+    """Without Python's garbage collector: nothing refers to itself in a circle."""
+
+    def shared_files():
+        links = []
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                links.append(str(descriptor.readlink()))
+        return [link for link in links if "pycollectives" in link]
+
+    gc.collect()
+    before = shared_files()
+    gc.disable()
+    try:
+        run_ranks(2, lambda comm: comm.preduce(np.ones(1000), [0, 1]))
+        assert len(shared_files()) <= len(before)
+    finally:
+        gc.enable()
