@@ -50,8 +50,9 @@ std::optional<std::vector<std::string>> Bootstrap::texts() const {
   const Step& step = newest();
   if (step.said.empty()) return std::nullopt;
   std::vector<std::string> all;
-  for (const Said& said : step.said)
-    all.insert(all.end(), static_cast<std::size_t>(said.last - said.first + 1), said.text);
+  for (const Said& said : step.said) {
+    for (Rank rank = said.first; rank <= said.last; ++rank) all.push_back(said.text);
+  }
   return all;
 }
 
@@ -71,7 +72,7 @@ void Bootstrap::add_report(Step& step, bool is_alike, const Digest& digest) {
 /// Once this rank and all below it have come.
 void Bootstrap::report(std::uint64_t number) {
   const Step& step = steps_[number];
-  if (!step.begun || step.reports < children_.size()) return;
+  if (!step.begun || !step.digest || step.reports < children_.size()) return;
   if (parent_ == kNoRank) return decide(number, step.is_alike);
   send_(parent_, bytes_of(Message{control(Control::kDigest), number, step.digest->value, step.digest->length,
                                   step.is_alike ? 1U : 0U}));
