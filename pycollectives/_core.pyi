@@ -27,8 +27,11 @@ class Engine:
     """One rank's engine on one communicator: transport, collectives, and a share of the progress thread."""
 
     @staticmethod
-    def mpi(comm: MPI.Comm, *, progress: str = "thread", exit_timeout: float | None = 60.0) -> Engine:
-        """Duplicates `comm` (collective). progress: "thread" or "caller"; exit_timeout: seconds of `close_all`."""
+    def mpi(comm: MPI.Comm, *, local_ranks: int, progress: str = "thread", exit_timeout: float | None = 60.0) -> Engine:
+        """Duplicates `comm` (collective), `local_ranks` of whose ranks share this machine.
+
+        progress: "thread" or "caller"; exit_timeout: seconds of `close_all`.
+        """
     @staticmethod
     def loopback(size: int, *, progress: str = "thread", delay: float = 0.0, seed: int = 0) -> list[Engine]:
         """`size` engines in this process, joined by mailboxes; every message is delayed by up to `delay` seconds."""

@@ -92,10 +92,14 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         """See the class."""
         from .support.native import core
 
-        options, nodes = Options.agreed(comm, progress, ranks_per_node, timeout)
+        options, machines = Options.agreed(comm, progress, ranks_per_node, timeout)
+        nodes = nodes_of(machines, options.ranks_per_node)
+        local_ranks = machines.count(machines[comm.rank])
 
         def engine() -> _core.Engine:
-            return core.Engine.mpi(comm, progress=options.progress, exit_timeout=options.exit_timeout)
+            return core.Engine.mpi(
+                comm, local_ranks=local_ranks, progress=options.progress, exit_timeout=options.exit_timeout
+            )
 
         self._start(engine(), comm, nodes, options.timeout, engine() if options.check else None)
 

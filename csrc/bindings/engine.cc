@@ -101,7 +101,8 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
-std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progress, const py::object& exit_timeout) {
+std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const std::string& progress,
+                               const py::object& exit_timeout) {
   MPI_Comm* const handle = PyMPIComm_Get(comm.ptr());
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
@@ -109,7 +110,7 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, const std::string& progre
   std::unique_ptr<MpiTransport> transport;
   {
     const py::gil_scoped_release released;  // duplicating is collective
-    transport = std::make_unique<MpiTransport>(*handle);
+    transport = std::make_unique<MpiTransport>(*handle, local_ranks);
   }
   auto trace = trace_from_environment(*transport, next_communicator());
   const std::string group = std::to_string(transport->group());
@@ -141,8 +142,8 @@ void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
   m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<py::gil_scoped_release>());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
-      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("progress") = "thread",
-                  py::arg("exit_timeout") = 60.0)
+      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("local_ranks"),
+                  py::arg("progress") = "thread", py::arg("exit_timeout") = 60.0)
       .def_static("loopback", &on_loopback, py::arg("size"), py::kw_only(), py::arg("progress") = "thread",
                   py::arg("delay") = 0.0, py::arg("seed") = 0)
       .def_property_readonly("rank", &Engine::rank)

@@ -29,13 +29,17 @@ std::atomic<unsigned>& forks() {
 /// Counts a thread that drives the engine while it waits, or takes it out of the count again for a while.
 struct Waiting {
   explicit Waiting(std::atomic<int>& c) : count(c) { ++count; }
-  ~Waiting() { --count; }
+  ~Waiting() { stop_driving(count); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   std::atomic<int>& count;
+
+  static void stop_driving(std::atomic<int>& count) {
+    if (--count == 0) ProgressThread::instance().take_over();
+  }
 };
 struct Away {
-  explicit Away(std::atomic<int>& c) : count(c) { --count; }
+  explicit Away(std::atomic<int>& c) : count(c) { Waiting::stop_driving(count); }
   ~Away() { ++count; }
   Away(const Away&) = delete;
   Away& operator=(const Away&) = delete;

@@ -80,7 +80,7 @@ class Engine final : private Listener {
   bool in_background() const { return in_background_.load(std::memory_order_relaxed); }
   /// After something was enrolled that needs the progress thread. Without any lock held.
   void wake();
-  bool has_waiter() const { return waiters_.load(std::memory_order_relaxed) > 0; }
+  bool has_waiter() const { return waiters_.load() > 0; }
   Seconds deadline() const;
 
   /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first

@@ -11,6 +11,8 @@
 namespace pyc {
 namespace {
 
+constexpr int kBeforeRest = 16;  // passes: a wait that is short wakes nobody
+
 Seconds thread_cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -63,14 +65,28 @@ void ProgressThread::remove(Engine* engine) {
 
 Seconds ProgressThread::cpu_seconds() { return cpu_seconds_.load(std::memory_order_relaxed); }
 
+/// Sleeps while waiting threads drive every engine that has something to do. Whoever stops driving looks at `rests_`
+/// after taking itself out of the count, and this thread at the counts after setting it: one of them sees the other.
+void ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation) {
+  rests_ = true;
+  woken_.wait(lock, [&] {
+    return generation_ != generation || pending_changes_ > 0 ||
+           std::any_of(engines_.begin(), engines_.end(),
+                       [](const Engine* engine) { return engine->in_background() && !engine->has_waiter(); });
+  });
+  rests_ = false;
+}
+
 void ProgressThread::loop(unsigned generation) {
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: naps as short as asked for
   Rank ranks = 1;                    // that share this machine
   Backoff backoff(ranks);
   unsigned passes = 0;
+  int idle_passes = 0;
   for (;;) {
     bool moved = false;
     bool busy = false;
+    bool drives = false;
     {
       std::unique_lock lock(mutex_);
       const auto idle = [this](const Engine* engine) { return !engine->in_background(); };
@@ -82,6 +98,12 @@ void ProgressThread::loop(unsigned generation) {
         if (engine->has_waiter() || idle(engine)) continue;  // a waiter drives, or naps, for itself
         moved = engine->advance() || moved;
         busy = busy || engine->busy();
+        drives = true;
+      }
+      idle_passes = drives ? 0 : idle_passes + 1;
+      if (idle_passes > kBeforeRest) {
+        rest(lock, generation);
+        idle_passes = 0;
       }
     }
     if (++passes % 64 == 0) cpu_seconds_.store(thread_cpu_seconds(), std::memory_order_relaxed);

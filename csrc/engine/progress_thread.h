@@ -22,12 +22,18 @@ class ProgressThread {
   /// An engine has something to do in the background: the thread sleeps while none has.
   void wake();
 
+  /// A thread that waited, and drove its engine meanwhile, does so no more.
+  void take_over() {
+    if (rests_.load()) wake();
+  }
+
   /// CPU time that the thread has used.
   Seconds cpu_seconds();
 
  private:
   ProgressThread() = default;
   void loop(unsigned generation);
+  void rest(std::unique_lock<std::mutex>& lock, unsigned generation);
 
   std::mutex mutex_;  // guards engines_; held during a pass over them, so taken before an engine's progress lock
   std::condition_variable woken_;
@@ -36,6 +42,7 @@ class ProgressThread {
   unsigned generation_ = 0;  // of the thread
   std::atomic<int> pending_changes_{0};
   std::thread thread_;
+  std::atomic<bool> rests_{false};  // it sleeps while waiting threads drive every engine
   std::atomic<Seconds> cpu_seconds_{0};
 };
 

@@ -13,6 +13,15 @@ namespace {
 constexpr Seconds kArrivalTime = 0.1;
 constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
 
+/// Where more ranks than cores wait for each other: to sleep at once leaves the cores to those that have not come yet.
+Backoff::Sleep longer_naps() {
+  return [nap = 100e-6](Seconds longest) mutable {
+    Backoff::nap(nap);
+    nap = std::min(2 * nap, 5 * longest);
+    return true;
+  };
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ bootstrap
@@ -78,7 +87,7 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   const Seconds start = transport_->now();
   bool has_ended = false;
   try {
-    has_ended = wait(done, timeout, interrupt);
+    has_ended = wait(done, timeout, interrupt, longer_naps());
   } catch (...) {  // Ctrl-C, or the engine failed
     give_up();
     throw;
@@ -157,7 +166,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
   const auto wait_until = [&](const std::function<bool()>& done) {
     try {
-      return wait(done, remaining(), interrupt);
+      return wait(done, remaining(), interrupt, longer_naps());
     } catch (...) {
       wake();
       throw;

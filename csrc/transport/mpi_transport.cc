@@ -14,31 +14,28 @@
 namespace pyc {
 namespace {
 
-constexpr int kActiveTag = 0;
+constexpr int kActiveTag = 0;  // those of parts follow, on the same communicator
+
 constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm parent, std::size_t inline_bytes, std::size_t part_bytes)
-    : inline_bytes_(inline_bytes), part_bytes_(part_bytes) {
-  for (MPI_Comm* comm : {&heads_, &parts_, &active_}) {
+MpiTransport::MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline_bytes, std::size_t part_bytes)
+    : local_ranks_(local_ranks), inline_bytes_(inline_bytes), part_bytes_(part_bytes) {
+  for (MPI_Comm* comm : {&heads_, &others_}) {
     check(MPI_Comm_dup(parent, comm), "MPI_Comm_dup", kNoRank);
     check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", kNoRank);
   }
   check(MPI_Comm_rank(heads_, &rank_), "MPI_Comm_rank", kNoRank);
   check(MPI_Comm_size(heads_, &size_), "MPI_Comm_size", kNoRank);
-  MPI_Comm machine = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(heads_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine), "MPI_Comm_split_type",
-        kNoRank);
-  check(MPI_Comm_size(machine, &local_ranks_), "MPI_Comm_size", kNoRank);
-  check(MPI_Comm_free(&machine), "MPI_Comm_free", kNoRank);
   std::random_device random;
   group_ = std::uint64_t{random()} << 32 | random();
   check(MPI_Bcast(&group_, 1, MPI_UINT64_T, 0, heads_), "MPI_Bcast", kNoRank);
   void* value = nullptr;
   int found = 0;
-  check(MPI_Comm_get_attr(heads_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);
-  max_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr", kNoRank);  // only there
+  const int last = found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
+  max_tag_ = last - 1 - kActiveTag;
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
   head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages are sent from the same buffers
 }
@@ -86,7 +83,7 @@ void MpiTransport::transmit_active(Rank to, ConstBytes message) {
   const std::uint32_t id = claim(Transfer::kActive, to, kActiveTag, 0);
   std::memcpy(transfers_[id].head.get(), message.data(), message.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(message.size()), MPI_BYTE, to, kActiveTag, active_,
+  check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(message.size()), MPI_BYTE, to, kActiveTag, others_,
                   &request),
         "MPI_Isend", to);
   add_request(request, id);
@@ -127,9 +124,9 @@ void MpiTransport::start_parts(std::uint32_t id, std::uint64_t bytes) {
     std::byte* const data = t.payload.data() + offset;
     MPI_Request request = MPI_REQUEST_NULL;
     if (t.kind == Transfer::kSend) {
-      check(MPI_Isend(data, count, MPI_BYTE, t.peer, t.tag, parts_, &request), "MPI_Isend", t.peer);
+      check(MPI_Isend(data, count, MPI_BYTE, t.peer, kActiveTag + 1 + t.tag, others_, &request), "MPI_Isend", t.peer);
     } else {
-      check(MPI_Irecv(data, count, MPI_BYTE, t.peer, t.tag, parts_, &request), "MPI_Irecv", t.peer);
+      check(MPI_Irecv(data, count, MPI_BYTE, t.peer, kActiveTag + 1 + t.tag, others_, &request), "MPI_Irecv", t.peer);
     }
     add_request(request, id);
   }
@@ -215,7 +212,7 @@ bool MpiTransport::poll_active(Listener& listener) {
     int found = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Improbe(MPI_ANY_SOURCE, kActiveTag, active_, &found, &message, &status), "MPI_Improbe", kNoRank);
+    check(MPI_Improbe(MPI_ANY_SOURCE, kActiveTag, others_, &found, &message, &status), "MPI_Improbe", kNoRank);
     if (found == 0) return moved;
     int length = 0;
     check(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count", status.MPI_SOURCE);
@@ -227,7 +224,7 @@ bool MpiTransport::poll_active(Listener& listener) {
 
 /// All ranks are quiet.
 void MpiTransport::close() {
-  for (MPI_Comm* comm : {&heads_, &parts_, &active_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
+  for (MPI_Comm* comm : {&heads_, &others_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
 }
 
 PYC_HOT Seconds MpiTransport::now() const {

@@ -4,8 +4,9 @@
 // of at most 1 GiB each, since MPI counts are ints. Receives of heads are posted in advance into buffers of one size; a
 // head says whether parts follow, so an absent block costs one short message and nothing needs to be cancelled.
 //
-// Three duplicates of the user's communicator keep three streams apart: heads, parts and active messages. Within each,
-// MPI keeps messages with the same tag between two ranks in order.
+// Two duplicates of the user's communicator keep three streams apart: heads on one; active messages and parts, by their
+// tags, on the other. MPI keeps messages with the same tag between two ranks in order. (One would do, with half of the
+// tags for each; but an MPI may have only 32767.)
 #pragma once
 
 #include <mpi.h>
@@ -22,8 +23,10 @@ namespace pyc {
 
 class MpiTransport final : public Transport {
  public:
-  /// Collective over `parent`. `part_bytes` and `inline_bytes` must agree on all ranks.
-  explicit MpiTransport(MPI_Comm parent, std::size_t inline_bytes = kInlineBytes, std::size_t part_bytes = kPartBytes);
+  /// Collective over `parent`; `local_ranks` of its ranks share this machine. `part_bytes` and `inline_bytes` must
+  /// agree on all ranks.
+  MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline_bytes = kInlineBytes,
+               std::size_t part_bytes = kPartBytes);
   ~MpiTransport() override = default;
 
   static constexpr std::size_t kInlineBytes = 4096;
@@ -72,15 +75,14 @@ class MpiTransport final : public Transport {
 
   Rank rank_ = 0;
   Rank size_ = 0;
-  Rank local_ranks_ = 1;
+  Rank local_ranks_;
   Tag max_tag_ = 0;
   std::uint64_t group_ = 0;
   std::size_t inline_bytes_;
   std::size_t part_bytes_;
   std::size_t head_bytes_;
   MPI_Comm heads_ = MPI_COMM_NULL;
-  MPI_Comm parts_ = MPI_COMM_NULL;
-  MPI_Comm active_ = MPI_COMM_NULL;
+  MPI_Comm others_ = MPI_COMM_NULL;  // active messages and parts
 
   std::deque<Transfer> transfers_;  // grows while one of them is worked on
   std::vector<std::uint32_t> free_transfers_;

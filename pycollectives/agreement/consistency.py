@@ -21,6 +21,7 @@ __all__ = [
     "Exchange",
     "Signed",
     "agree",
+    "check_same",
     "describe_difference",
     "describe_ranks",
     "describe_values",
@@ -78,9 +79,14 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
         Some ranks did not make this call in time.
     """
     mine, statements = share(engine, what, make, timeout=timeout)
-    if any(said != statements[0] for said in statements):
-        raise MismatchError(f"{what}: arguments differ: {describe_difference(dict(enumerate(statements)))}")
+    check_same(what, statements)
     return mine
+
+
+def check_same(what: str, statements: Sequence[Mapping[str, object]]) -> None:
+    """Raise `MismatchError`, which names ranks and values, if ranks make different statements of one form."""
+    if any(statement != statements[0] for statement in statements):
+        raise MismatchError(f"{what}: arguments differ: {describe_difference(dict(enumerate(statements)))}")
 
 
 def share(

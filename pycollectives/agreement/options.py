@@ -15,9 +15,9 @@ import numpy as np
 from ..support.deadline import Deadline
 from ..support.environment import checked_progress, checked_ranks_per_node, settings
 from ..support.errors import StallError
-from ..support.nodes import machine_of_this_process, nodes_of
+from ..support.nodes import machine_of_this_process
 from ..support.validation import checked_timeout
-from .consistency import agree
+from .consistency import check_same, share
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -40,19 +40,24 @@ class Options:
     @classmethod
     def agreed(
         cls, comm: MPI.Comm, progress: Progress | None, ranks_per_node: object, timeout: float | None
-    ) -> tuple[Options, list[int]]:
+    ) -> tuple[Options, list[str]]:
         """Check the arguments of `Communicator`; collective.
 
-        Returns them, and the node of each rank, once all ranks have said the same.
+        Returns them, and the machine of each rank, once all ranks have said the same.
         """
         _check_usable(comm)
         _warn_of_singletons()
-        over_mpi, limit = _OverMpi(comm), _limit_of_creation(timeout)
-        options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
-        mine = machine_of_this_process()
-        others = over_mpi.compare(mine.encode(), what="Communicator", timeout=limit)
-        machines = [mine] * comm.size if others is None else [rank.decode() for rank in others]
-        return options, nodes_of(machines, options.ranks_per_node)
+        here = machine_of_this_process()
+        request, replies = share(
+            _OverMpi(comm),
+            "Communicator",
+            lambda: _Request(cls.checked(progress, ranks_per_node, timeout), here),
+            timeout=_limit_of_creation(timeout),
+        )
+        if not replies:
+            return request.options, [here] * comm.size
+        check_same("Communicator", [{**reply, "machine": None} for reply in replies])
+        return request.options, [reply["machine"] for reply in replies]
 
     @classmethod
     def checked(cls, progress: Progress | None, ranks_per_node: object, timeout: float | None) -> Options:
@@ -67,6 +72,17 @@ class Options:
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""
         return {"ranks_per_node": self.ranks_per_node, "PYC_CHECK": int(self.check)}
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What ranks exchange: options, which must be the same, and the machine, which need not."""
+
+    options: Options
+    machine: str
+
+    def signature(self) -> dict[str, str | int | None]:
+        return {**self.options.signature(), "machine": self.machine}
 
 
 class _OverMpi:
@@ -95,7 +111,7 @@ class _OverMpi:
                             "collective, and MPI does not tell which); no collective works on that communicator now"
                         )
                     passes += 1
-                    time.sleep(0 if passes <= 200 else 1e-3)
+                    time.sleep(0 if passes <= 20 else min(1e-5 * passes, 1e-3))
             except BaseException:
                 # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))

@@ -130,7 +130,7 @@ class PartialAllreduceSpecification:
         """Return what must be the same on all ranks; the shape need not be."""
         return {
             "count": self.buffer.count,
-            "dtype": self.buffer.dtype.name,
+            "dtype": buffers.name_of(self.buffer.dtype),
             "op": self.op,
             "policy": repr(self.policy),
             "late": self.late,
@@ -160,7 +160,7 @@ class PartialAllreduceSpecification:
         return {
             "shape": self.buffer.shape,
             "dtype": self.buffer.dtype,
-            "dtype_name": self.buffer.dtype.name,
+            "dtype_name": buffers.name_of(self.buffer.dtype),
             "op": self.op,
             **self.policy.engine_arguments(),
             "late": self.late,

@@ -6,6 +6,7 @@ A buffer that would need a copy (not C-contiguous, in foreign byte order, on a d
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ __all__ = [
     "contiguous",
     "describe",
     "matching_array",
+    "name_of",
     "writable_array",
 ]
 
@@ -86,6 +88,11 @@ def checked_dtype(candidate: Any) -> np.dtype[Any]:
             dtype = np.dtype(candidate)
         except TypeError as error:
             raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got {candidate!r}: {error}") from None
+    return _supported(dtype)
+
+
+@functools.lru_cache(maxsize=64)  # NumPy makes up a dtype's name anew whenever it is asked
+def _supported(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if not dtype.isnative:
         raise TypeError(
             f"dtype: expected native byte order, got {dtype.str!r}; "
@@ -98,6 +105,12 @@ def checked_dtype(candidate: Any) -> np.dtype[Any]:
     if dtype.name not in DTYPE_NAMES or dtype.fields is not None:
         raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got {dtype}")
     return _bfloat16() if dtype.name == "bfloat16" else np.dtype(dtype.name)
+
+
+@functools.lru_cache(maxsize=64)
+def name_of(dtype: np.dtype[Any]) -> str:
+    """Return a supported element type's name."""
+    return str(dtype.name)
 
 
 def _bfloat16() -> np.dtype[Any]:

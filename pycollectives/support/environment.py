@@ -18,6 +18,7 @@ Arguments of `Communicator` have precedence. A bad value raises `ValueError` whe
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from dataclasses import dataclass
@@ -164,9 +165,14 @@ def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path |
     >>> selection_files({"PYC_SELECTION": "table.json", "XDG_CONFIG_HOME": "/etc/xdg"})
     (PosixPath('table.json'), PosixPath('/etc/xdg/pycollectives/selection.json'))
     """
-    named = environment.get("PYC_SELECTION")
-    folder = environment.get("XDG_CONFIG_HOME", "")
+    return _selection_files(
+        environment.get("PYC_SELECTION"), environment.get("XDG_CONFIG_HOME", ""), environment.get("HOME")
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _selection_files(named: str | None, folder: str, home: str | None) -> tuple[Path | None, Path | None]:
     if not Path(folder).is_absolute():  # a relative one is to be ignored, says the XDG Base Directory Specification
-        folder = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".config")
+        folder = os.path.join(home or os.path.expanduser("~"), ".config")
     users = Path(folder) / "pycollectives" / "selection.json"
     return Path(named) if named else None, users if users.is_absolute() else None
