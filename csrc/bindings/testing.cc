@@ -12,6 +12,7 @@
 
 #include "bindings/bindings.h"
 #include "diagnostics/flight_recorder.h"
+#include "engine/engine.h"
 #include "memory/memory.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
@@ -183,6 +184,15 @@ std::string delivered(std::uint32_t kind, const std::string& body) {
   return text;
 }
 
+/// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
+void receive(const std::string& message) {
+  auto transports = make_loopback(2, 0, 0);
+  Engine engine(std::move(transports[1]), Progress::kCaller);
+  transports[0]->send_active(1, std::as_bytes(std::span(message)));
+  engine.advance();
+  engine.check();
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
@@ -193,6 +203,7 @@ void bind_testing(py::module_& m) {
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
+  t.def("receive", [](const py::bytes& message) { receive(message); }, py::arg("message"));
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };

@@ -1,9 +1,12 @@
 #include "engine/bootstrap.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "core/error.h"
 #include "core/patterns.h"
 #include "core/splitmix.h"
 
@@ -135,10 +138,9 @@ std::string Bootstrap::packed(const std::vector<Said>& said) {
 
 void Bootstrap::unpack(std::string_view bytes, std::vector<Said>& onto) {
   while (!bytes.empty()) {
-    std::uint32_t head[3];
-    if (bytes.size() < sizeof head) throw InternalError("the texts of a comparison are cut off");
-    std::memcpy(head, bytes.data(), sizeof head);
+    const auto head = read_front<std::array<std::uint32_t, 3>>(std::as_bytes(std::span(bytes)));
     bytes.remove_prefix(sizeof head);
+    if (bytes.size() < head[2]) throw InternalError("the texts of a comparison are cut off");
     const std::string_view text = bytes.substr(0, head[2]);
     bytes.remove_prefix(text.size());
     if (!onto.empty() && onto.back().text == text) {
@@ -166,11 +168,13 @@ void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::stri
 bool Bootstrap::take_chunk(std::string& into, const Message& message, ConstBytes bytes) {
   const ConstBytes piece = bytes.subspan(sizeof message);
   into.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (into.size() > message.value) throw wrong_length(bytes);
   return into.size() == message.value;
 }
 
 void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
-  const auto message = read_control<Message>(bytes);
+  const bool has_text = kind != Control::kDigest && kind != Control::kVerdict;
+  const auto message = has_text ? read_front<Message>(bytes) : read<Message>(bytes);
   const std::uint64_t number = message.step;
   if (number < begun_) return;  // of a step that was given up
   Step& step = steps_[number];

@@ -12,12 +12,6 @@
 
 namespace pyc {
 
-/// Every active message begins with this. Collective 0 is the engine itself.
-struct MessageHeader {
-  std::uint32_t collective;
-  std::uint32_t kind;
-};
-
 class Collective {
  public:
   virtual ~Collective() = default;

@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -98,9 +97,7 @@ void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
   if (collective->in_background()) in_background_ = true;
   collectives_.push_back(std::move(collective));
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
-    MessageHeader header;
-    std::memcpy(&header, early.second.data(), sizeof header);
-    return header.collective != id;
+    return read_front<MessageHeader>(early.second).collective != id;
   });
   for (auto it = mine; it != early_.end(); ++it) by_id_[id]->on_message(it->first, it->second);
   early_.erase(mine, early_.end());
@@ -247,9 +244,7 @@ void Engine::on_received(Cookie cookie, ConstBytes header, bool has_payload) {
 }
 
 void Engine::on_message(Rank from, ConstBytes message) {
-  MessageHeader header;
-  if (message.size() < sizeof header) throw InternalError("an active message is too short");
-  std::memcpy(&header, message.data(), sizeof header);
+  const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
   if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
@@ -271,10 +266,11 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
     case Control::kAnswer:
       return roll_call_.on_answer(from, message);
     case Control::kGaveUp:
+      read<Departure>(message);
       gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
       return;
     case Control::kLeft:
-      if (left_.insert(from)) departed_.push_back({from, read_control<Departure>(message).steps});
+      if (left_.insert(from)) departed_.push_back({from, read<Departure>(message).steps});
       return;
     default:
       return bootstrap_.on_message(from, kind, message);
