@@ -2,6 +2,7 @@
 // groups, without an engine.
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <optional>
@@ -184,6 +185,50 @@ std::string delivered(std::uint32_t kind, const std::string& body) {
   return text;
 }
 
+/// Loopback whose active messages leave one by one, each in a later poll: as if the network were busy.
+class BusyTransport final : public Transport {
+ public:
+  explicit BusyTransport(std::unique_ptr<Transport> network) : network_(std::move(network)) {}
+
+  Rank rank() const override { return network_->rank(); }
+  Rank size() const override { return network_->size(); }
+  Rank local_ranks() const override { return network_->local_ranks(); }
+  Tag max_tag() const override { return network_->max_tag(); }
+  std::size_t in_flight() const override { return network_->in_flight() + queue_.size(); }
+  Seconds now() const override { return network_->now(); }
+
+  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override {
+    network_->send(to, tag, header, payload, cookie);
+  }
+  void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override { network_->recv(from, tag, payload, cookie); }
+  bool poll(Listener& listener) override {
+    const bool sends = !queue_.empty();
+    if (sends) {
+      network_->send_active(queue_.front().first, queue_.front().second);
+      queue_.pop_front();
+    }
+    return network_->poll(listener) || sends;
+  }
+  void close() override { network_->close(); }
+
+ private:
+  void transmit_active(Rank to, ConstBytes message) override {
+    queue_.emplace_back(to, std::vector<std::byte>(message.begin(), message.end()));
+  }
+
+  std::unique_ptr<Transport> network_;
+  std::deque<std::pair<Rank, std::vector<std::byte>>> queue_;
+};
+
+/// An engine for each rank, which the callers drive.
+std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (auto& network : make_loopback(size, 0, 0)) {
+    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)), Progress::kCaller));
+  }
+  return engines;
+}
+
 /// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
 void receive(const std::string& message) {
   auto transports = make_loopback(2, 0, 0);
@@ -203,6 +248,7 @@ void bind_testing(py::module_& m) {
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
+  t.def("busy_loopback", &busy_loopback, py::arg("size"));
   t.def("receive", [](const py::bytes& message) { receive(message); }, py::arg("message"));
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));

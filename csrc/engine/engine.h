@@ -70,6 +70,8 @@ class Engine final : private Listener {
   /// Runs are known by serial number, the upper half of their cookies.
   std::uint32_t reserve_run();
   void set_run(Run& run) { runs_[run.serial()] = &run; }
+  /// Sends and receives of all runs that have not completed: each run counts its own.
+  std::size_t& open_transfers() { return open_transfers_; }
 
   // ---- progress
 
@@ -166,6 +168,7 @@ class Engine final : private Listener {
   void send(Rank to, ConstBytes message);
   void send_departure(Control kind, Rank to);
   void tell_all(Control kind);
+  bool is_sending() const { return transport_->in_flight() > open_transfers_; }
   void begin_step();
   void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                    const Interrupt& interrupt);
@@ -191,7 +194,8 @@ class Engine final : private Listener {
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
   std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // active messages for collectives not created here yet
-  std::uint64_t received_ = 0;                                  // active messages, those of the shutdown apart
+  std::size_t open_transfers_ = 0;
+  std::uint64_t received_ = 0;  // active messages, those of the shutdown apart
   Bootstrap bootstrap_;
   RollCall roll_call_;
   Shutdown shutdown_;

@@ -72,7 +72,9 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   const auto done = [&] {
     return exclusively([&] {
       if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
-      return bootstrap_.done() || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
+      const bool done_here =
+          bootstrap_.done() && !is_sending();  // others need its messages: it may drive nothing after
+      return done_here || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
     });
   };
   const Seconds start = transport_->now();
