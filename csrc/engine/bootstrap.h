@@ -34,7 +34,7 @@ namespace pyc {
 
 class Bootstrap {
  public:
-  /// The longest text, in bytes.
+  /// The longest text of an application, in bytes; an engine adds a few of its own.
   static constexpr std::size_t kMaxText = 4096;
 
   Bootstrap(Rank rank, Rank size, SendControl send);

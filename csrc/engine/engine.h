@@ -120,8 +120,10 @@ class Engine final : private Listener {
   /// What a comparison has found: nothing if all ranks say the same, else the text of each rank.
   using Texts = std::optional<std::vector<std::string>>;
 
-  /// Compares a short text of every rank; collective. StallError names the ranks that did not call it in time, that
-  /// gave up waiting for this one, or that have left. `what`: for messages.
+  /// Compares a short text of every rank; collective. MismatchError on all ranks, which names them, if they have not
+  /// made the same number of collectives: those that are made next would take each other's messages. StallError names
+  /// the ranks that did not call it in time, that gave up waiting for this one, or that have left. `what`: for
+  /// messages.
   Texts compare(const std::string& text, const std::string& what, Seconds timeout, const Interrupt& interrupt);
 
   /// Returns what the first of `members`, this rank among them, has given; collective, over other members too.
@@ -170,6 +172,7 @@ class Engine final : private Listener {
   void tell_all(Control kind);
   bool is_sending() const { return transport_->in_flight() > open_transfers_; }
   void begin_step();
+  Texts compared(const std::string& what);
   void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                    const Interrupt& interrupt);
   std::vector<Rank> left_before(std::uint64_t step) const;

@@ -1,5 +1,7 @@
 // What an engine does together with those of all other ranks: comparing, handing down, closing.
 #include <algorithm>
+#include <map>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -21,7 +23,7 @@ Engine::Texts Engine::compare(const std::string& text, const std::string& what, 
                               const Interrupt& interrupt) {
   exclusively([&] { start_comparison(text); });
   finish_step({}, what, timeout, interrupt);
-  return exclusively([this] { return bootstrap_.texts(); });
+  return exclusively([&] { return compared(what); });
 }
 
 std::string Engine::hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
@@ -36,13 +38,34 @@ void Engine::start_comparison(std::string text) {
     throw std::invalid_argument("compare: at most 4096 bytes, got " + std::to_string(text.size()));
   }
   begin_step();
+  // With the id of the collective that this rank would make next: it must be the same on all.
+  text.insert(0, reinterpret_cast<const char*>(&next_collective_), sizeof next_collective_);
   bootstrap_.compare(std::move(text));
 }
 
 std::optional<Engine::Texts> Engine::finished_comparison() {
   if (!in_step_ || !bootstrap_.done()) return std::nullopt;
   in_step_ = false;
-  return bootstrap_.texts();
+  return compared("a comparison");
+}
+
+/// What a comparison that is done has found.
+Engine::Texts Engine::compared(const std::string& what) {
+  Texts texts = bootstrap_.texts();
+  if (!texts) return texts;
+  std::map<std::uint32_t, std::vector<Rank>> ranks_by_next;
+  for (Rank r = 0; r < size(); ++r) {
+    std::string& text = (*texts)[static_cast<std::size_t>(r)];
+    ranks_by_next[read_front<std::uint32_t>(std::as_bytes(std::span(text)))].push_back(r);
+    text.erase(0, sizeof next_collective_);
+  }
+  if (ranks_by_next.size() == 1) return texts;
+  std::string numbers;
+  for (const auto& [next, ranks] : ranks_by_next) {
+    numbers += (numbers.empty() ? " " : ", ") + std::to_string(next - 1) + " on " + list_ranks(ranks);
+  }
+  throw MismatchError(what + ": ranks have not made the same number of collectives:" + numbers +
+                      "; one could not be made on some ranks alone, and this communicator takes no more");
 }
 
 void Engine::start_hand_down(std::string text, const std::vector<Rank>& members) {
