@@ -1,5 +1,7 @@
 // The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
 // groups, without an engine.
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -8,10 +10,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "core/error.h"
 #include "diagnostics/flight_recorder.h"
 #include "engine/engine.h"
 #include "memory/memory.h"
@@ -185,7 +189,8 @@ std::string delivered(std::uint32_t kind, const std::string& body) {
   return text;
 }
 
-/// Loopback whose active messages leave one by one, each in a later poll: as if the network were busy.
+/// Loopback whose active messages leave one by one, each in a later poll, and which takes its time to close: as if the
+/// network were busy.
 class BusyTransport final : public Transport {
  public:
   explicit BusyTransport(std::unique_ptr<Transport> network) : network_(std::move(network)) {}
@@ -209,7 +214,13 @@ class BusyTransport final : public Transport {
     }
     return network_->poll(listener) || sends;
   }
-  void close() override { network_->close(); }
+  void close() override {
+    if (closed_.exchange(true)) throw InternalError("a transport is closed once");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    network_->close();
+    freed_ = true;
+  }
+  bool freed() const { return freed_; }
 
  private:
   void transmit_active(Rank to, ConstBytes message) override {
@@ -218,6 +229,8 @@ class BusyTransport final : public Transport {
 
   std::unique_ptr<Transport> network_;
   std::deque<std::pair<Rank, std::vector<std::byte>>> queue_;
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> freed_{false};
 };
 
 /// An engine for each rank, which the callers drive.
@@ -249,6 +262,9 @@ void bind_testing(py::module_& m) {
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
   t.def("busy_loopback", &busy_loopback, py::arg("size"));
+  t.def(
+      "freed", [](Engine& engine) { return dynamic_cast<BusyTransport&>(engine.transport()).freed(); },
+      py::arg("engine"));
   t.def("receive", [](const py::bytes& message) { receive(message); }, py::arg("message"));
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));

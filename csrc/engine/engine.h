@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -138,7 +139,9 @@ class Engine final : private Listener {
   void start_close();
   bool may_close();
 
-  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not.
+  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not. One
+  /// thread at a time closes, and others wait for it. ClosedError if this thread is in `close` already: a signal
+  /// handler.
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
@@ -178,6 +181,7 @@ class Engine final : private Listener {
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
   void give_up();
+  void begin_closing(Seconds timeout, const Interrupt& interrupt);
   void leave();
   void on_control(Rank from, Control kind, ConstBytes message);
 
@@ -210,6 +214,7 @@ class Engine final : private Listener {
   bool said_left_ = false;
   bool aborted_ = false;
   std::atomic<bool> closed_{false};
+  std::atomic<std::thread::id> closer_;  // the thread that is in `close`
 
   const unsigned forks_;      // of this process and its ancestors, when the engine was made
   std::exception_ptr error_;  // written once, before failed_

@@ -1,7 +1,9 @@
 // What an engine does together with those of all other ranks: comparing, handing down, closing.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -14,6 +16,19 @@ namespace {
 
 constexpr Seconds kArrivalTime = 0.1;
 constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
+constexpr Seconds kClosingNap = 1e-3;
+
+/// Lets another thread close, when this one is done or has failed.
+class EndOfClosing {
+ public:
+  explicit EndOfClosing(std::atomic<std::thread::id>& closer) : closer_(closer) {}
+  ~EndOfClosing() { closer_ = std::thread::id(); }
+  EndOfClosing(const EndOfClosing&) = delete;
+  EndOfClosing& operator=(const EndOfClosing&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& closer_;
+};
 
 }  // namespace
 
@@ -175,9 +190,11 @@ std::vector<Rank> Engine::gave_up() {
 // ------------------------------------------------------------------------------------------------ shutdown
 
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
+  const Seconds start = transport_->now();
+  begin_closing(timeout, interrupt);
+  const EndOfClosing end(closer_);
   if (closed_) return;
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
-  const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
   // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
   const auto wait_until = [&](const std::function<bool()>& done) {
@@ -217,6 +234,21 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   FlightDump::instance().remove(&recorder_);
   transport_->close();
   if (trace_) trace_->write();
+}
+
+/// Waits until no other thread closes: what it does last, to free what MPI has given, can be done once only.
+void Engine::begin_closing(Seconds timeout, const Interrupt& interrupt) {
+  const std::thread::id own = std::this_thread::get_id();
+  if (closer_ == own) throw ClosedError("the communicator is being closed: this thread is in its close() already");
+  const Seconds start = transport_->now();
+  for (std::thread::id closer; !closer_.compare_exchange_strong(closer, own); closer = {}) {
+    check_process();
+    if (timeout >= 0 && transport_->now() - start >= timeout) {
+      throw StallError("closing the communicator: another thread of this rank is closing it, and waits");
+    }
+    if (interrupt) interrupt();
+    Backoff::nap(kClosingNap);
+  }
 }
 
 void Engine::start_close() {
