@@ -51,10 +51,10 @@ bool Bootstrap::done() const { return begun_ > 0 && newest().done; }
 
 std::optional<std::vector<std::string>> Bootstrap::texts() const {
   const Step& step = newest();
-  if (step.said.empty()) return std::nullopt;
+  if (step.texts.empty()) return std::nullopt;
   std::vector<std::string> all;
-  for (const Said& said : step.said) {
-    for (Rank rank = said.first; rank <= said.last; ++rank) all.push_back(said.text);
+  for (const SameText& each : step.texts) {
+    for (Rank rank = each.first; rank <= each.last; ++rank) all.push_back(each.text);
   }
   return all;
 }
@@ -98,20 +98,20 @@ void Bootstrap::decide(std::uint64_t number, bool all_alike) {
 void Bootstrap::gather(std::uint64_t number) {
   Step& step = steps_[number];
   if (step.gathered < children_.size()) return;
-  std::vector<Said> said{{rank_, rank_, step.text}};
-  for (const Rank child : children_) unpack(step.arriving.at(child), said);
+  std::vector<SameText> texts{{rank_, rank_, step.text}};
+  for (const Rank child : children_) unpack(step.arriving.at(child), texts);
   step.arriving.clear();
   if (parent_ == kNoRank) {
-    publish(number, packed(said));
+    publish(number, packed(texts));
   } else {
-    send_text(parent_, Control::kTexts, number, packed(said));
+    send_text(parent_, Control::kTexts, number, packed(texts));
   }
 }
 
 void Bootstrap::publish(std::uint64_t number, const std::string& all) {
   for (const Rank child : children_) send_text(child, Control::kAllTexts, number, all);
   Step& step = steps_[number];
-  unpack(all, step.said);
+  unpack(all, step.texts);
   step.done = true;
 }
 
@@ -125,9 +125,9 @@ void Bootstrap::hand_on(std::uint64_t number) {
   step.done = true;
 }
 
-std::string Bootstrap::packed(const std::vector<Said>& said) {
+std::string Bootstrap::packed(const std::vector<SameText>& texts) {
   std::string bytes;
-  for (const Said& each : said) {
+  for (const SameText& each : texts) {
     const std::uint32_t head[] = {static_cast<std::uint32_t>(each.first), static_cast<std::uint32_t>(each.last),
                                   static_cast<std::uint32_t>(each.text.size())};
     bytes.append(reinterpret_cast<const char*>(head), sizeof head);
@@ -136,7 +136,7 @@ std::string Bootstrap::packed(const std::vector<Said>& said) {
   return bytes;
 }
 
-void Bootstrap::unpack(std::string_view bytes, std::vector<Said>& onto) {
+void Bootstrap::unpack(std::string_view bytes, std::vector<SameText>& onto) {
   while (!bytes.empty()) {
     const auto head = read_front<std::array<std::uint32_t, 3>>(std::as_bytes(std::span(bytes)));
     bytes.remove_prefix(sizeof head);

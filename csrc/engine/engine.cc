@@ -154,21 +154,21 @@ void Engine::fail(std::exception_ptr error) {
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
 }
 
-/// What a transport says of a death need not name who died; ranks that share memory see each other.
-std::exception_ptr Engine::seen_death(std::exception_ptr said) const {
+/// A transport's report of a death need not name who died; ranks that share memory see each other.
+std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
   try {
     for (const auto& collective : collectives_) collective->name_the_dead();
   } catch (const RankFailedError&) {
     return std::current_exception();
   }
-  return said;
+  return reported;
 }
 
 bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = aborted_ || (said_left_ && !may_close());  // others ask this rank, or close through it
+  bool background = aborted_ || (left_announced_ && !may_close());  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -247,7 +247,7 @@ void Engine::on_message(Rank from, ConstBytes message) {
   const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
-  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
+  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && left_announced_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {

@@ -118,7 +118,7 @@ class Engine final : private Listener {
 
   // ---- the whole communicator
 
-  /// What a comparison has found: nothing if all ranks say the same, else the text of each rank.
+  /// What a comparison has found: nothing if all texts are the same, else the text of each rank.
   using Texts = std::optional<std::vector<std::string>>;
 
   /// Compares a short text of every rank; collective. MismatchError on all ranks, which names them, if they have not
@@ -146,7 +146,7 @@ class Engine final : private Listener {
   bool closed() const { return closed_; }
 
   /// Whether the application of `rank`, to which this rank has sent an active message of an explicit group, has left
-  /// the communicator: it starts nothing more. What it had said before is known here by then. Under the progress lock.
+  /// the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
@@ -168,11 +168,11 @@ class Engine final : private Listener {
 
   bool pass();
   void fail(std::exception_ptr error);
-  std::exception_ptr seen_death(std::exception_ptr said) const;
+  std::exception_ptr seen_death(std::exception_ptr reported) const;
   void forget(const std::vector<const Collective*>& ended);
   void send(Rank to, ConstBytes message);
   void send_departure(Control kind, Rank to);
-  void tell_all(Control kind);
+  void send_departures(Control kind);
   bool is_sending() const { return transport_->in_flight() > open_transfers_; }
   void begin_step();
   Texts compared(const std::string& what);
@@ -209,9 +209,9 @@ class Engine final : private Listener {
   bool in_step_ = false;  // of the bootstrap, or one has failed: no other can begin
   std::vector<Rank> gave_up_;
   RankSet left_;
-  std::vector<Departed> departed_;  // who left, and has said how far it came
-  RankSet acquaintances_;           // who is told if this rank leaves
-  bool said_left_ = false;
+  std::vector<Departed> departed_;  // who left, and how far it came
+  RankSet acquaintances_;           // to whom it is announced if this rank leaves
+  bool left_announced_ = false;
   bool aborted_ = false;
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`

@@ -35,7 +35,7 @@ struct RunContext {
 
 class Run {
  public:
-  /// Told of each `Signal` op as it fires; may fire triggers of the run.
+  /// Called for each `Signal` op as it fires; may fire triggers of the run.
   using OnSignal = std::function<void(Run&, OpId)>;
 
   /// `serial` names the run among all runs of the engine; it is the upper half of its cookies.

@@ -131,7 +131,8 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     return all_well;
   });
   if (complete) return;
-  // What is to be made exists on every rank or is of no use on any. Who gives up tells all ranks; who leaves does not.
+  // What is to be made exists on every rank or is of no use on any. Giving up is announced to all ranks, leaving
+  // is not.
   const Seconds waited = transport_->now() - start;
   if (!has_ended || !is_known) give_up();
   std::vector<Rank> missing = call_roll(step, interrupt);
@@ -149,7 +150,7 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     }
     if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
     if (!left.empty()) add(list_ranks(left) + " left the communicator");
-    if (text.empty()) add("every rank has called it, but not heard of all others within " + in_seconds(waited));
+    if (text.empty()) add("every rank has called it, but the outcome has not come within " + in_seconds(waited));
     throw StallError(what + ":" + text + "; the communicator is unusable now");
   });
 }
@@ -177,10 +178,10 @@ std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interru
   });
 }
 
-/// Tells the others that what they make together will not be complete.
+/// Announces to the others that what they make together will not be complete.
 void Engine::give_up() {
   if (!is_in_own_process() || failed_ || closed_) return;
-  exclusively([this] { tell_all(Control::kGaveUp); });
+  exclusively([this] { send_departures(Control::kGaveUp); });
 }
 
 std::vector<Rank> Engine::gave_up() {
@@ -258,10 +259,10 @@ void Engine::start_close() {
 
 bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
 
-/// Whoever is in an explicit group with this rank must not wait for it: it is told now, or answered when it comes.
+/// Whoever is in an explicit group with this rank must not wait for it: a message goes to it now, or when it comes.
 void Engine::leave() {
-  if (said_left_ || failed_) return;
-  said_left_ = true;
+  if (left_announced_ || failed_) return;
+  left_announced_ = true;
   for (Rank r = 0; r < size() && !acquaintances_.empty(); ++r) {
     if (acquaintances_.contains(r)) send_departure(Control::kLeft, r);
   }
@@ -269,14 +270,14 @@ void Engine::leave() {
 
 void Engine::send_departure(Control kind, Rank to) { send(to, bytes_of(Departure{control(kind), bootstrap_.steps()})); }
 
-/// What goes wrong is told without a detour: by as many messages as there are ranks.
-void Engine::tell_all(Control kind) {
+/// What goes wrong is sent without a detour: in as many messages as there are ranks.
+void Engine::send_departures(Control kind) {
   for (Rank r = 0; r < size(); ++r) {
     if (r != rank()) send_departure(kind, r);
   }
 }
 
-/// Once every rank has closed nobody needs to be told anything, and nothing may be on its way at the end.
+/// Once every rank has closed nobody needs to know anything more, and nothing may be on its way at the end.
 void Engine::send(Rank to, ConstBytes message) {
   if (!shutdown_.is_silent()) transport_->send_active(to, message);
 }
@@ -285,9 +286,9 @@ void Engine::abort() {
   exclusively([this] {
     aborted_ = true;
     in_background_ = true;
-    if (!said_left_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
-      said_left_ = true;
-      tell_all(Control::kLeft);
+    if (!left_announced_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
+      left_announced_ = true;
+      send_departures(Control::kLeft);
     }
     for (const auto& collective : collectives_) collective->abort();
   });
