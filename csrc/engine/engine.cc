@@ -91,7 +91,7 @@ std::uint32_t Engine::claim_place() {
 }
 
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
-  if (id != kExplicitGroups) next_collective_ = id + 1;
+  if (id != kUncreated) next_collective_ = id + 1;
   by_id_[id] = collective.get();
   recorder_.opened(id, collective->name());
   if (collective->in_background()) in_background_ = true;
@@ -247,7 +247,7 @@ void Engine::on_message(Rank from, ConstBytes message) {
   const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
-  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && left_announced_) {
+  if (header.collective == kUncreated && acquaintances_.insert(from) && left_announced_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {

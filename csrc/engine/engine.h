@@ -145,8 +145,8 @@ class Engine final : private Listener {
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
-  /// Whether the application of `rank`, to which this rank has sent an active message of an explicit group, has left
-  /// the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.
+  /// Whether the application of `rank`, to which this rank has sent an active message of the uncreated collective, has
+  /// left the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.

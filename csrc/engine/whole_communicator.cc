@@ -259,7 +259,7 @@ void Engine::start_close() {
 
 bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
 
-/// Whoever is in an explicit group with this rank must not wait for it: a message goes to it now, or when it comes.
+/// Whoever has come to the uncreated collective must not wait for this rank: it gets a message now, or when it comes.
 void Engine::leave() {
   if (left_announced_ || failed_) return;
   left_announced_ = true;
