@@ -172,6 +172,17 @@ class PartialReduce:
         name: str,
     ) -> None:
         """Every rank must create the same objects in the same order; if ranks share memory, collective."""
+    @staticmethod
+    def check(
+        engine: Engine,
+        *,
+        count: int,
+        dtype_name: str,
+        op: str,
+        by_staleness: bool = False,
+        algorithms: Sequence[str],
+    ) -> None:
+        """Raises what is wrong with the plans of its groups: before ranks agree to make one."""
     def sync(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:

@@ -72,6 +72,21 @@ class BoundExplicitGroups {
   std::atomic_flag in_use_;
 };
 
+PartialReduceOptions options_from(std::size_t count, const std::string& dtype_name, const std::string& op,
+                                  bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
+                                  std::vector<std::string> algorithms, std::string name) {
+  PartialReduceOptions options{.name = std::move(name),
+                               .count = count,
+                               .type = data_type(dtype_name),
+                               .op = reduce_op(op),
+                               .by_staleness = by_staleness,
+                               .generator = std::nullopt,
+                               .server = coordinator_rank,
+                               .algorithms = std::move(algorithms)};
+  if (generator != nullptr) options.generator = generator->options();
+  return options;
+}
+
 class BoundPartialReduce {
  public:
   /// Making memory that ranks share is collective and takes at most `timeout` seconds.
@@ -135,21 +150,24 @@ void bind_partial_reduce(py::module_& m) {
                        const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
                        std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
                        std::string name) {
-             PartialReduceOptions options{.name = std::move(name),
-                                          .count = count,
-                                          .type = data_type(dtype_name),
-                                          .op = reduce_op(op),
-                                          .by_staleness = by_staleness,
-                                          .generator = std::nullopt,
-                                          .server = coordinator_rank,
-                                          .algorithms = std::move(algorithms)};
-             if (generator != nullptr) options.generator = generator->options();
              return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                            std::move(options));
+                                            options_from(count, dtype_name, op, by_staleness, generator,
+                                                         coordinator_rank, std::move(algorithms), std::move(name)));
            }),
            py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
            py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+      .def_static(
+          "check",
+          [](Engine& engine, std::size_t count, const std::string& dtype_name, const std::string& op, bool by_staleness,
+             std::vector<std::string> algorithms) {
+            const PartialReduceOptions options =
+                options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
+            const py::gil_scoped_release released;
+            PartialReduce::check(engine, host_memory(), options);
+          },
+          py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
+          py::arg("by_staleness") = false, py::arg("algorithms"))
       .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
       .def("close", &Bound::close, py::arg("values") = py::none())

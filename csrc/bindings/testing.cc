@@ -1,17 +1,23 @@
 // The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
 // groups, without an engine.
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "core/error.h"
 #include "diagnostics/flight_recorder.h"
+#include "engine/engine.h"
 #include "memory/memory.h"
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
@@ -183,6 +189,68 @@ std::string delivered(std::uint32_t kind, const std::string& body) {
   return text;
 }
 
+/// Loopback whose active messages leave one by one, each in a later poll, and which takes its time to close: as if the
+/// network were busy.
+class BusyTransport final : public Transport {
+ public:
+  explicit BusyTransport(std::unique_ptr<Transport> network) : network_(std::move(network)) {}
+
+  Rank rank() const override { return network_->rank(); }
+  Rank size() const override { return network_->size(); }
+  Rank local_ranks() const override { return network_->local_ranks(); }
+  Tag max_tag() const override { return network_->max_tag(); }
+  std::size_t in_flight() const override { return network_->in_flight() + queue_.size(); }
+  Seconds now() const override { return network_->now(); }
+
+  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override {
+    network_->send(to, tag, header, payload, cookie);
+  }
+  void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override { network_->recv(from, tag, payload, cookie); }
+  bool poll(Listener& listener) override {
+    const bool sends = !queue_.empty();
+    if (sends) {
+      network_->send_active(queue_.front().first, queue_.front().second);
+      queue_.pop_front();
+    }
+    return network_->poll(listener) || sends;
+  }
+  void close() override {
+    if (closed_.exchange(true)) throw InternalError("a transport is closed once");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    network_->close();
+    freed_ = true;
+  }
+  bool freed() const { return freed_; }
+
+ private:
+  void transmit_active(Rank to, ConstBytes message) override {
+    queue_.emplace_back(to, std::vector<std::byte>(message.begin(), message.end()));
+  }
+
+  std::unique_ptr<Transport> network_;
+  std::deque<std::pair<Rank, std::vector<std::byte>>> queue_;
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> freed_{false};
+};
+
+/// An engine for each rank, which the callers drive.
+std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
+  std::vector<std::shared_ptr<Engine>> engines;
+  for (auto& network : make_loopback(size, 0, 0)) {
+    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)), Progress::kCaller));
+  }
+  return engines;
+}
+
+/// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
+void receive(const std::string& message) {
+  auto transports = make_loopback(2, 0, 0);
+  Engine engine(std::move(transports[1]), Progress::kCaller);
+  transports[0]->send_active(1, std::as_bytes(std::span(message)));
+  engine.advance();
+  engine.check();
+}
+
 }  // namespace
 
 void bind_testing(py::module_& m) {
@@ -193,6 +261,11 @@ void bind_testing(py::module_& m) {
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
+  t.def("busy_loopback", &busy_loopback, py::arg("size"));
+  t.def(
+      "freed", [](Engine& engine) { return dynamic_cast<BusyTransport&>(engine.transport()).freed(); },
+      py::arg("engine"));
+  t.def("receive", [](const py::bytes& message) { receive(message); }, py::arg("message"));
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };

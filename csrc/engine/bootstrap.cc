@@ -1,9 +1,12 @@
 #include "engine/bootstrap.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "core/error.h"
 #include "core/patterns.h"
 #include "core/splitmix.h"
 
@@ -48,10 +51,10 @@ bool Bootstrap::done() const { return begun_ > 0 && newest().done; }
 
 std::optional<std::vector<std::string>> Bootstrap::texts() const {
   const Step& step = newest();
-  if (step.said.empty()) return std::nullopt;
+  if (step.texts.empty()) return std::nullopt;
   std::vector<std::string> all;
-  for (const Said& said : step.said) {
-    for (Rank rank = said.first; rank <= said.last; ++rank) all.push_back(said.text);
+  for (const SameText& each : step.texts) {
+    for (Rank rank = each.first; rank <= each.last; ++rank) all.push_back(each.text);
   }
   return all;
 }
@@ -95,20 +98,20 @@ void Bootstrap::decide(std::uint64_t number, bool all_alike) {
 void Bootstrap::gather(std::uint64_t number) {
   Step& step = steps_[number];
   if (step.gathered < children_.size()) return;
-  std::vector<Said> said{{rank_, rank_, step.text}};
-  for (const Rank child : children_) unpack(step.arriving.at(child), said);
+  std::vector<SameText> texts{{rank_, rank_, step.text}};
+  for (const Rank child : children_) unpack(step.arriving.at(child), texts);
   step.arriving.clear();
   if (parent_ == kNoRank) {
-    publish(number, packed(said));
+    publish(number, packed(texts));
   } else {
-    send_text(parent_, Control::kTexts, number, packed(said));
+    send_text(parent_, Control::kTexts, number, packed(texts));
   }
 }
 
 void Bootstrap::publish(std::uint64_t number, const std::string& all) {
   for (const Rank child : children_) send_text(child, Control::kAllTexts, number, all);
   Step& step = steps_[number];
-  unpack(all, step.said);
+  unpack(all, step.texts);
   step.done = true;
 }
 
@@ -122,9 +125,9 @@ void Bootstrap::hand_on(std::uint64_t number) {
   step.done = true;
 }
 
-std::string Bootstrap::packed(const std::vector<Said>& said) {
+std::string Bootstrap::packed(const std::vector<SameText>& texts) {
   std::string bytes;
-  for (const Said& each : said) {
+  for (const SameText& each : texts) {
     const std::uint32_t head[] = {static_cast<std::uint32_t>(each.first), static_cast<std::uint32_t>(each.last),
                                   static_cast<std::uint32_t>(each.text.size())};
     bytes.append(reinterpret_cast<const char*>(head), sizeof head);
@@ -133,12 +136,11 @@ std::string Bootstrap::packed(const std::vector<Said>& said) {
   return bytes;
 }
 
-void Bootstrap::unpack(std::string_view bytes, std::vector<Said>& onto) {
+void Bootstrap::unpack(std::string_view bytes, std::vector<SameText>& onto) {
   while (!bytes.empty()) {
-    std::uint32_t head[3];
-    if (bytes.size() < sizeof head) throw InternalError("the texts of a comparison are cut off");
-    std::memcpy(head, bytes.data(), sizeof head);
+    const auto head = read_front<std::array<std::uint32_t, 3>>(std::as_bytes(std::span(bytes)));
     bytes.remove_prefix(sizeof head);
+    if (bytes.size() < head[2]) throw InternalError("the texts of a comparison are cut off");
     const std::string_view text = bytes.substr(0, head[2]);
     bytes.remove_prefix(text.size());
     if (!onto.empty() && onto.back().text == text) {
@@ -166,11 +168,13 @@ void Bootstrap::send_text(Rank to, Control kind, std::uint64_t number, std::stri
 bool Bootstrap::take_chunk(std::string& into, const Message& message, ConstBytes bytes) {
   const ConstBytes piece = bytes.subspan(sizeof message);
   into.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (into.size() > message.value) throw wrong_length(bytes);
   return into.size() == message.value;
 }
 
 void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
-  const auto message = read_control<Message>(bytes);
+  const bool has_text = kind != Control::kDigest && kind != Control::kVerdict;
+  const auto message = has_text ? read_front<Message>(bytes) : read<Message>(bytes);
   const std::uint64_t number = message.step;
   if (number < begun_) return;  // of a step that was given up
   Step& step = steps_[number];

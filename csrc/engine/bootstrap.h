@@ -1,10 +1,10 @@
-// What ranks agree on before they make something together: whether they all say the same, and who says what if not.
+// What ranks agree on before they make something together: whether their texts are the same, and which they are if not.
 //
 // Ranks take the same *steps* in the same order; a step is a comparison of short texts, or a text handed down. All goes
 // along a binomial tree rooted at rank 0, by active messages alone: no receive is posted that an absent rank would
 // leave behind, and a message fits into the transport's shortest kind.
 //
-//   comparison   Each rank sends its parent a digest of what its subtree says, or that the subtree differs, once it and
+//   comparison   Each rank sends its parent a digest of its subtree's text, or that the subtree differs, once it and
 //                all its children have come. The root's verdict goes down: so a rank sends and receives at most
 //                2 ceil(log2 P) messages, whatever the texts are. Only if ranks differ do texts move: up the tree,
 //                those of neighbouring ranks that are alike as one, and all of them down again.
@@ -12,10 +12,11 @@
 //
 // Why it is right. A rank reports only after its own call and its children's reports, so the root decides after every
 // rank has called: nobody completes a comparison that some rank has not come to. The root alone decides, and each rank
-// does what its parent says, so all ranks conclude alike; where they differ, all are given the same list. Messages
-// between two ranks stay in order and name their step, so one for a step that the application has not come to yet waits
-// here, and a rank that is ahead (by one comparison at most, since the next needs everybody) disturbs nobody. What is
-// forwarded is forwarded on arrival, not when the application looks: a rank that has its verdict may leave at once.
+// takes over what its parent sends, so all ranks conclude alike; where they differ, all are given the same list.
+// Messages between two ranks stay in order and name their step, so one for a step that the application has not come to
+// yet waits here, and a rank that is ahead (by one comparison at most, since the next needs everybody) disturbs nobody.
+// What is forwarded is forwarded on arrival, not when the application looks: a rank that has its verdict may leave
+// once the messages that follow from it have left.
 //
 // Texts are the same if their lengths and 64-bit digests are: a mistake is missed once in 2^64 mistakes.
 #pragma once
@@ -34,7 +35,7 @@ namespace pyc {
 
 class Bootstrap {
  public:
-  /// The longest text, in bytes.
+  /// The longest text of an application, in bytes; an engine adds a few of its own.
   static constexpr std::size_t kMaxText = 4096;
 
   Bootstrap(Rank rank, Rank size, SendControl send);
@@ -49,7 +50,7 @@ class Bootstrap {
   std::uint64_t steps() const { return begun_; }
   /// Whether the newest step is done.
   bool done() const;
-  /// The outcome of a comparison that is done: nothing if all ranks say the same, else the text of each rank.
+  /// The outcome of a comparison that is done: nothing if all texts are the same, else the text of each rank.
   std::optional<std::vector<std::string>> texts() const;
   /// The text that a step which is done has handed down.
   const std::string& handed_down() const { return newest().handed_down; }
@@ -69,8 +70,8 @@ class Bootstrap {
     std::uint32_t length = 0;
     bool operator==(const Digest&) const = default;
   };
-  /// Neighbouring ranks that say the same.
-  struct Said {
+  /// Of neighbouring ranks.
+  struct SameText {
     Rank first;
     Rank last;
     std::string text;
@@ -84,14 +85,14 @@ class Bootstrap {
     std::size_t reports = 0;
     std::map<Rank, std::string> arriving;  // texts on their way, by sender
     std::size_t gathered = 0;              // children whose texts are complete
-    std::vector<Said> said;                // by all ranks
-    std::vector<Rank> below;               // hand down: who is told next
+    std::vector<SameText> texts;           // of all ranks
+    std::vector<Rank> below;               // hand down: to whom it is sent next
     std::string handed_down;
   };
 
   static Digest digest_of(std::string_view text);
-  static std::string packed(const std::vector<Said>& said);
-  static void unpack(std::string_view bytes, std::vector<Said>& onto);
+  static std::string packed(const std::vector<SameText>& texts);
+  static void unpack(std::string_view bytes, std::vector<SameText>& onto);
 
   Step& begin();
   const Step& newest() const { return steps_.at(begun_); }

@@ -12,12 +12,6 @@
 
 namespace pyc {
 
-/// Every active message begins with this. Collective 0 is the engine itself.
-struct MessageHeader {
-  std::uint32_t collective;
-  std::uint32_t kind;
-};
-
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -48,7 +42,7 @@ class Collective {
   /// Ranks that have not closed it, as far as known here.
   virtual std::vector<Rank> not_closed() const = 0;
 
-  /// The engine cannot go on: whoever needs it by other ways than messages must be told.
+  /// The engine cannot go on: passes it on to those who need it by other ways than messages.
   virtual void on_engine_failure(const std::exception_ptr&) {}
 
   /// RankFailedError that names who died, as far as it can be seen without a message.

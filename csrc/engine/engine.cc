@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -96,15 +95,13 @@ std::uint32_t Engine::claim_place() {
 }
 
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
-  if (id != kExplicitGroups) next_collective_ = id + 1;
+  if (id != kUncreated) next_collective_ = id + 1;
   by_id_[id] = collective.get();
   recorder_.opened(id, collective->name());
   if (collective->in_background()) in_background_ = true;
   collectives_.push_back(std::move(collective));
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
-    MessageHeader header;
-    std::memcpy(&header, early.second.data(), sizeof header);
-    return header.collective != id;
+    return read_front<MessageHeader>(early.second).collective != id;
   });
   for (auto it = mine; it != early_.end(); ++it) by_id_[id]->on_message(it->first, it->second);
   early_.erase(mine, early_.end());
@@ -161,21 +158,21 @@ void Engine::fail(std::exception_ptr error) {
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
 }
 
-/// What a transport says of a death need not name who died; ranks that share memory see each other.
-std::exception_ptr Engine::seen_death(std::exception_ptr said) const {
+/// A transport's report of a death need not name who died; ranks that share memory see each other.
+std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
   try {
     for (const auto& collective : collectives_) collective->name_the_dead();
   } catch (const RankFailedError&) {
     return std::current_exception();
   }
-  return said;
+  return reported;
 }
 
 bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = aborted_ || (said_left_ && !may_close());  // others ask this rank, or close through it
+  bool background = aborted_ || (left_announced_ && !may_close());  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -251,12 +248,10 @@ void Engine::on_received(Cookie cookie, ConstBytes header, bool has_payload) {
 }
 
 void Engine::on_message(Rank from, ConstBytes message) {
-  MessageHeader header;
-  if (message.size() < sizeof header) throw InternalError("an active message is too short");
-  std::memcpy(&header, message.data(), sizeof header);
+  const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
-  if (header.collective == kExplicitGroups && acquaintances_.insert(from) && said_left_) {
+  if (header.collective == kUncreated && acquaintances_.insert(from) && left_announced_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
@@ -275,10 +270,11 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
     case Control::kAnswer:
       return roll_call_.on_answer(from, message);
     case Control::kGaveUp:
+      read<Departure>(message);
       gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
       return;
     case Control::kLeft:
-      if (left_.insert(from)) departed_.push_back({from, read_control<Departure>(message).steps});
+      if (left_.insert(from)) departed_.push_back({from, read<Departure>(message).steps});
       return;
     default:
       return bootstrap_.on_message(from, kind, message);

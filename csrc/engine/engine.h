@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -70,6 +71,8 @@ class Engine final : private Listener {
   /// Runs are known by serial number, the upper half of their cookies.
   std::uint32_t reserve_run();
   void set_run(Run& run) { runs_[run.serial()] = &run; }
+  /// Sends and receives of all runs that have not completed: each run counts its own.
+  std::size_t& open_transfers() { return open_transfers_; }
 
   // ---- progress
 
@@ -115,11 +118,13 @@ class Engine final : private Listener {
 
   // ---- the whole communicator
 
-  /// What a comparison has found: nothing if all ranks say the same, else the text of each rank.
+  /// What a comparison has found: nothing if all texts are the same, else the text of each rank.
   using Texts = std::optional<std::vector<std::string>>;
 
-  /// Compares a short text of every rank; collective. StallError names the ranks that did not call it in time, that
-  /// gave up waiting for this one, or that have left. `what`: for messages.
+  /// Compares a short text of every rank; collective. MismatchError on all ranks, which names them, if they have not
+  /// made the same number of collectives: those that are made next would take each other's messages. StallError names
+  /// the ranks that did not call it in time, that gave up waiting for this one, or that have left. `what`: for
+  /// messages.
   Texts compare(const std::string& text, const std::string& what, Seconds timeout, const Interrupt& interrupt);
 
   /// Returns what the first of `members`, this rank among them, has given; collective, over other members too.
@@ -134,12 +139,14 @@ class Engine final : private Listener {
   void start_close();
   bool may_close();
 
-  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not.
+  /// Waits until every rank has closed every collective and nothing is in flight. StallError names who has not. One
+  /// thread at a time closes, and others wait for it. ClosedError if this thread is in `close` already: a signal
+  /// handler.
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
 
-  /// Whether the application of `rank`, to which this rank has sent an active message of an explicit group, has left
-  /// the communicator: it starts nothing more. What it had said before is known here by then. Under the progress lock.
+  /// Whether the application of `rank`, to which this rank has sent an active message of the uncreated collective, has
+  /// left the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.
   bool has_left(Rank rank) const { return left_.contains(rank); }
 
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
@@ -161,17 +168,20 @@ class Engine final : private Listener {
 
   bool pass();
   void fail(std::exception_ptr error);
-  std::exception_ptr seen_death(std::exception_ptr said) const;
+  std::exception_ptr seen_death(std::exception_ptr reported) const;
   void forget(const std::vector<const Collective*>& ended);
   void send(Rank to, ConstBytes message);
   void send_departure(Control kind, Rank to);
-  void tell_all(Control kind);
+  void send_departures(Control kind);
+  bool is_sending() const { return transport_->in_flight() > open_transfers_; }
   void begin_step();
+  Texts compared(const std::string& what);
   void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                    const Interrupt& interrupt);
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
   void give_up();
+  void begin_closing(Seconds timeout, const Interrupt& interrupt);
   void leave();
   void on_control(Rank from, Control kind, ConstBytes message);
 
@@ -191,18 +201,20 @@ class Engine final : private Listener {
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
   std::vector<std::pair<Rank, std::vector<std::byte>>> early_;  // active messages for collectives not created here yet
-  std::uint64_t received_ = 0;                                  // active messages, those of the shutdown apart
+  std::size_t open_transfers_ = 0;
+  std::uint64_t received_ = 0;  // active messages, those of the shutdown apart
   Bootstrap bootstrap_;
   RollCall roll_call_;
   Shutdown shutdown_;
   bool in_step_ = false;  // of the bootstrap, or one has failed: no other can begin
   std::vector<Rank> gave_up_;
   RankSet left_;
-  std::vector<Departed> departed_;  // who left, and has said how far it came
-  RankSet acquaintances_;           // who is told if this rank leaves
-  bool said_left_ = false;
+  std::vector<Departed> departed_;  // who left, and how far it came
+  RankSet acquaintances_;           // to whom it is announced if this rank leaves
+  bool left_announced_ = false;
   bool aborted_ = false;
   std::atomic<bool> closed_{false};
+  std::atomic<std::thread::id> closer_;  // the thread that is in `close`
 
   const unsigned forks_;      // of this process and its ancestors, when the engine was made
   std::exception_ptr error_;  // written once, before failed_

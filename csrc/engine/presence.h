@@ -1,6 +1,6 @@
 // What is known about a block of data besides its values: who contributed to it, and what the contributing ranks' parts
 // of the round were like. It travels as the header of every message, is merged where data is reduced and replaced
-// where data is replaced; so at the end it says the same on every rank. A block without contributors is *absent*: it
+// where data is replaced; so at the end it is the same on every rank. A block without contributors is *absent*: it
 // has no values, is sent as a header alone and reduces as nothing at all.
 #pragma once
 
@@ -99,7 +99,7 @@ class PresenceTable {
     return {header_.data(), sizeof wire + wire.members * sizeof(std::uint64_t)};
   }
 
-  /// into = what a message's header says. Returns the fixed part.
+  /// into = the presence in a message's header. Returns the fixed part.
   Presence receive(BlockRange into, ConstBytes header) {
     Presence wire;
     if (header.size() < sizeof wire) throw InternalError("a message has a truncated header");

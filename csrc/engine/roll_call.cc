@@ -19,12 +19,12 @@ std::vector<Rank> RollCall::missing() const {
 }
 
 void RollCall::on_inquiry(Rank from, ConstBytes message, const Progress& own) {
-  const auto inquiry = read_control<Message>(message);
+  const auto inquiry = read<Message>(message);
   send_(from, bytes_of(Message{control(Control::kAnswer), inquiry.call, own.steps, own.closed ? 1U : 0U}));
 }
 
 void RollCall::on_answer(Rank from, ConstBytes message) {
-  const auto answer = read_control<Message>(message);
+  const auto answer = read<Message>(message);
   if (answer.call != call_) return;  // of an earlier one
   answered_.insert(from);
   if (step_ == 0 ? answer.closed != 0 : answer.steps >= step_) come_.insert(from);

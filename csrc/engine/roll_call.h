@@ -18,7 +18,7 @@ class RollCall {
   /// How far a rank has come.
   struct Progress {
     std::uint64_t steps = 0;  // of the bootstrap, begun
-    bool closed = false;      // it has said that it is closed
+    bool closed = false;      // by close()
   };
 
   RollCall(Rank rank, Rank size, SendControl send) : rank_(rank), size_(size), send_(std::move(send)) {}

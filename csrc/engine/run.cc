@@ -55,11 +55,13 @@ void Run::execute(OpId id) {
     const ConstBytes header = presence_.header(from.blocks.first, round_, context_.collective);
     const bool present = presence_.at(from.blocks.first).present();
     const ConstBytes payload(from.data, present ? from.count * context_.element_bytes : 0);
+    ++context_.open_transfers;
     context_.transport.send(peer(send->to), tag(send->channel), header, payload, cookie(serial_, id));
     return;  // completes in on_sent
   }
   if (const auto* recv = std::get_if<Recv>(&op.action)) {
     const Operand into = operand(id, 0);
+    ++context_.open_transfers;
     context_.transport.recv(peer(recv->from), tag(recv->channel), Bytes(into.data, into.count * context_.element_bytes),
                             cookie(serial_, id));
     return;  // completes in on_received
@@ -89,6 +91,7 @@ void Run::execute(OpId id) {
 }
 
 void Run::on_received(OpId id, ConstBytes header, bool has_payload) {
+  --context_.open_transfers;
   const Presence wire = presence_.receive(operand(id, 0).blocks, header);
   if (wire.round != round_ || wire.collective != context_.collective ||
       has_payload != (wire.present() && context_.element_bytes > 0)) {

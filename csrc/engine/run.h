@@ -24,6 +24,7 @@ struct RunContext {
   Rank members;                 ///< ranks that can contribute
   Memory& memory;
   Transport& transport;
+  std::size_t& open_transfers;  ///< the engine's count of sends and receives that have not completed
   Elements elements;
   ReduceOp op;
   std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
@@ -34,7 +35,7 @@ struct RunContext {
 
 class Run {
  public:
-  /// Told of each `Signal` op as it fires; may fire triggers of the run.
+  /// Called for each `Signal` op as it fires; may fire triggers of the run.
   using OnSignal = std::function<void(Run&, OpId)>;
 
   /// `serial` names the run among all runs of the engine; it is the upper half of its cookies.
@@ -57,7 +58,10 @@ class Run {
   /// Executes whatever is ready.
   void pump();
 
-  void on_sent(OpId op) { complete(op); }
+  void on_sent(OpId op) {
+    --context_.open_transfers;
+    complete(op);
+  }
   void on_received(OpId op, ConstBytes header, bool has_payload);
 
   /// Every op has completed: nothing of this run is in flight any more.

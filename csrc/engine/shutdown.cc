@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/error.h"
 #include "core/patterns.h"
 
 namespace pyc {
@@ -66,7 +67,7 @@ void Shutdown::end() {
 }
 
 void Shutdown::on_message(Control kind, ConstBytes bytes) {
-  const auto message = read_control<Message>(bytes);
+  const auto message = read<Message>(bytes);
   switch (kind) {
     case Control::kClosed:
       ++reports_;

@@ -2,12 +2,12 @@
 //
 // Along a binomial tree rooted at rank 0, in two waves up and down, each one message per edge and direction:
 //
-//   closed   A rank that has closed, and whose children have said so of their subtrees, says so to its parent. When the
-//            root has heard of all it tells all: every rank has closed. From then on an engine is *silent*: it sends
-//            nothing but the messages of this wave.
+//   closed   A rank that has closed, and whose children have reported it of their subtrees, reports it to its parent.
+//            When all have reported, the root announces it to all. From then on an engine is *silent*: it sends nothing
+//            but the messages of this wave.
 //   count    Each rank adds up how many active messages the engines of its subtree have sent and received, without
-//            those of this class, and tells its parent. If the two numbers of all ranks are equal, the root says that
-//            this is the end; else something is still on its way, and it lets them count again.
+//            those of this class, and reports them to its parent. If the two numbers of all ranks are equal, the root
+//            announces that this is the end; else something is still on its way, and it lets them count again.
 //
 // Why it is right. A rank counts after it has become silent, so what it has sent does not change any more; what all
 // have received can only have grown since it was counted, and cannot exceed what was sent. So if both are equal nothing

@@ -1,5 +1,9 @@
 // What an engine does together with those of all other ranks: comparing, handing down, closing.
 #include <algorithm>
+#include <atomic>
+#include <map>
+#include <span>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -12,6 +16,19 @@ namespace {
 
 constexpr Seconds kArrivalTime = 0.1;
 constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
+constexpr Seconds kClosingNap = 1e-3;
+
+/// Lets another thread close, when this one is done or has failed.
+class EndOfClosing {
+ public:
+  explicit EndOfClosing(std::atomic<std::thread::id>& closer) : closer_(closer) {}
+  ~EndOfClosing() { closer_ = std::thread::id(); }
+  EndOfClosing(const EndOfClosing&) = delete;
+  EndOfClosing& operator=(const EndOfClosing&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& closer_;
+};
 
 /// Where more ranks than cores wait for each other: to sleep at once leaves the cores to those that have not come yet.
 Backoff::Sleep longer_naps() {
@@ -30,7 +47,7 @@ Engine::Texts Engine::compare(const std::string& text, const std::string& what, 
                               const Interrupt& interrupt) {
   exclusively([&] { start_comparison(text); });
   finish_step({}, what, timeout, interrupt);
-  return exclusively([this] { return bootstrap_.texts(); });
+  return exclusively([&] { return compared(what); });
 }
 
 std::string Engine::hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
@@ -45,13 +62,34 @@ void Engine::start_comparison(std::string text) {
     throw std::invalid_argument("compare: at most 4096 bytes, got " + std::to_string(text.size()));
   }
   begin_step();
+  // With the id of the collective that this rank would make next: it must be the same on all.
+  text.insert(0, reinterpret_cast<const char*>(&next_collective_), sizeof next_collective_);
   bootstrap_.compare(std::move(text));
 }
 
 std::optional<Engine::Texts> Engine::finished_comparison() {
   if (!in_step_ || !bootstrap_.done()) return std::nullopt;
   in_step_ = false;
-  return bootstrap_.texts();
+  return compared("a comparison");
+}
+
+/// What a comparison that is done has found.
+Engine::Texts Engine::compared(const std::string& what) {
+  Texts texts = bootstrap_.texts();
+  if (!texts) return texts;
+  std::map<std::uint32_t, std::vector<Rank>> ranks_by_next;
+  for (Rank r = 0; r < size(); ++r) {
+    std::string& text = (*texts)[static_cast<std::size_t>(r)];
+    ranks_by_next[read_front<std::uint32_t>(std::as_bytes(std::span(text)))].push_back(r);
+    text.erase(0, sizeof next_collective_);
+  }
+  if (ranks_by_next.size() == 1) return texts;
+  std::string numbers;
+  for (const auto& [next, ranks] : ranks_by_next) {
+    numbers += (numbers.empty() ? " " : ", ") + std::to_string(next - 1) + " on " + list_ranks(ranks);
+  }
+  throw MismatchError(what + ": ranks have not made the same number of collectives:" + numbers +
+                      "; one could not be made on some ranks alone, and this communicator takes no more");
 }
 
 void Engine::start_hand_down(std::string text, const std::vector<Rank>& members) {
@@ -81,7 +119,9 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   const auto done = [&] {
     return exclusively([&] {
       if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
-      return bootstrap_.done() || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
+      const bool done_here =
+          bootstrap_.done() && !is_sending();  // others need its messages: it may drive nothing after
+      return done_here || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
     });
   };
   const Seconds start = transport_->now();
@@ -100,7 +140,8 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     return all_well;
   });
   if (complete) return;
-  // What is to be made exists on every rank or is of no use on any. Who gives up tells all ranks; who leaves does not.
+  // What is to be made exists on every rank or is of no use on any. Giving up is announced to all ranks, leaving
+  // is not.
   const Seconds waited = transport_->now() - start;
   if (!has_ended || !is_known) give_up();
   std::vector<Rank> missing = call_roll(step, interrupt);
@@ -118,7 +159,7 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     }
     if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
     if (!left.empty()) add(list_ranks(left) + " left the communicator");
-    if (text.empty()) add("every rank has called it, but not heard of all others within " + in_seconds(waited));
+    if (text.empty()) add("every rank has called it, but the outcome has not come within " + in_seconds(waited));
     throw StallError(what + ":" + text + "; the communicator is unusable now");
   });
 }
@@ -146,10 +187,10 @@ std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interru
   });
 }
 
-/// Tells the others that what they make together will not be complete.
+/// Announces to the others that what they make together will not be complete.
 void Engine::give_up() {
   if (!is_in_own_process() || failed_ || closed_) return;
-  exclusively([this] { tell_all(Control::kGaveUp); });
+  exclusively([this] { send_departures(Control::kGaveUp); });
 }
 
 std::vector<Rank> Engine::gave_up() {
@@ -159,9 +200,11 @@ std::vector<Rank> Engine::gave_up() {
 // ------------------------------------------------------------------------------------------------ shutdown
 
 void Engine::close(Seconds timeout, const Interrupt& interrupt) {
+  const Seconds start = transport_->now();
+  begin_closing(timeout, interrupt);
+  const EndOfClosing end(closer_);
   if (closed_) return;
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
-  const Seconds start = transport_->now();
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
   // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
   const auto wait_until = [&](const std::function<bool()>& done) {
@@ -203,6 +246,21 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   if (trace_) trace_->write();
 }
 
+/// Waits until no other thread closes: what it does last, to free what MPI has given, can be done once only.
+void Engine::begin_closing(Seconds timeout, const Interrupt& interrupt) {
+  const std::thread::id own = std::this_thread::get_id();
+  if (closer_ == own) throw ClosedError("the communicator is being closed: this thread is in its close() already");
+  const Seconds start = transport_->now();
+  for (std::thread::id closer; !closer_.compare_exchange_strong(closer, own); closer = {}) {
+    check_process();
+    if (timeout >= 0 && transport_->now() - start >= timeout) {
+      throw StallError("closing the communicator: another thread of this rank is closing it, and waits");
+    }
+    if (interrupt) interrupt();
+    Backoff::nap(kClosingNap);
+  }
+}
+
 void Engine::start_close() {
   leave();
   shutdown_.close();
@@ -210,10 +268,10 @@ void Engine::start_close() {
 
 bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
 
-/// Whoever is in an explicit group with this rank must not wait for it: it is told now, or answered when it comes.
+/// Whoever has come to the uncreated collective must not wait for this rank: it gets a message now, or when it comes.
 void Engine::leave() {
-  if (said_left_ || failed_) return;
-  said_left_ = true;
+  if (left_announced_ || failed_) return;
+  left_announced_ = true;
   for (Rank r = 0; r < size() && !acquaintances_.empty(); ++r) {
     if (acquaintances_.contains(r)) send_departure(Control::kLeft, r);
   }
@@ -221,14 +279,14 @@ void Engine::leave() {
 
 void Engine::send_departure(Control kind, Rank to) { send(to, bytes_of(Departure{control(kind), bootstrap_.steps()})); }
 
-/// What goes wrong is told without a detour: by as many messages as there are ranks.
-void Engine::tell_all(Control kind) {
+/// What goes wrong is sent without a detour: in as many messages as there are ranks.
+void Engine::send_departures(Control kind) {
   for (Rank r = 0; r < size(); ++r) {
     if (r != rank()) send_departure(kind, r);
   }
 }
 
-/// Once every rank has closed nobody needs to be told anything, and nothing may be on its way at the end.
+/// Once every rank has closed nobody needs to know anything more, and nothing may be on its way at the end.
 void Engine::send(Rank to, ConstBytes message) {
   if (!shutdown_.is_silent()) transport_->send_active(to, message);
 }
@@ -237,9 +295,9 @@ void Engine::abort() {
   exclusively([this] {
     aborted_ = true;
     in_background_ = true;
-    if (!said_left_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
-      said_left_ = true;
-      tell_all(Control::kLeft);
+    if (!left_announced_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
+      left_announced_ = true;
+      send_departures(Control::kLeft);
     }
     for (const auto& collective : collectives_) collective->abort();
   });

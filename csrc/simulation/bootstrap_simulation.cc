@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
-#include "engine/collective.h"
+#include "engine/message.h"
 
 namespace pyc {
 namespace {

@@ -31,11 +31,11 @@ using Cookie = std::uint64_t;
 inline constexpr Tag kTagStride = 4096;
 inline constexpr std::uint32_t kTurns = kTagStride - 2;
 
-/// The id of explicit groups: they need no creation, and so are known on all ranks by the same number.
-inline constexpr std::uint32_t kExplicitGroups = ~std::uint32_t{0};
+/// The id of a collective that is not created by all ranks together, but by each when it needs it first. There is one.
+inline constexpr std::uint32_t kUncreated = ~std::uint32_t{0};
 
 constexpr Tag first_tag(std::uint32_t collective) {
-  return collective == kExplicitGroups ? kTagStride - 1 : 1 + static_cast<Tag>(collective % kTurns);
+  return collective == kUncreated ? kTagStride - 1 : 1 + static_cast<Tag>(collective % kTurns);
 }
 
 /// The longest active message, in bytes: short enough for every MPI to send it without asking the receiver first.

@@ -113,7 +113,7 @@ def share(
             raise ValueError(f"{what}: expected arguments of at most {MAX_TEXT} bytes as JSON, got {len(statement)}")
     except Exception as error:
         refusal = f"{type(error).__name__}: {error}"[:MAX_REFUSAL]
-        with contextlib.suppress(StallError):  # the caller's own mistake matters more
+        with contextlib.suppress(StallError, MismatchError):  # the caller's own mistake matters more
             engine.compare(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
         raise
     heard = engine.compare(statement, what=what, timeout=timeout)

@@ -115,19 +115,25 @@ class PartialReduceSpecification:
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
-    def engine_arguments(self, nodes: Sequence[int]) -> dict[str, Any]:
-        """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
+    def plan_arguments(self, size: int) -> dict[str, Any]:
+        """Return those of the engine's arguments that the plans of groups depend on, for `size` ranks."""
         nbytes = self.buffer.count * self.buffer.dtype.itemsize
-        algorithms = [group_algorithm(self.table, max(members, 2), nbytes) for members in range(len(nodes) + 1)]
-        generated = isinstance(self.groups, GeneratedGroups)
         return {
             "count": self.buffer.count,
             "dtype_name": self.buffer.dtype.name,
             "op": self.op,
             "by_staleness": self.weighting == "staleness",
+            "algorithms": [group_algorithm(self.table, max(members, 2), nbytes) for members in range(size + 1)],
+        }
+
+    def engine_arguments(self, nodes: Sequence[int]) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
+        nbytes = self.buffer.count * self.buffer.dtype.itemsize
+        generated = isinstance(self.groups, GeneratedGroups)
+        return {
+            **self.plan_arguments(len(nodes)),
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
             "coordinator_rank": self.coordinator_rank,
-            "algorithms": algorithms,
             "nodes": nodes if nbytes >= SHORTEST_ON_BOARD else range(len(nodes)),
             "name": self.name,
         }

@@ -91,12 +91,16 @@ class PartialReduce(Collective):
         """Make one, by the arguments of `Communicator.partial_reduce`; collective."""
 
         def check() -> PartialReduceSpecification:
-            return PartialReduceSpecification.checked(
+            from ..support.native import core
+
+            specification = PartialReduceSpecification.checked(
                 like,
                 name=context.default_name("partial_reduce") if name is None else name,
                 size=context.size,
                 **options,
             )
+            core.PartialReduce.check(context.engine, **specification.plan_arguments(context.size))
+            return specification
 
         return context.make("partial_reduce", check, lambda agreed, deadline: cls(like, agreed, context, deadline))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -191,6 +192,15 @@ def test_closing_a_communicator_names_who_has_not():
             comm.close(timeout=0.2)
         WORLD.send(None, 0, tag=8)
     comm.close(timeout=LIMIT)
+
+
+def test_threads_that_close_the_same_communicator():
+    """What MPI has given is freed once, and before any of them returns."""
+    comm = pc.Communicator(WORLD)
+    with ThreadPoolExecutor(3) as threads:
+        for closing in [threads.submit(comm._engine.close, timeout=LIMIT) for _ in range(3)]:
+            closing.result(LIMIT)
+    comm.close()
 
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), "soon"])

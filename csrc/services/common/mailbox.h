@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "engine/collective.h"
 #include "engine/engine.h"
+#include "engine/message.h"
 #include "transport/transport.h"
 
 namespace pyc {
@@ -95,9 +95,7 @@ class Mailbox {
   /// tail)`. InternalError if no message of the list has this kind, or not this length.
   template <class Handler>
   static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
-    MessageHeader header;
-    if (bytes.size() < sizeof header) throw InternalError("a message is too short: " + length_of(bytes));
-    std::memcpy(&header, bytes.data(), sizeof header);
+    const auto header = read_front<MessageHeader>(bytes);
     const ConstBytes body = bytes.subspan(sizeof header);
     std::uint32_t kind = 0;
     const bool known = ((kind++ == header.kind && (decode<Messages>(from, body, handlers), true)) || ...);
@@ -105,8 +103,6 @@ class Mailbox {
   }
 
  private:
-  static std::string length_of(ConstBytes bytes) { return std::to_string(bytes.size()) + " bytes"; }
-
   template <class Message>
   void transmit(Rank to, const Message& message, ConstBytes tail) const {
     constexpr std::uint32_t kKind = mailbox::kind_of<Message, Messages...>();
@@ -123,20 +119,18 @@ class Mailbox {
   template <class Message, class Handler>
   static void decode(Rank from, ConstBytes body, Handler& handlers) {
     constexpr std::size_t kLength = mailbox::kBytes<Message>;
-    const auto wrong_length = [&] { return InternalError("a message has the wrong length: " + length_of(body)); };
-    if (body.size() < kLength) throw wrong_length();
     Message message{};
-    if constexpr (!std::is_empty_v<Message>) std::memcpy(&message, body.data(), sizeof message);
+    if constexpr (!std::is_empty_v<Message>) message = read_front<Message>(body);
     const ConstBytes rest = body.subspan(kLength);
     if constexpr (HasTail<Message>) {
       using Tail = typename Message::Tail;
       std::array<Tail, mailbox::kLongestTail<Message>> tail;
       const std::size_t length = rest.size() / sizeof(Tail);
-      if (rest.size() % sizeof(Tail) != 0 || length > tail.size()) throw wrong_length();
+      if (rest.size() % sizeof(Tail) != 0 || length > tail.size()) throw wrong_length(body);
       std::memcpy(tail.data(), rest.data(), rest.size());
       handlers(from, message, std::span<const Tail>(tail).first(length));
     } else {
-      if (!rest.empty()) throw wrong_length();
+      if (!rest.empty()) throw wrong_length(body);
       handlers(from, message);
     }
   }

@@ -242,6 +242,7 @@ void Leader::arm() {
                              .members = nodes_.size(),
                              .memory = memory_,
                              .transport = engine_.transport(),
+                             .open_transfers = engine_.open_transfers(),
                              .elements = board_.shape().elements,
                              .op = options_.op,
                              .element_bytes = options_.count == 0 ? 0 : size_of(board_.shape().elements.accumulator),

@@ -17,7 +17,7 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
   std::shared_ptr<ExplicitGroups> made(new ExplicitGroups(e, memory, nodes));
   e.exclusively([&] {
     e.check_can_start();
-    e.enroll(kExplicitGroups, made);
+    e.enroll(kUncreated, made);
   });
   e.wake();
   return with_engine(std::move(engine), std::move(made));
@@ -25,9 +25,9 @@ std::shared_ptr<ExplicitGroups> ExplicitGroups::join(std::shared_ptr<Engine> eng
 
 ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& nodes)
     : engine_(&engine),
-      mailbox_(engine, kExplicitGroups),
+      mailbox_(engine, kUncreated),
       handshake_(engine, mailbox_),
-      runs_(engine, memory, kExplicitGroups),
+      runs_(engine, memory, kUncreated),
       on_node_(engine.rank(), memory, nodes),
       reports_(static_cast<std::size_t>(engine.size())),
       called_(engine.transport().now()) {}
@@ -38,7 +38,7 @@ void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& d
   const InCall in_call(in_call_);
   if (algorithm != "board") build_plan(runs_.kind_of(members, data, algorithm));
   engine_->exclusively([&] { come(members, data, algorithm); });
-  const FlightRecorder::Waiting waiting(engine_->recorder(), kExplicitGroups, "P-Reduce of " + list_ranks(members));
+  const FlightRecorder::Waiting waiting(engine_->recorder(), kUncreated, "P-Reduce of " + list_ranks(members));
   try {
     wait(timeout, interrupt);
   } catch (...) {
@@ -229,7 +229,7 @@ std::vector<Report> ExplicitGroups::reports() {
 
 /// Of this rank, to a P-Reduce that it has not come to.
 Report ExplicitGroups::own_state() const {
-  if (in_call_) return {RankState::kElsewhere, kExplicitGroups};
+  if (in_call_) return {RankState::kElsewhere, kUncreated};
   return report_of_absent(*engine_, *this, engine_->rank(), called_);
 }
 

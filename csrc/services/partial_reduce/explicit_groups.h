@@ -1,6 +1,6 @@
 // P-Reduces in groups that the application gives: `Communicator.preduce`.
 //
-// A collective that nobody creates: it has an id of its own (kExplicitGroups), and each rank makes it when it needs it
+// A collective that nobody creates: it has an id of its own (kUncreated), and each rank makes it when it needs it
 // first. Its members meet (handshake.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
 // (node_groups.h), as they agree. What is sent to a rank that has not come yet waits in its engine.
 #pragma once

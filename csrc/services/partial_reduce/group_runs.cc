@@ -121,6 +121,7 @@ std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial)
                            .members = kind.size,
                            .memory = memory_,
                            .transport = engine_.transport(),
+                           .open_transfers = engine_.open_transfers(),
                            .elements = kind.elements,
                            .op = kind.op,
                            .element_bytes = kind.count == 0 ? 0 : size_of(kind.elements.accumulator),

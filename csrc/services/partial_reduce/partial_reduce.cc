@@ -24,8 +24,6 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
         e, nodes, bytes, "the memory of '" + made->name() + "'",
         [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
   }
-  const GroupData data = made->data_of(nullptr, 0);
-  GroupRuns(e, memory, 0).check(made->options_.algorithms, data.length(), data.elements(), data.op);
   PartialReduce& m = *made;
   return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
     m.id_ = id;
@@ -36,6 +34,12 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
     }
     m.runs_ = std::make_unique<GroupRuns>(e, memory, id);
   });
+}
+
+void PartialReduce::check(Engine& engine, Memory& memory, const Options& options) {
+  GroupData data{nullptr, options.count, options.type, options.op};
+  if (options.by_staleness) data.weight = 1.0;
+  GroupRuns(engine, memory, 0).check(options.algorithms, data.length(), data.elements(), data.op);
 }
 
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)

@@ -48,6 +48,10 @@ class PartialReduce final : public Collective {
  public:
   using Options = PartialReduceOptions;
 
+  /// What `create` would throw for the plans of its groups: std::invalid_argument if one needs too many tags, and
+  /// whatever its algorithm throws. Each rank calls it before ranks agree on these options, so that all learn of it.
+  static void check(Engine& engine, Memory& memory, const Options& options);
+
   /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
   /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
   static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,

@@ -1,11 +1,14 @@
 """Closing a communicator: what a rank can still do, and what the others learn."""
 
+import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.support.native import core
 from pycollectives.testing import run_ranks
 
 
@@ -46,3 +49,45 @@ def test_a_rank_that_left_ends_a_creation_on_all_others():
     _, told, other = run_ranks(3, program, ranks_per_node=1)
     assert "rank 0 left the communicator" in told
     assert "rank 1 gave up waiting" in other
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_threads_that_close_the_same_communicator(size):
+    """Whoever returns finds it closed; what is freed at the end is freed once."""
+    engines = core.testing.busy_loopback(size)
+
+    def close(engine):
+        engine.close(timeout=10.0)
+        return core.testing.freed(engine)
+
+    for _ in range(2):  # the second time all is done already
+        with ThreadPoolExecutor(3 * size) as threads:
+            assert all(threads.map(close, engines * 3))
+
+
+def test_a_thread_that_waits_for_another_to_close():
+    first, other = core.testing.busy_loopback(2)
+    with ThreadPoolExecutor(2) as threads:
+        waits_for_rank_1 = threads.submit(first.close, timeout=30.0)
+        text = ""
+        while "another thread of this rank is closing it" not in text:  # or it has not begun
+            with pytest.raises(pc.StallError) as caught:
+                first.close(timeout=0.05)
+            text = str(caught.value)
+        assert not waits_for_rank_1.done()
+        threads.submit(other.close, timeout=30.0).result(30)
+        waits_for_rank_1.result(30)
+
+
+def test_a_signal_handler_that_closes_what_is_being_closed():
+    first, other = core.testing.busy_loopback(2)
+    before = signal.signal(signal.SIGALRM, lambda *_: first.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(pc.ClosedError, match=r"this thread is in its close\(\) already"):
+            first.close(timeout=30.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with ThreadPoolExecutor(2) as threads:
+        for closing in [threads.submit(engine.close, timeout=30.0) for engine in (first, other)]:
+            closing.result(30)

@@ -323,3 +323,34 @@ def test_a_step_that_no_word_can_hold_is_refused():
         return weights[0]
 
     assert run_ranks(2, program) == [0.5, 0.5]
+
+
+# --- Creation
+
+
+def test_a_plan_that_one_rank_cannot_make_is_an_error_on_all(monkeypatch):
+    """A group's algorithm may be written in Python, and exist on some ranks only."""
+    choose = arguments.group_algorithm
+
+    def chosen(*of):
+        return "missing" if threading.current_thread().name == "rank 1" else choose(*of)
+
+    monkeypatch.setattr(arguments, "group_algorithm", chosen)
+
+    def program(comm):
+        expected = (ValueError, "missing") if comm.rank == 1 else (pc.MismatchError, "refused on rank 1: .*missing")
+        with pytest.raises(expected[0], match=expected[1]):
+            comm.partial_reduce(like=np.ones(4), groups=pc.RandomGroups(size=2))
+        monkeypatch.setattr(arguments, "group_algorithm", choose)
+        comm.agree("what follows", lambda: Nothing())
+        with comm.partial_reduce(like=np.ones(4), groups=pc.RandomGroups(size=2)) as pr:
+            pr.sync(np.ones(4), timeout=LIMIT)
+
+    run_ranks(3, program)
+
+
+class Nothing:
+    """What all ranks say alike."""
+
+    def signature(self):
+        return {}
