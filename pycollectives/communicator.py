@@ -16,7 +16,7 @@ from .partial_allreduce.methods import PartialAllreduceMethods
 from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
-from .support.lifecycle import leave
+from .support.lifecycle import exit_context
 from .support.nodes import nodes_of
 from .support.validation import checked_timeout
 
@@ -328,4 +328,4 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)
+        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)

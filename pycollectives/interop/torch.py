@@ -14,7 +14,7 @@ from ..communicator import Communicator
 from ..partial_allreduce.policies import Majority, Policy
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
-from ..support.lifecycle import leave
+from ..support.lifecycle import exit_context
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
@@ -423,7 +423,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
+        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 
