@@ -211,7 +211,7 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
             What ranks call, for messages: "train".
         check
             Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
-            mapping of names to texts, numbers or None. What it raises is raised here, after the others have been told.
+            mapping of names to texts, numbers or None. What it raises is raised here, after the others got it.
 
         Returns
         -------
@@ -270,8 +270,8 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
-        _, told = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
-        return all(other == told[0] for other in told)
+        _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
+        return all(reply == replies[0] for reply in replies)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close what is open, in the order of creation, and wait for all ranks to do so; collective.

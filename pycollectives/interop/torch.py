@@ -296,7 +296,7 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """What each bucket was told of its round in the last step; see `RoundInfo`."""
+        """The information that each bucket got on its round in the last step; see `RoundInfo`."""
         return self._gradients.rounds
 
     @property

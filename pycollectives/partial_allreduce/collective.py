@@ -76,7 +76,7 @@ class PartialAllreduce(Reduction):
     ) -> Self:
         """Make one, by the arguments of `Communicator.partial_allreduce`; collective.
 
-        What `like()` raises is a refusal of this rank that the others learn of; they are told that the call was `call`.
+        What `like()` raises is a refusal of this rank, which the other ranks get too. `call` is its name in messages.
         """
         from ..support.native import core
 

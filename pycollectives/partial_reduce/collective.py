@@ -167,7 +167,7 @@ class PartialReduce(Reduction):
 
         As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
         """
-        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
             self._collective.close(None)
         self._context.forget(self)
         return 0
@@ -179,7 +179,7 @@ class PartialReduce(Reduction):
 
     @property
     def cache_hits(self) -> int:
-        """How many groups were performed, by messages, with a plan that was there: of their size and this place."""
+        """How many groups were performed by messages with an existing plan: of their size and this rank's position."""
         return self._collective.cache_hits
 
     @property
