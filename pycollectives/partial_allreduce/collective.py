@@ -174,8 +174,8 @@ class PartialAllreduce(Reduction):
     def start_flush(self) -> None:
         """Begin a `flush`, which is to follow: from now on no round waits for this rank.
 
-        For several collectives: a rank that waits in the flush of one is not waited for in the others, if it has begun
-        to flush all of them. Until `flush` is through, nothing can be contributed.
+        With several collectives, call it on all of them before the first `flush`: otherwise a rank may wait in another
+        collective for this rank, which waits in a flush. Nothing can be contributed until `flush` has returned.
         """
         self._collective.start_flush()
 
@@ -194,8 +194,8 @@ class PartialAllreduce(Reduction):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor closed in time; names them. Call `flush` again to go on waiting: until
-            it is through, nothing can be contributed.
+            Some ranks have neither flushed nor closed in time; names them. Call `flush` again to go on waiting:
+            nothing can be contributed until it has returned.
         ClosedError
             After `close`.
         """

@@ -165,7 +165,7 @@ class PartialReduce(Reduction):
     def abort(self) -> int:
         """Close at once; groups that this rank is in already are performed without it. Returns 0.
 
-        As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
+        `abort` returns the number of discarded contributions, and a partial reduce has none that wait.
         """
         with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
             self._collective.close(None)
