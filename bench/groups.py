@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from common.averaging import AllreduceAveraging, Averaging, GroupAveraging, run_workers, verify
 from common.cells import GroupCell, Setting, group_record, modelled_speedup
-from common.cli import Common, common_options, launch
+from common.cli import Common, common_options, launch, parsed
 from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
 from common.policies import GENERATORS, Generator, build_generator, parse_generators
 from common.timing import Window
@@ -37,27 +37,13 @@ COLUMNS = [
 ]
 
 
-def _generators(context: click.Context, option: click.Parameter, text: str) -> list[str]:
-    try:
-        return parse_generators(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _slowdown(context: click.Context, option: click.Parameter, text: str) -> dict[int, float]:
-    try:
-        return parse_slowdown(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def _model_bytes(context: click.Context, option: click.Parameter, text: str) -> int:
+def _model_bytes(text: str) -> int:
     try:
         size = float(text)
     except ValueError:
         size = 0.0
     if not (ITEM <= size < 1e15 and size % ITEM == 0):
-        raise click.BadParameter(f"expected a positive multiple of {ITEM}, got {text!r}")
+        raise ValueError(f"expected a positive multiple of {ITEM}, got {text!r}")
     return int(size)
 
 
@@ -65,7 +51,7 @@ def _model_bytes(context: click.Context, option: click.Parameter, text: str) -> 
 @common_options(iterations=64)
 @click.option(
     "--generators",
-    callback=_generators,
+    callback=parsed(parse_generators),
     metavar="LIST|all",
     default="allreduce,random,static,smart,punctual",
     show_default=True,
@@ -73,7 +59,7 @@ def _model_bytes(context: click.Context, option: click.Parameter, text: str) -> 
 )
 @click.option(
     "--model-bytes",
-    callback=_model_bytes,
+    callback=parsed(_model_bytes),
     metavar="BYTES",
     default="9.23e6",
     show_default=True,
@@ -88,7 +74,7 @@ def _model_bytes(context: click.Context, option: click.Parameter, text: str) -> 
 )
 @click.option(
     "--slowdown",
-    callback=_slowdown,
+    callback=parsed(parse_slowdown),
     metavar="RANK:FACTOR",
     default="",
     help="Adds FACTOR iteration times of sleep to each iteration of a rank; several separated by commas.",

@@ -12,28 +12,17 @@ from pathlib import Path
 import click
 from mpi4py import MPI
 
-from common.cells import Cell, cell_record
 from common.cli import Sweep, launch, sweep_options
-from common.output import Column, Domain, Records, origin, policy_table, print_plan, progress_bar
-from common.subjects import measure_cell
+from common.output import print_plan
+from common.sweeps import Report, measure_sweep
 from common.timing import Procedure, SleepingBarrier, calls_of
 from common.workload import INJECTORS, PATTERNS, Floats, delay_matrix
 
-COLUMNS = [
-    Column("Size"),
-    Column("Avg Latency(us)"),
-    Column("p50"),
-    Column("p99"),
-    Column("Active"),
-    Column("MPI_Allreduce(us)"),
-    Column("Speedup"),
-    Column("Ideal(us)"),
-    Column("Of ideal"),
-]
+POLICIES = "solo,majority,quorum"
 
 
 @click.command(help=__doc__)
-@sweep_options(iterations=64, warmup=2, sizes="8,32768,262144,4194304", policies="solo,majority,quorum", late="drop")
+@sweep_options(iterations=64, warmup=2, sizes="8,32768,262144,4194304", policies=POLICIES, late="drop")
 @click.option("--skew", type=click.Choice(PATTERNS), default="linear", show_default=True)
 @click.option("--skew-us", type=click.FloatRange(min=0), default=1000.0, show_default=True, help="Unit of the delays.")
 @click.option(
@@ -51,62 +40,27 @@ COLUMNS = [
 )
 def skew(sweep: Sweep, skew: str, skew_us: float, trace: Path | None, inject: str) -> None:
     comm = MPI.COMM_WORLD
-    policies = sweep.policies(comm.size, "solo,majority,quorum")
+    policies = sweep.policies(comm.size, POLICIES)
     if sweep.list_only:
         print_plan(sweep, policies, comm.size)
         return
     delays = _delays(skew, skew_us, trace, comm.size, sweep)
     unit = float(delays.mean() * 1e6) if skew == "trace" else skew_us
     procedure = Procedure(SleepingBarrier(comm), delays, INJECTORS[inject], sweep.iterations, sweep.warmup)
-    domain = Domain.of(comm, sweep.ranks_per_node)
-    source = origin(MPI.Get_library_version())
-    with (
-        Records(sweep.json if comm.rank == 0 else None) as records,
-        progress_bar(len(policies) * len(sweep.bytes), shown=comm.rank == 0) as step,
-    ):
-        for policy in policies:
-            table = policy_table(
-                "Skewed Latency",
-                policy,
-                sweep,
-                ranks=comm.size,
-                domain=domain,
-                notes=[f"skew {skew}, {unit:g} us, by {inject}"],
-                origin=source,
-                columns=COLUMNS,
-            )
-            print(table.head(), flush=True)
-            for size in sweep.bytes:
-                step(f"{policy} {size}")
-                cell = measure_cell(comm, sweep, policy, size, procedure)
-                if cell is None:
-                    continue
-                print(table.row(_row(size, cell)), flush=True)
-                records.write(
-                    {
-                        **cell_record("skew", sweep, policy, size, comm.size, domain, cell),
-                        "skew": skew,
-                        "skew_us": unit,
-                        "inject": inject,
-                        "ideal_speedup": cell.ideal_speedup,
-                        "ideal_fraction": cell.ideal_fraction,
-                        **source,
-                    }
-                )
-
-
-def _row(size: int, cell: Cell) -> list[float | None]:
-    return [
-        size,
-        cell.latency.mean,
-        cell.latency.p50,
-        cell.latency.p99,
-        cell.active_mean,
-        cell.mpi["MPI_Allreduce"].mean,
-        cell.speedup,
-        cell.ideal_us,
-        cell.ideal_fraction,
-    ]
+    report = Report(
+        "skew",
+        "Skewed Latency",
+        notes=[f"skew {skew}, {unit:g} us, by {inject}"],
+        columns={"Ideal(us)": lambda cell: cell.ideal_us, "Of ideal": lambda cell: cell.ideal_fraction},
+        keys=lambda cell: {
+            "skew": skew,
+            "skew_us": unit,
+            "inject": inject,
+            "ideal_speedup": cell.ideal_speedup,
+            "ideal_fraction": cell.ideal_fraction,
+        },
+    )
+    measure_sweep(comm, sweep, policies, procedure, report)
 
 
 def _delays(skew: str, skew_us: float, trace: Path | None, ranks: int, sweep: Sweep) -> Floats:

@@ -251,7 +251,7 @@ def layers() -> str:
 
 
 def headline() -> str:
-    """The mean latency of each policy at 32 skewed ranks, beside MPI_Allreduce in the same run."""
+    """The mean latency of each policy at 32 skewed ranks, and of MPI_Allreduce in the same run."""
     cells = [json.loads(line) for line in (RESULTS / "skew-32.jsonl").read_text().splitlines()]
     sizes = sorted({cell["bytes"] for cell in cells})
     rows = []

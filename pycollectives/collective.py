@@ -8,16 +8,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from .support.lifecycle import leave
+from .support.lifecycle import exit_context
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Protocol
 
+    import numpy as np
     from typing_extensions import Self
 
     from .context import Context
+    from .support.buffers import BufferDescription
 
-__all__ = ["Collective", "Factory"]
+    class Closable(Protocol):
+        """The engine's side of a collective."""
+
+        @property
+        def closed(self) -> bool: ...
+
+    class ReductionSpecification(Protocol):
+        """The checked arguments of a collective that reduces buffers."""
+
+        @property
+        def buffer(self) -> BufferDescription: ...
+        @property
+        def op(self) -> str: ...
+        @property
+        def name(self) -> str: ...
+
+
+__all__ = ["Collective", "Factory", "Reduction"]
 
 CollectiveT = TypeVar("CollectiveT", bound="Collective")
 
@@ -82,7 +102,7 @@ class Collective(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(
+        exit_context(
             repr(self),
             kind,
             close=self._flush_and_close,
@@ -94,6 +114,47 @@ class Collective(ABC):
         if not self.closed:
             self.flush()
             self.close()
+
+
+class Reduction(Collective):
+    """A collective of the engine that reduces buffers; a derived class makes it in `__init__`."""
+
+    _collective: Closable
+    _specification: ReductionSpecification
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left for good."""
+        return self._collective.closed
+
+    @property
+    def name(self) -> str:
+        """The name in messages and traces."""
+        return self._specification.name
+
+    @property
+    def op(self) -> str:
+        """The reduction's name: "SUM", "PROD", "MIN", "MAX" or "AVG"."""
+        return self._specification.op
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the buffers."""
+        return self._specification.buffer.dtype
+
+    @property
+    def count(self) -> int:
+        """Elements of a buffer."""
+        return self._specification.buffer.count
+
+    def __repr__(self) -> str:
+        """Show what it is and whether it is closed."""
+        state = " closed" if self.closed else ""
+        return f"<{type(self).__name__} {self.name!r} {self.op} of {self.count} {self.dtype} {self._choices()}{state}>"
+
+    @abstractmethod
+    def _choices(self) -> str:
+        """The arguments that `repr` shows besides."""
 
 
 class Factory:

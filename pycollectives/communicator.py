@@ -16,7 +16,7 @@ from .partial_allreduce.methods import PartialAllreduceMethods
 from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
-from .support.lifecycle import leave
+from .support.lifecycle import exit_context
 from .support.nodes import nodes_of
 from .support.validation import checked_timeout
 
@@ -215,7 +215,7 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
             What ranks call, for messages: "train".
         check
             Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
-            mapping of names to texts, numbers or None. What it raises is raised here, after the others have been told.
+            mapping of names to texts, numbers or None. What it raises is raised here, after the others got it.
 
         Returns
         -------
@@ -274,8 +274,8 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
-        _, told = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
-        return all(other == told[0] for other in told)
+        _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
+        return all(reply == replies[0] for reply in replies)
 
     def close(self, timeout: float | None = None) -> None:
         """Flush and close what is open, in the order of creation, and wait for all ranks to do so; collective.
@@ -332,4 +332,4 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        leave(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)
+        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)

@@ -89,7 +89,7 @@ class Context:
             What ranks call, for messages: "partial_allreduce".
         check
             Checks this rank's arguments, and returns something with a `signature`, which must be the same on all ranks.
-            What it raises is raised here, after the other ranks have been told.
+            What it raises is raised here, after the other ranks got it.
         build
             Makes the collective of what `check` returned, within a deadline, once all ranks have agreed.
         """

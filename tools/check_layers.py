@@ -351,7 +351,7 @@ def python_map(root: Path) -> str:
             for use in uses_of(file, root, modules)
         } - {part, "_core", "_version", "support"}
         rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
-    return table(["part", "what it is for", "uses, beside `support`"], rows)
+    return table(["part", "what it is for", "uses, besides `support`"], rows)
 
 
 def quoted(names: list[str]) -> str:

@@ -27,25 +27,34 @@ DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8")  # w
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _policies(context: click.Context, option: click.Parameter, text: str | None) -> list[PolicyName] | None:
-    try:
-        return None if text is None else [PolicyName.parse(name) for name in text.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """The callback of an option that `parse` reads; what is wrong is its ValueError."""
+
+    def callback(context: click.Context, option: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
 
 
-def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+def _policies(text: str) -> list[PolicyName]:
+    return [PolicyName.parse(name) for name in text.split(",")]
+
+
+def _sizes(text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",")]
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise click.BadParameter(f"expected positive numbers of bytes separated by commas, got {text!r}")
+        raise ValueError(f"expected positive numbers of bytes separated by commas, got {text!r}")
     return [int(size) for size in sizes]
 
 
-def _ranks_per_node(context: click.Context, option: click.Parameter, text: str) -> int | None:
+def _ranks_per_node(text: str) -> int | None:
     if text == "all":
         return None
     if not (text.isdecimal() and int(text) > 0):
-        raise click.BadParameter(f"expected a positive number or 'all', got {text!r}")
+        raise ValueError(f"expected a positive number or 'all', got {text!r}")
     return int(text)
 
 
@@ -104,12 +113,12 @@ def sweep_options(
             *_common(iterations),
             click.option(
                 "--policy",
-                callback=_policies,
+                callback=parsed(_policies),
                 metavar="LIST",
                 help="solo, majority, quorum:K, any-of:M, all-of:M, full, separated by commas. "
                 f"[default: {policies}, K half of the ranks]",
             ),
-            click.option("--bytes", callback=_sizes, metavar="LIST", default=sizes, show_default=True),
+            click.option("--bytes", callback=parsed(_sizes), metavar="LIST", default=sizes, show_default=True),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -150,7 +159,7 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
         click.option("--list", "list_only", is_flag=True, help="Only say what would be measured."),
         click.option(
             "--ranks-per-node",
-            callback=_ranks_per_node,
+            callback=parsed(_ranks_per_node),
             metavar="K|all",
             default="all",
             show_default=True,

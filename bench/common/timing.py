@@ -128,10 +128,10 @@ def _run_block(rank: int, subject: Subject, block: int, delays: Floats, procedur
     try:
         for call, delay in enumerate(delays):
             subject.prepare(call)
-            mine, longest = float(delay[rank]), float(delay.max())
+            own, longest = float(delay[rank]), float(delay.max())
             barrier.wait()
             released = clock()
-            procedure.inject(mine)
+            procedure.inject(own)
             arrival = clock()
             answer = timed()
             end = clock()

@@ -44,7 +44,7 @@ class Call:
 def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | None]]:
     """Return the calls that are complete: every rank makes it, or has left the collective that it is of.
 
-    The others wait for another meeting. If no call is complete, and every rank has one thread, none will be.
+    The others wait for the next comparison. If no call is complete, and every rank has one thread, none will be.
 
     >>> flush = {"calls": [["flush", 0, {}]], "left": []}
     >>> close = {"calls": [["close", 0, {}]], "left": [0]}

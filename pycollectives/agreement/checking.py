@@ -8,10 +8,10 @@ A rank may leave a collective before the others: who flushes does not wait for w
 Threads of a rank may flush different collectives in any order: while a rank has several, ranks that make different
 calls only meet again, until they make the same.
 
-A meeting is a comparison among all ranks: `close` waits here, which it does not do otherwise, and no rank gets through
-`flush` or `close` while another waits for a round. Where ranks cannot meet any more, since one has left the
+All ranks meet for a comparison. Therefore `close` waits here, which it does not do otherwise, and no rank gets
+through `flush` or `close` while another waits for a round. Where ranks cannot meet any more, since one has left the
 communicator or has run into a time limit, a warning says so, and the program goes on without checks. A comparison that
-was given up makes its engine unusable, so meetings have one of their own.
+was given up makes its engine unusable, so the checks have one of their own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_CALLS = 16
 """Threads of a rank whose calls are named in one comparison; what they compare shares `KEPT_ROUNDS`."""
 
 LONGEST_PAUSE = 0.01
-"""Seconds between two meetings of ranks whose threads make different calls."""
+"""Seconds between two comparisons of ranks whose threads make different calls."""
 
 
 class NoChecks:
@@ -64,7 +64,7 @@ class Checks(NoChecks):
     """One rank's part in the checks of a communicator."""
 
     def __init__(self, engine: _core.Engine, timeout: float | None) -> None:
-        """The engine is for meetings alone; `timeout` is for calls that have none."""
+        """The engine is for the checks alone; `timeout` is for calls that have none."""
         self.timeout = timeout
         self._engine = engine
         self._turn = threading.Lock()  # held while ranks meet, so that threads take turns
@@ -73,7 +73,7 @@ class Checks(NoChecks):
         self._calls: list[Call] = []  # that this rank's threads are in
         self._threads: set[threading.Thread] = set()
         self._last = "this is the first"
-        self._different = ""  # what threads called at the last meeting, if no call was complete
+        self._different = ""  # what threads called in the last comparison, if no call was complete
         self._over = False
 
     def meet(self, call: str, timeout: float | None) -> None:
@@ -133,7 +133,7 @@ class Checks(NoChecks):
         try:
             return self._meet(call, timeout)
         except (StallError, ClosedError) as error:
-            why = str(error).removesuffix("; the communicator is unusable now")  # that of meetings
+            why = str(error).removesuffix("; the communicator is unusable now")  # the engine of the checks
             why = f"{why}; {self._different}" if self._different else why
             warnings.warn(f"PYC_CHECK: no more checks on this communicator: {why}", RuntimeWarning, stacklevel=4)
             return {}
@@ -169,7 +169,9 @@ class Checks(NoChecks):
         for what, of in going_on:
             if what == CLOSE and of is not None:
                 self._aborted.pop(of, None)
-            if what.startswith(DETAILS):  # an error; who leaves because of it must not disturb who hears of it
+            if what.startswith(
+                DETAILS
+            ):  # an error; a rank that leaves because of it must not disturb the ranks that get the details
                 self._over = True
         if going_on:
             return

@@ -34,7 +34,7 @@ MAX_TEXT = 4096
 """Bytes that the engine compares at most."""
 
 MAX_REFUSAL = 500
-"""Characters of a refusal that are told to the other ranks."""
+"""Characters of a refusal that the other ranks get."""
 
 MAX_GROUPS = 8
 """Different values that a message lists."""
@@ -43,8 +43,8 @@ MAX_GROUPS = 8
 class Exchange(Protocol):
     """The part of an engine that agreement needs."""
 
-    def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """Return None if all ranks say the same, else every rank's bytes, in the order of ranks."""
+    def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
+        """Return None if all ranks pass the same, else every rank's bytes, in the order of ranks."""
 
 
 class Signed(Protocol):
@@ -58,7 +58,7 @@ SignedT = TypeVar("SignedT", bound=Signed)
 
 
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
-    """Make this rank's arguments and return them once all ranks have said the same; collective.
+    """Make this rank's arguments and return them once they are the same on all ranks; collective.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
     what
         The call, for messages: "partial_allreduce".
     make
-        Checks this rank's arguments. What it raises is raised here, after the other ranks have been told.
+        Checks this rank's arguments. What it raises is raised here, after the other ranks got it.
     timeout
         Seconds to wait for the other ranks.
 
@@ -78,9 +78,9 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
     StallError
         Some ranks did not make this call in time.
     """
-    mine, statements = share(engine, what, make, timeout=timeout)
+    local, statements = share(engine, what, make, timeout=timeout)
     check_same(what, statements)
-    return mine
+    return local
 
 
 def check_same(what: str, statements: Sequence[Mapping[str, object]]) -> None:
@@ -107,8 +107,8 @@ def share(
         Some ranks did not make this call in time.
     """
     try:
-        mine = make()
-        statement = encode({"call": what, **mine.signature()})
+        local = make()
+        statement = encode({"call": what, **local.signature()})
         if len(statement) > MAX_TEXT:
             raise ValueError(f"{what}: expected arguments of at most {MAX_TEXT} bytes as JSON, got {len(statement)}")
     except Exception as error:
@@ -116,19 +116,19 @@ def share(
         with contextlib.suppress(StallError, MismatchError):  # the caller's own mistake matters more
             engine.compare(encode({"call": what, "refused": refusal}), what=what, timeout=timeout)
         raise
-    heard = engine.compare(statement, what=what, timeout=timeout)
-    if heard is None:
-        return mine, []
-    decoded = {text: json.loads(text) for text in set(heard)}
-    statements = [decoded[text] for text in heard]
-    refusals = {rank: said["refused"] for rank, said in enumerate(statements) if "refused" in said}
+    replies = engine.compare(statement, what=what, timeout=timeout)
+    if replies is None:
+        return local, []
+    decoded = {text: json.loads(text) for text in set(replies)}
+    statements = [decoded[text] for text in replies]
+    refusals = {rank: one["refused"] for rank, one in enumerate(statements) if "refused" in one}
     if refusals:
         texts = _listed(f"refused on {describe_ranks(ranks)}: {text}" for text, ranks in _grouped(refusals))
         raise MismatchError(f"{what}: {'; '.join(texts)}")
-    calls = {rank: said["call"] for rank, said in enumerate(statements)}
+    calls = {rank: one["call"] for rank, one in enumerate(statements)}
     if len(set(calls.values())) > 1:
         raise MismatchError(f"{what}: ranks make different calls: {describe_values(calls)}")
-    return mine, statements
+    return local, statements
 
 
 def encode(statement: Mapping[str, object]) -> bytes:
@@ -148,9 +148,9 @@ def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
     """Say in which fields statements of one form differ: "count: 10 on ranks 0-2, 12 on rank 3; op: ..."."""
     fields = next(iter(statements.values()))
     return "; ".join(
-        f"{field}: {describe_values({rank: said[field] for rank, said in statements.items()})}"
+        f"{field}: {describe_values({rank: statement[field] for rank, statement in statements.items()})}"
         for field in fields
-        if len({said[field] for said in statements.values()}) > 1
+        if len({statement[field] for statement in statements.values()}) > 1
     )
 
 

@@ -24,7 +24,7 @@ MadeT = TypeVar("MadeT")
 class Rendezvous:
     """One rank's way to calls that all ranks make together; its threads take turns, so that no two calls mix.
 
-    Every method raises, beside what it says, what `agreement.share` does, and `ClosedError` after `close`.
+    Every method raises, besides what its own text says, what `agreement.share` does, and `ClosedError` after `close`.
     """
 
     def __init__(self, engine: Exchange, checks: NoChecks, timeout: float | None) -> None:

@@ -12,7 +12,7 @@ __all__ = ["experiments"]
 
 @click.group()
 def experiments() -> None:
-    """Figures of the papers, measured with this library, each method beside a baseline."""
+    """Figures of the papers, measured with this library, each method compared with a baseline."""
 
 
 @experiments.command(name="list")
@@ -77,7 +77,7 @@ def run(name: str, path: Path | None) -> None:
 @experiments.command()
 @click.argument("name")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: beside the results]"
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
 )
 def plot(name: str, output: Path | None) -> None:
     """Print and draw the results of NAME or NAME.toml, from NAME.json, or from a .json file."""

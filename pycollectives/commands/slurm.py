@@ -148,11 +148,11 @@ def _submit(script: str, folder: str, *, wait: bool, test_only: bool) -> None:
     try:
         if not test_only:
             Path(folder).mkdir(parents=True, exist_ok=True)  # SLURM makes no folder for its log
-        status, said = submission.submit(script, options)
+        status, output = submission.submit(script, options)
     except (OSError, submission.SubmissionError) as error:
         raise click.ClickException(str(error)) from error
-    if said:
-        click.echo(said, err=not test_only)
+    if output:
+        click.echo(output, err=not test_only)
     if status:
         click.echo(f"the job ended with status {status}", err=True)
         sys.exit(status)

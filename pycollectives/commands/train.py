@@ -28,7 +28,7 @@ def _names(registry: Any) -> str:
 CHOICES = {
     "model": f"One of {_names(MODELS)}.",
     "data": f"One of {_names(DATASETS)}.",
-    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9.",
+    "optimizer": f"One of {_names(OPTIMIZERS)}, e.g. sgd,rate=0.1,momentum=0.9. lr is another name of rate.",
     "schedule": f"Of the learning rate: one of {_names(SCHEDULES)}, e.g. milestones,at=80:120.",
     "load": "Injected: see pycollectives.simulation.workload, e.g. one-late,work_ms=195,skew_ms=300. With work_ms, "
     "computing is emulated: after the forward pass a rank sleeps until the load's time since the step began is over.",
@@ -38,7 +38,7 @@ DEFAULTS = settings_.Settings()
 
 
 class _Command(click.Command):
-    """What is wrong with the options is said by one rank; the methods are named when help is asked for."""
+    """One rank prints what is wrong with the options; the help names the methods."""
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         try:
@@ -101,14 +101,14 @@ def _choices(command: Any) -> Any:
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
-def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **said: Any) -> None:
+def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **options: Any) -> None:
     """Train with METHOD, a name and its options.
 
     mpirun -n 8 python -m pycollectives train eager,policy=majority,missed=sum --output run
 
     SIGUSR1 or SIGTERM on any rank ends it on all, with a checkpoint and exit code 75, on which a job script requeues.
     """
-    signals = Signals()  # first: a job may be told to end while it begins
+    signals = Signals()  # first: the signal to end may come while a job begins
     from mpi4py import MPI
 
     failures = MPI.COMM_WORLD.Dup()
@@ -116,7 +116,7 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
         if ranks is not None and failures.size != ranks:
             library = MPI.get_vendor()[0]
             raise ValueError(f"expected {ranks} ranks, got {failures.size}: did the launcher of {library} start it?")
-        given = {key: value for key, value in said.items() if value is not None}
+        given = {key: value for key, value in options.items() if value is not None}
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
             raise ValueError("--resume needs --output: that is where the checkpoint is")
@@ -147,9 +147,9 @@ def _run(
         return settings_.REQUEUE if settings.output is not None else 1
     if world.rank == 0:
         report(settings, summary)
-        if not summary.same_everywhere:
+        if not summary.is_same_on_all_ranks:
             click.echo("Error: the replicas are different; at the end they should be equal", err=True)
-    return 0 if summary.same_everywhere else 1
+    return 0 if summary.is_same_on_all_ranks else 1
 
 
 def _how_to_go_on(settings: settings_.Settings) -> str:

@@ -110,7 +110,7 @@ def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json
     if world.rank != 0:
         tuning.run()
         return
-    with report.progress(seconds) as tuning.told:
+    with report.progress(seconds) as tuning.on_progress:
         measured = tuning.run()
     table, document = tuning.document(measured)
     tables.write(path, document)

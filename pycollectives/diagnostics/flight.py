@@ -145,7 +145,7 @@ class Row:
     """The same for all ranks of a communicator, and for no others."""
     collective: str
     round: int | None
-    """The newest that this rank has heard of."""
+    """The newest that this rank knows of."""
     state: str
     waiting: str
     """For what, and how long; empty if it does not wait in this collective."""

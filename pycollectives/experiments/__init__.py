@@ -1,4 +1,4 @@
-"""Experiments of the papers, scaled to one machine: what is run, beside what, and what the paper measured.
+"""Experiments of the papers, scaled to one machine: what is run, against which baseline, and what the paper measured.
 
 Each is a file of catalogue/. `python -m pycollectives experiments` lists, runs and plots them.
 """

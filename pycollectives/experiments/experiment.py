@@ -1,4 +1,4 @@
-"""An experiment: training jobs that differ in method and load, each beside a baseline under the same load."""
+"""An experiment: training jobs that differ in method and load, each compared with a baseline under the same load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Job:
     ----------
     name
         In tables and figures.
-    beside
+    baseline
         The job that its speed is compared with; None: it is one of those.
     paper
         Times faster than that in the paper; None: not measured there.
@@ -33,7 +33,7 @@ class Job:
     """
 
     name: str
-    beside: str | None
+    baseline: str | None
     paper: float | None
     settings: Settings
 
@@ -44,8 +44,8 @@ class Job:
     def gave(self, result: Mapping[str, Any]) -> bool:
         """Whether a result, as JSON keeps it, is of this job as it is now."""
         settings = Settings().as_json() | result["settings"]  # which may be older than a setting
-        now = (self.name, self.beside, self.paper, self.with_seed(result["seed"]).as_json())
-        return now == (result["job"], result["beside"], result["paper_speedup"], settings)
+        now = (self.name, self.baseline, self.paper, self.with_seed(result["seed"]).as_json())
+        return now == (result["job"], result["baseline"], result["paper_speedup"], settings)
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class Experiment:
         ValueError
             A key is missing or unknown, or a job is compared with one that does not come before it.
         """
-        said = read_toml(path)
+        table = read_toml(path)
         try:
-            shared, entries = said.pop("settings"), said.pop("jobs")
+            shared, entries = table.pop("settings"), table.pop("jobs")
             jobs = tuple(_job(shared, dict(entry)) for entry in entries)
-            options = {"ranks_per_node": None, "target_loss": None, "seeds": (1,), **said}
+            options = {"ranks_per_node": None, "target_loss": None, "seeds": (1,), **table}
             experiment = cls(path.stem, jobs=jobs, **{**options, "seeds": tuple(options["seeds"])})
             experiment.check()
         except (KeyError, TypeError, ValueError) as error:
@@ -100,9 +100,9 @@ class Experiment:
         for job in jobs:
             if job.name in before:
                 raise ValueError(f"{path.name}: job {job.name!r} is there twice")
-            if job.beside is not None and job.beside not in before:
+            if job.baseline is not None and job.baseline not in before:
                 expected = f"the name of a job before it ({', '.join(before) or 'there is none'})"
-                raise ValueError(f"{path.name}: job {job.name!r}: beside: expected {expected}, got {job.beside!r}")
+                raise ValueError(f"{path.name}: job {job.name!r}: baseline: expected {expected}, got {job.baseline!r}")
             before.append(job.name)
         return experiment
 
@@ -118,8 +118,8 @@ class Experiment:
 
 
 def _job(shared: dict[str, Any], entry: dict[str, Any]) -> Job:
-    name, beside, paper = entry.pop("name"), entry.pop("beside", None), entry.pop("paper", None)
-    return Job(name, beside, paper, Settings.of(shared, entry))
+    name, baseline, paper = entry.pop("name"), entry.pop("baseline", None), entry.pop("paper", None)
+    return Job(name, baseline, paper, Settings.of(shared, entry))
 
 
 def catalogue() -> list[Experiment]:

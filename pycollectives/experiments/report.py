@@ -68,7 +68,7 @@ def _accuracy(values: list[float | None]) -> str:
 
 
 def plot(results: dict[str, Any], path: Path) -> None:
-    """Draw speed beside the ideal and the paper's, and what the replica of rank 0 had learnt when."""
+    """Draw the speed-ups next to the ideal and the paper's, and the learning curve of rank 0's replica."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -54,7 +54,7 @@ def require(experiment: Experiment, ranks: int) -> None:
 def run(experiment: Experiment, world: MPI.Comm, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Yield the results so far after each job, as they are kept in JSON; collective.
 
-    Keys of a result: job, seed, beside, settings, paper_speedup, `training.Summary`'s, and
+    Keys of a result: job, seed, baseline, settings, paper_speedup, `training.Summary`'s, and
 
     - `time_to_target_s` and `epochs_to_target` of rank 0's replica, if the experiment has a target;
     - `ideal_steps_per_s` if nothing but the load took time, None: not known;
@@ -79,7 +79,7 @@ def _run_job(experiment: Experiment, job: Job, seed: int, world: MPI.Comm) -> di
     result = {
         "job": job.name,
         "seed": seed,
-        "beside": job.beside,
+        "baseline": job.baseline,
         "paper_speedup": job.paper,
         "ideal_steps_per_s": ideal_steps_per_s(settings, plan),
         "settings": settings.as_json(),
@@ -107,20 +107,20 @@ def _until(loss: float, summary: training.Summary, what: str) -> float | None:
 
 
 def compare(results: list[dict[str, Any]]) -> None:
-    """Give each result its speed beside that of `beside` with the same seed, or its own, in place.
+    """Give each result its speed relative to that of `baseline` with the same seed, or its own, in place.
 
     `speedup` is in the time to the target if there is one, of whose ideal nothing is known; else `speedup` and
     `ideal_speedup` are in steps per second.
     """
     of = {(result["job"], result["seed"]): result for result in results}
     for result in results:
-        beside = of[result["beside"] or result["job"], result["seed"]]
+        baseline = of[result["baseline"] or result["job"], result["seed"]]
         if "time_to_target_s" in result:
-            result["speedup"] = _ratio(beside["time_to_target_s"], result["time_to_target_s"])
+            result["speedup"] = _ratio(baseline["time_to_target_s"], result["time_to_target_s"])
             result["ideal_speedup"] = None
         else:
-            result["speedup"] = _ratio(result["steps_per_s"], beside["steps_per_s"])
-            result["ideal_speedup"] = _ratio(result["ideal_steps_per_s"], beside["ideal_steps_per_s"])
+            result["speedup"] = _ratio(result["steps_per_s"], baseline["steps_per_s"])
+            result["ideal_speedup"] = _ratio(result["ideal_steps_per_s"], baseline["ideal_steps_per_s"])
 
 
 def _ratio(value: float | None, other: float | None) -> float | None:

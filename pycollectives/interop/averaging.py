@@ -96,7 +96,7 @@ class GradientAverager:
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """What each bucket was told of its newest round."""
+        """The information that each bucket got on its newest round."""
         return tuple(bucket.info for bucket in self.buckets if bucket.info is not None)
 
     # ------------------------------------------------------------------------------------------------ backward

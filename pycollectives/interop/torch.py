@@ -14,7 +14,7 @@ from ..communicator import Communicator
 from ..partial_allreduce.policies import Majority, Policy
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
-from ..support.lifecycle import leave
+from ..support.lifecycle import exit_context
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
@@ -296,7 +296,7 @@ class EagerOptimizer(torch.optim.Optimizer):
 
     @property
     def rounds(self) -> tuple[RoundInfo, ...]:
-        """What each bucket was told of its round in the last step; see `RoundInfo`."""
+        """The information that each bucket got on its round in the last step; see `RoundInfo`."""
         return self._gradients.rounds
 
     @property
@@ -423,7 +423,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        leave(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
+        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
 
     # ------------------------------------------------------------------------------------------------ checks
 

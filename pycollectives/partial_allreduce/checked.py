@@ -40,7 +40,7 @@ def checked(
 
 
 class CheckedAllreduce:
-    """The engine's collective; what it is asked is passed on, and what it tells is noted."""
+    """The engine's collective; calls are passed on, and their results are noted."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class CheckedAllreduce:
         self._writable = specification.writable
         self._sums_missed_rounds = specification.missed == "sum"
         self._given = 0  # rounds before this one were given to this rank, or superseded
-        self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank was told of its newest rounds, ascending
+        self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank got of its newest rounds, ascending
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..collective import Collective
-from ..support.validation import checked_timeout
+from ..collective import Reduction
 from .arguments import PartialAllreduceSpecification
 from .checked import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
     from typing_extensions import Self
 
     from .. import _core
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PartialAllreduce"]
 
 
-class PartialAllreduce(Collective):
+class PartialAllreduce(Reduction):
     """A reduction over all ranks that is repeated round by round; made by `Communicator.partial_allreduce`.
 
     Every rank contributes when it has something; the policy says when a round starts; ranks with nothing to give are
@@ -44,19 +42,19 @@ class PartialAllreduce(Collective):
     [1. 2.] (0,)
     """
 
+    _collective: _core.PartialAllreduce
+    _specification: PartialAllreduceSpecification
+
     def __init__(
         self,
         collective: _core.PartialAllreduce,
         specification: PartialAllreduceSpecification,
-        *,
-        forget: Callable[[PartialAllreduce], None],
-        timeout: float | None = None,
+        context: Context,
     ) -> None:
-        """Wrap the engine's collective; `forget` is told when it is closed, `timeout` is for `flush`."""
+        """Wrap the engine's collective."""
         self._collective = collective
         self._specification = specification
-        self._forget = forget
-        self._timeout = timeout
+        self._context = context
         self._shape = specification.buffer.shape
         # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
         # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
@@ -78,7 +76,7 @@ class PartialAllreduce(Collective):
     ) -> Self:
         """Make one, by the arguments of `Communicator.partial_allreduce`; collective.
 
-        What `like()` raises is a refusal of this rank that the others learn of; they are told that the call was `call`.
+        What `like()` raises is a refusal of this rank, which the other ranks get too. `call` is its name in messages.
         """
         from ..support.native import core
 
@@ -107,7 +105,7 @@ class PartialAllreduce(Collective):
             **specification.engine_arguments(),
         )
         watched = checked(collective, context.checks, specification)
-        return cls(watched, specification, forget=context.forget, timeout=context.timeout)
+        return cls(watched, specification, context)
 
     def contribute(self, x: BufferSpec) -> Round:
         """Hand data over; it may be reused as soon as this returns.
@@ -176,8 +174,8 @@ class PartialAllreduce(Collective):
     def start_flush(self) -> None:
         """Begin a `flush`, which is to follow: from now on no round waits for this rank.
 
-        For several collectives: a rank that waits in the flush of one is not waited for in the others, if it has begun
-        to flush all of them. Until `flush` is through, nothing can be contributed.
+        With several collectives, call it on all of them before the first `flush`: otherwise a rank may wait in another
+        collective for this rank, which waits in a flush. Nothing can be contributed until `flush` has returned.
         """
         self._collective.start_flush()
 
@@ -196,13 +194,12 @@ class PartialAllreduce(Collective):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor closed in time; names them. Call `flush` again to go on waiting: until
-            it is through, nothing can be contributed.
+            Some ranks have neither flushed nor closed in time; names them. Call `flush` again to go on waiting:
+            nothing can be contributed until it has returned.
         ClosedError
             After `close`.
         """
-        limit = self._timeout if timeout is None else checked_timeout(timeout)
-        return self._collective.flush(limit)
+        return self._collective.flush(self._context.limit(timeout))
 
     def close(self) -> None:
         """Leave for good, without waiting for anybody and without flushing.
@@ -211,25 +208,15 @@ class PartialAllreduce(Collective):
         nothing.
         """
         self._collective.close()
-        self._forget(self)
+        self._context.forget(self)
 
     def abort(self) -> int:
         """Close at once and discard what waits; the number of contributions that nobody will get."""
         if not self._collective.in_own_process or self._collective.closed:
             return 0
         discarded = self._collective.abort()
-        self._forget(self)
+        self._context.forget(self)
         return discarded
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._specification.name
 
     @property
     def policy(self) -> Policy:
@@ -237,19 +224,9 @@ class PartialAllreduce(Collective):
         return self._specification.policy
 
     @property
-    def op(self) -> str:
-        """The reduction's name: "SUM", "PROD", "MIN", "MAX" or "AVG"."""
-        return self._specification.op
-
-    @property
     def algorithm(self) -> str:
         """The algorithm's name, after "auto" has been resolved."""
         return self._specification.algorithm
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type of contributions and results."""
-        return self._specification.buffer.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -257,19 +234,9 @@ class PartialAllreduce(Collective):
         return self._shape
 
     @property
-    def count(self) -> int:
-        """Elements of a contribution."""
-        return self._specification.buffer.count
-
-    @property
     def rounds(self) -> int:
         """Rounds that this rank has seen complete."""
         return self._collective.rounds
 
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        state = " closed" if self.closed else ""
-        return (
-            f"<PartialAllreduce {self.name!r} {self.op} of {self.count} {self.dtype} "
-            f"policy={self.policy!r} algorithm={self.algorithm}{state}>"
-        )
+    def _choices(self) -> str:
+        return f"policy={self.policy!r} algorithm={self.algorithm}"

@@ -129,21 +129,9 @@ class Quorum(Policy):
 
 
 @dataclass(frozen=True)
-class AnyOf(Policy):
-    """A round starts when the first of `m` designated ranks arrives: m = 1 is `Majority`, m = size is `Solo`.
+class _OfDesignatedRanks(Policy):
+    """Base of the policies that designate `m` ranks for each round."""
 
-    Parameters
-    ----------
-    m
-        Ranks designated per round, 1 <= m <= size.
-    seed
-        0 <= seed < 2**64, the same on all ranks.
-
-    >>> AnyOf(2, seed=1)
-    AnyOf(m=2, seed=1)
-    """
-
-    kind: ClassVar[str] = "any_of"
     m: int
     seed: int = DEFAULT_SEED
 
@@ -162,7 +150,25 @@ class AnyOf(Policy):
 
 
 @dataclass(frozen=True)
-class AllOf(Policy):
+class AnyOf(_OfDesignatedRanks):
+    """A round starts when the first of `m` designated ranks arrives: m = 1 is `Majority`, m = size is `Solo`.
+
+    Parameters
+    ----------
+    m
+        Ranks designated per round, 1 <= m <= size.
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> AnyOf(2, seed=1)
+    AnyOf(m=2, seed=1)
+    """
+
+    kind: ClassVar[str] = "any_of"
+
+
+@dataclass(frozen=True)
+class AllOf(_OfDesignatedRanks):
     """A round starts when all of `m` designated ranks have arrived: m = 1 is `Majority`, m = size is `Full`.
 
     Parameters
@@ -177,21 +183,6 @@ class AllOf(Policy):
     """
 
     kind: ClassVar[str] = "all_of"
-    m: int
-    seed: int = DEFAULT_SEED
-
-    def __post_init__(self) -> None:
-        """Check what does not depend on the size."""
-        integer_field(self, "m", at_least=1)
-        seed_field(self)
-
-    def engine_arguments(self) -> dict[str, Any]:
-        """See `Policy.engine_arguments`."""
-        return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
-
-    def check(self, size: int) -> None:
-        """See `Policy.check`."""
-        _check_ranks_of(self, "m", size)
 
 
 @dataclass(frozen=True)

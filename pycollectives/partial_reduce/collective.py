@@ -7,16 +7,16 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..collective import Collective
+from ..collective import Reduction
 from ..support.buffers import array_of, as_bytes_exporter
 from ..support.errors import RankFailedError, TransportError
 from .arguments import PartialReduceSpecification
 from .generators import StaticGroups
 
 if TYPE_CHECKING:
-    import numpy as np
     from typing_extensions import Self
 
+    from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import BufferSpec
@@ -50,7 +50,7 @@ class GroupInfo:
     conflicts: int
 
 
-class PartialReduce(Collective):
+class PartialReduce(Reduction):
     """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
 
     A rank calls `sync` after each iteration, as often as it likes; the others may call it more or less often. One
@@ -69,6 +69,9 @@ class PartialReduce(Collective):
     >>> run_ranks(2, train)
     [((0, 1), [0.5, 0.5]), ((0, 1), [0.5, 0.5])]
     """
+
+    _collective: _core.PartialReduce
+    _specification: PartialReduceSpecification
 
     discards = False  # an average needs no contribution to be delivered later
 
@@ -166,22 +169,12 @@ class PartialReduce(Collective):
     def abort(self) -> int:
         """Close at once; groups that this rank is in already are performed without it. Returns 0.
 
-        As of `PartialAllreduce`, which says how many contributions nobody gets: here there are none that wait.
+        `abort` returns the number of discarded contributions, and a partial reduce has none that wait.
         """
-        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
             self._collective.close(None)
         self._context.forget(self)
         return 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._specification.name
 
     @property
     def groups(self) -> AnyGroups:
@@ -189,23 +182,8 @@ class PartialReduce(Collective):
         return self._specification.groups
 
     @property
-    def op(self) -> str:
-        """The reduction's name: "SUM", "PROD", "MIN", "MAX" or "AVG"."""
-        return self._specification.op
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type of the weights."""
-        return self._specification.buffer.dtype
-
-    @property
-    def count(self) -> int:
-        """Elements of the weights."""
-        return self._specification.buffer.count
-
-    @property
     def cache_hits(self) -> int:
-        """How many groups were performed, by messages, with a plan that was there: of their size and this place."""
+        """How many groups were performed by messages with an existing plan: of their size and this rank's position."""
         return self._collective.cache_hits
 
     @property
@@ -213,7 +191,5 @@ class PartialReduce(Collective):
         """For how many a plan had to be made; the newest 64 are kept."""
         return self._collective.cache_misses
 
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        state = " closed" if self.closed else ""
-        return f"<PartialReduce {self.name!r} {self.op} of {self.count} {self.dtype} groups={self.groups!r}{state}>"
+    def _choices(self) -> str:
+        return f"groups={self.groups!r}"

@@ -61,7 +61,7 @@ class ExplicitGroups:
             self._made.close()
 
     def in_use(self) -> _core.ExplicitGroups:
-        """Return the engine's part, which hears the other ranks from its making on."""
+        """Return the engine's part, which receives the other ranks' messages from then on."""
         from ..support.native import core
 
         with self._making:

@@ -45,7 +45,7 @@ class PartialReduceMethods(Factory):
             The rank whose engine, in the background, has the generator. It is a worker as the others are.
         weighting
             "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
-            generator had heard of when the group started counts 1 / (1 + s) times (op AVG, floats).
+            generator knew of when the group started counts 1 / (1 + s) times (op AVG, floats).
         name
             In messages and traces; by default a number in the order of creation.
 
@@ -122,9 +122,9 @@ class PartialReduceMethods(Factory):
 
     @property
     def preduce_cache(self) -> tuple[int, int]:
-        """How many calls of `preduce` found a plan that was there (hits), and how many needed a new one (misses).
+        """How many calls of `preduce` found an existing plan (hits), and how many needed a new one (misses).
 
-        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same place; the
+        Of groups that go by messages. A plan serves all groups of a size in which this rank has the same position; the
         newest 64 are kept.
         """
         return self._context.part(ExplicitGroups).cache

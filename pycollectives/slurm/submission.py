@@ -33,7 +33,7 @@ def submit(script: str, options: Sequence[str] = ()) -> tuple[int, str]:
     int
         The status of sbatch: 0, or with `--wait` that of the job.
     str
-        What it said on stderr.
+        What it wrote to stderr.
 
     Raises
     ------

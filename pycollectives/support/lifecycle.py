@@ -1,4 +1,4 @@
-"""How a `with` block of something that all ranks close is left."""
+"""The end of a `with` block of something that all ranks close."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["leave"]
+__all__ = ["exit_context"]
 
 
-def leave(
+def exit_context(
     what: str,
     kind: type[BaseException] | None,
     *,
@@ -21,20 +21,21 @@ def leave(
 ) -> None:
     """Close at the end of a block; after an exception abort, and warn of what is discarded.
 
-    To be called by `__exit__` itself: the warning names the caller of its caller, the user's `with` statement.
+    `__exit__` itself must call it: the warning names the caller of its caller, which is the user's `with` statement.
 
     Parameters
     ----------
     what
-        Of which the warning speaks, while it is open.
+        The subject of the warning.
     kind
-        Of the exception that the block was left by; None: by none.
+        The type of the exception that ended the block, or None.
     close
-        Waits for the other ranks. What it raises is raised here, after it was aborted.
+        Closes it, and waits for the other ranks. If it raises, `abort` is called before the error goes on.
     abort
-        Waits for nobody; returns how many contributions no rank will get. It does nothing to what is closed.
+        Closes it without waiting for anybody, and returns the number of contributions that no rank will get. Does
+        nothing if it is closed.
     is_open
-        Whether something can have been lost, and is worth a warning.
+        Whether data can be lost, so that an exception leads to a warning.
     """
     if kind is None:
         try:

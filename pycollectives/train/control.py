@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ControlChannel"]
 
 STOP, FAILED = 0, 1
-"""What a message says of its sender: it was told to stop, or it has left by an exception."""
+"""What a message says of its sender: it is to stop, or it has left by an exception."""
 
 NAP_S = 0.001
 """Between two polls of a rank that waits: MPI would keep its core busy."""

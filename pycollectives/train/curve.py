@@ -162,9 +162,9 @@ def _name(number: int) -> str:
 
 def _points_in(path: Path) -> dict[str, Point]:
     try:
-        said = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        points = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    for one in said.values():
+    for one in points.values():
         one["loss"] = math.nan if one["loss"] is None else one["loss"]
-    return {name: Point(**one) for name, one in said.items()}
+    return {name: Point(**one) for name, one in points.items()}

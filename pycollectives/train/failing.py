@@ -1,4 +1,4 @@
-"""How a command that runs on all ranks ends if some fail: what is wrong is said, and nobody is waited for for ever."""
+"""The end of a command on all ranks if some fail: the error is printed, and no rank waits for ever."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_S = 3.0
 def explain(failures: MPI.Intracomm, error: BaseException) -> None:
     """Say why this rank cannot go on. If others can, they may wait for it for ever: then it ends the job.
 
-    What all ranks have found out is said once. `failures` is a communicator of all ranks with no other use.
+    An error that all ranks have is printed once. `failures` is a communicator of all ranks with no other use.
     """
     text = _text_of(error)
     all_failed = failures.Ibarrier()

@@ -97,7 +97,7 @@ def run(
     comm
         All ranks train.
     is_signalled
-        Whether this rank has been told to stop; asked after each step.
+        Whether this rank is to stop; called after each step.
     resume
         Go on from the checkpoint in the output folder if there is one.
     show
@@ -152,7 +152,7 @@ def _train_and_score(
             replica = Replica(model, optimizer, synchronizer)
             this_run = _Run(settings, comm, control, plan, training, replica, clock, totals, curve)
             finished = this_run.train(resume, show)
-        same = this_run.is_same_everywhere()
+        same = this_run.is_same_on_all_ranks()
         finished, points, taken = this_run.score(finished)
     sums = totals.sums
     return Summary(
@@ -168,7 +168,7 @@ def _train_and_score(
         late=_ratio(sums["late"], sums["steps"]),
         missed=_ratio(sums["missed"], sums["steps"]),
         not_finite=int(sums["not_finite"]),
-        same_everywhere=same,
+        is_same_on_all_ranks=same,
         curve=points,
     )
 
@@ -222,7 +222,7 @@ class _Run:
         if self.curve is not None:
             self.curve.flush()
 
-    def is_same_everywhere(self) -> bool:
+    def is_same_on_all_ranks(self) -> bool:
         """Whether the replicas are equal, bit for bit; collective."""
         model = self.replica.model
         state = model.state()

@@ -28,11 +28,11 @@ def together(what: str, comm: MPI.Comm, action: Callable[[], T], *, by: int | No
             done = action()
         except Exception as error:  # whatever it is, such as BadZipFile: the others wait for an answer
             failed, cause = f"rank {comm.rank}: {str(error) or type(error).__name__}", error
-    told = comm.allgather((done if by is not None else None, failed))
-    failures = [text for _, text in told if text is not None]
+    outcomes = comm.allgather((done if by is not None else None, failed))
+    failures = [text for _, text in outcomes if text is not None]
     if failures:
         raise ValueError(f"{what}: {failures[0]}") from cause
-    return cast("T", done if by is None else told[by][0])
+    return cast("T", done if by is None else outcomes[by][0])
 
 
 def require_shared(folder: Path, comm: MPI.Comm) -> None:

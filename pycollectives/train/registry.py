@@ -33,19 +33,19 @@ class Choice:
     options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, said: object) -> Choice:
+    def parse(cls, value: object) -> Choice:
         """Return what a text of the command line, or a value of TOML, says."""
-        if isinstance(said, Choice):
-            return said
-        if isinstance(said, str):
-            name, *pairs = said.split(",")
+        if isinstance(value, Choice):
+            return value
+        if isinstance(value, str):
+            name, *pairs = value.split(",")
             split = [pair.partition("=") for pair in pairs]
             if not name or any(not (key and equals) for key, equals, _ in split):
-                raise ValueError(f"expected NAME or NAME,KEY=VALUE,...; got {said!r}")
+                raise ValueError(f"expected NAME or NAME,KEY=VALUE,...; got {value!r}")
             return cls(name, dict(_in_seconds(key, _value(text)) for key, _, text in split))
-        if isinstance(said, Mapping) and isinstance(said.get("name"), str):
-            return cls(said["name"], dict(_in_seconds(key, value) for key, value in said.items() if key != "name"))
-        raise ValueError(f"expected a text or a table with a name, got {said!r}")
+        if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+            return cls(value["name"], dict(_in_seconds(key, value) for key, value in value.items() if key != "name"))
+        raise ValueError(f"expected a text or a table with a name, got {value!r}")
 
     def __str__(self) -> str:
         """Write it as the command line does, in the library's units."""

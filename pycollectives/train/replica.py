@@ -63,11 +63,13 @@ class Replica:
     def begin(self, number: int) -> tuple[int, float]:
         """Begin step `number`: the number of the step to take, and for how many seconds the method waited."""
         begin = time.perf_counter()
-        said = self.synchronizer.begin(self.model.weights, number)
+        answer = self.synchronizer.begin(self.model.weights, number)
         try:
-            begun = operator.index(said)
+            begun = operator.index(answer)
         except TypeError:
-            raise TypeError(f"{self._method}.begin: expected the number of a step, got {said!r}: no return?") from None
+            raise TypeError(
+                f"{self._method}.begin: expected the number of a step, got {answer!r}: no return?"
+            ) from None
         if begun < number:
             raise ValueError(f"{self._method}.begin: expected step {number} or a later one, got {begun}")
         return begun, time.perf_counter() - begin
@@ -105,9 +107,9 @@ class Replica:
         What is equal on all ranks stays as it is: a mask, a table of positions.
         """
         state = self.model.state()
-        told = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})
+        replies = comm.allgather({name: Fingerprint.of(array) for name, array in state.items()})
         for name in sorted(state):
-            if all(one[name] == told[0][name] for one in told):
+            if all(one[name] == replies[0][name] for one in replies):
                 continue
             kind, size = state[name].dtype.kind, state[name].itemsize
             if kind == "f" and size >= 4:  # MPI has no half precision

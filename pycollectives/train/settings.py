@@ -65,14 +65,14 @@ class Settings:
         Raises
         ------
         ValueError
-            As `of`; what is wrong in the file is said with its name.
+            As `of`; an error in the file begins with its name.
         """
-        said = read_toml(path) if path else {}
+        table = read_toml(path) if path else {}
         try:
-            cls.of(said)
+            cls.of(table)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        return cls.of(said, given)
+        return cls.of(table, given)
 
     @classmethod
     def of(cls, *sources: Mapping[str, Any]) -> Settings:
@@ -83,13 +83,13 @@ class Settings:
         ValueError
             A key is unknown, or a value is none for it.
         """
-        said: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for source in sources:
-            said |= source
+            values |= source
         known = get_type_hints(cls)
-        if unknown := said.keys() - known.keys():
+        if unknown := values.keys() - known.keys():
             raise ValueError(f"unknown setting {min(unknown)!r}; expected some of {', '.join(known)}")
-        return cls(**{key: _converted(key, known[key], value) for key, value in said.items()})
+        return cls(**{key: _converted(key, known[key], value) for key, value in values.items()})
 
     def __post_init__(self) -> None:
         """Refuse what no run can do, and give options their own names, whatever aliases were typed."""

@@ -90,7 +90,7 @@ class Summary:
         Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
     not_finite
         Steps, of all ranks together, whose loss was no finite number.
-    same_everywhere
+    is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
         The ends of epochs, and the replica at the end: those that are scored, which is done once all steps are taken.
@@ -108,7 +108,7 @@ class Summary:
     late: float
     missed: float
     not_finite: int
-    same_everywhere: bool
+    is_same_on_all_ranks: bool
     curve: tuple[Point, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -150,6 +150,6 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
         ("active ranks", f"{summary.active:.2f} of {summary.ranks}"),
         ("late", f"{100 * summary.late:.1f} % of the steps"),
         ("missed rounds", f"{summary.missed:.2f} per step"),
-        ("replicas", "equal" if summary.same_everywhere else "DIFFERENT"),
+        ("replicas", "equal" if summary.is_same_on_all_ranks else "DIFFERENT"),
         ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
     ]

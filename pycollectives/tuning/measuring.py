@@ -37,7 +37,7 @@ __all__ = ["SIZES", "Measured", "Tuning", "rank_counts"]
 
 SIZES = (8, 1024, 8192, 65536, 262144, 1048576, 4194304)
 SEGMENTS = (16384, 32768, 131072, 262144, 524288)
-"""Bytes that are tried beside the default, on boards of at least two of them."""
+"""Bytes that are tried besides the default, on boards of at least two of them."""
 
 MAX_PASSES = 9
 WARMUP = 3
@@ -105,8 +105,8 @@ class Tuning:
         That the engine has.
     passes
         At most.
-    told
-        Rank 0 calls it with the pass, the cells of it that are done, and all of them.
+    on_progress
+        Rank 0 calls it with the number of the pass, how many of its cells are done, and how many there are.
     """
 
     world: MPI.Comm
@@ -114,7 +114,7 @@ class Tuning:
     seconds: float
     schedules: Sequence[str]
     passes: int = MAX_PASSES
-    told: Callable[[int, int, int], None] = lambda number, done, cells: None
+    on_progress: Callable[[int, int, int], None] = lambda number, done, cells: None
     _seconds: dict[tuple[int, int, bool], dict[Choice, list[float]]] = field(default_factory=dict)
     _ranks_per_machine: int = 0
 
@@ -181,7 +181,7 @@ class Tuning:
                         times.setdefault(choice, []).append(seconds)
                 done += 1
                 if self.world.rank == 0:
-                    self.told(number, done, cells)
+                    self.on_progress(number, done, cells)
         return done
 
     def _choices(self, group: _Group, nbytes: int, *, sparse: bool) -> Iterator[Choice]:

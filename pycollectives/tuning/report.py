@@ -24,7 +24,7 @@ WIDTH = 120
 
 @contextlib.contextmanager
 def progress(seconds: float) -> Iterator[Callable[[int, int, int], None]]:
-    """Yield what is told of each cell: a bar for a person, a line per pass in a file.
+    """Yield the callback for each cell: a bar for a person, a line per pass in a file.
 
     Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
     """
@@ -88,12 +88,12 @@ def _least(cell: Cell, name: str) -> float:
 
 
 def _chosen(decision: Decision) -> str:
-    def told(choice: Choice) -> str:
+    def described(choice: Choice) -> str:
         return f"{choice.name}, {size(choice.segment_bytes)} segments" if choice.segment_bytes else choice.name
 
     if decision.chosen == decision.default:
         return decision.default.name
-    return f"[bold]{told(decision.chosen)}[/], not {told(decision.default)}"
+    return f"[bold]{described(decision.chosen)}[/], not {described(decision.default)}"
 
 
 def selection_table(table: SelectionTable) -> Table:

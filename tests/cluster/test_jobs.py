@@ -174,7 +174,7 @@ def test_a_preempted_training_is_resumed(jobs):
     assert jobs.result(urgent)["ranks"] == 2
     ends = [jobs.result(number, "summary.json") for number in (job, undisturbed)]
     for end in ends:
-        assert (end["finished"], end["ranks"], end["same_everywhere"]) == (True, 2, True)
+        assert (end["finished"], end["ranks"], end["is_same_on_all_ranks"]) == (True, 2, True)
     assert ends[0]["curve"][-1]["loss"] == ends[1]["curve"][-1]["loss"]
     steps = (jobs.folder / "runs" / job / "metrics-rank-0000.jsonl").read_text().splitlines()
     assert json.loads(steps[0])["compute_s"] > 0.9  # of the first start: the second has not begun anew

@@ -26,7 +26,7 @@ name = "synchronous"
 
 [[jobs]]
 name = "solo"
-beside = "synchronous"
+baseline = "synchronous"
 paper = 1.5
 method = "eager,policy=solo,missed=sum"
 """
@@ -50,7 +50,7 @@ def test_results_are_kept_with_their_speedups(tmp_path, target):
     assert outcome.status == 0, outcome
     found = json.loads((tmp_path / "tiny.json").read_text())
     synchronous, solo = found["results"]
-    assert (synchronous["job"], solo["job"], solo["beside"], solo["paper_speedup"]) == (
+    assert (synchronous["job"], solo["job"], solo["baseline"], solo["paper_speedup"]) == (
         "synchronous",
         "solo",
         "synchronous",

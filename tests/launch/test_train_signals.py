@@ -73,7 +73,7 @@ def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, n
     assert len(list(Path(where).glob("rank-*.npz"))) == RANKS
     stopped = summary_of(tmp_path / "stopped")
     assert not stopped["finished"]
-    assert stopped["same_everywhere"]
+    assert stopped["is_same_on_all_ranks"]
     assert 0 < stopped["epochs"] < EPOCHS
 
     resumed = train(*said, "--resume")

@@ -85,7 +85,7 @@ def test_replicas_with_batch_normalisation_are_equal(method):
     """Running statistics included, which are of each rank's own batches."""
     said = {**SETTINGS, "model": "resnet32,depth=8,width=2", "epochs": 1, "method": method}
     with pc.Communicator(WORLD) as comm:
-        assert job.run(Settings.of(said), comm).same_everywhere
+        assert job.run(Settings.of(said), comm).is_same_on_all_ranks
 
 
 def test_ddp_is_synchronous_sgd(output):
@@ -94,7 +94,7 @@ def test_ddp_is_synchronous_sgd(output):
         with pc.Communicator(WORLD) as comm:
             summary = job.run(Settings.of({**SETTINGS, "method": method, "output": output / method}), comm)
         assert summary.finished
-        assert summary.same_everywhere
+        assert summary.is_same_on_all_ranks
         assert (summary.wait_fraction is None) == (method == "ddp")
         folder = output / method / "checkpoint"
         with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:

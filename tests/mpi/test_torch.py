@@ -32,7 +32,7 @@ def model_of_layers():
     return torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).double()
 
 
-def same_everywhere(comm, model):
+def is_same_on_all_ranks(comm, model):
     return all(comm.is_same_on_all_ranks(tensor.detach().numpy()) for tensor in model.parameters())
 
 
@@ -65,7 +65,7 @@ def test_full_is_training_on_the_whole_batch(comm, name, bucket_bytes):
             assert optimizer.mean_active == WORLD.size
         for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    assert same_everywhere(comm, model)
+    assert is_same_on_all_ranks(comm, model)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
@@ -110,7 +110,7 @@ def test_eager_sgd_learns_and_replicas_meet(comm, policy):
             if step % WORLD.size == WORLD.rank:
                 time.sleep(2e-3)
             optimizer.step()
-        assert same_everywhere(comm, model)
+        assert is_same_on_all_ranks(comm, model)
         assert error < 0.05
         assert optimizer.rounds
 

@@ -51,7 +51,7 @@ def test_ranks_with_different_examples_are_refused(comm, data):
 
 def test_the_first_weights_are_those_of_rank_0(comm):
     summary = count_examples(comm, "synchronous", model="unseeded", epochs=1)
-    assert summary.same_everywhere
+    assert summary.is_same_on_all_ranks
     assert [point.loss for point in summary.curve] == [1, 1], "each example was counted once, from 0 on"
 
 

@@ -28,7 +28,7 @@ def test_every_method_learns(comm, method):
     summary = train(comm, method, epochs=6, load="lognormal,work_ms=0.2,skew_ms=0.2")
     assert summary.finished
     assert summary.steps == 6 * STEPS_PER_EPOCH
-    assert summary.same_everywhere
+    assert summary.is_same_on_all_ranks
     first, *_, last = summary.curve
     assert last.loss < min(0.5, first.loss), summary.curve
     assert last.accuracy > 0.9
@@ -41,7 +41,7 @@ def test_ranks_of_different_speeds(comm, method, settle_epochs, load, output):
     """They meet when replicas settle, and whoever has taken all steps waits for the others."""
     summary = train(comm, method, output, epochs=1.5, settle_epochs=settle_epochs, load=load)
     assert summary.finished
-    assert summary.same_everywhere
+    assert summary.is_same_on_all_ranks
     assert steps_in(output, WORLD.rank) == list(range(summary.steps))
 
 
@@ -56,7 +56,7 @@ def test_groups_are_formed_only_to_go_on(comm, monkeypatch):
 
 @pytest.mark.parametrize("method", ["synchronous", "eager,policy=solo", "ripples"])
 def test_running_statistics_are_averaged_when_replicas_settle(comm, method, output):
-    assert count_examples(comm, method, output, model="keeping", epochs=1).same_everywhere
+    assert count_examples(comm, method, output, model="keeping", epochs=1).is_same_on_all_ranks
     saved = saved_in(output)
     np.testing.assert_array_equal(saved["model.mean"], np.full(2, (P - 1) / 2, np.float32))
     assert saved["model.count"] == 10 + P - 1
@@ -66,7 +66,7 @@ def test_replicas_with_other_running_statistics_are_not_equal(comm, monkeypatch)
     if P == 1:
         pytest.skip("there is one replica")
     monkeypatch.setattr(Replica, "_equalize_state", lambda *arguments: None)
-    assert not count_examples(comm, "synchronous", model="keeping", epochs=1).same_everywhere
+    assert not count_examples(comm, "synchronous", model="keeping", epochs=1).is_same_on_all_ranks
 
 
 class Alone(GradientSynchronizer):
@@ -86,7 +86,7 @@ def test_a_method_is_added_by_one_class(comm, monkeypatch):
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))
     METHODS.add("alone", f"{__name__}:Alone")
     summary = train(comm, "alone,scale=1", epochs=6)
-    assert summary.same_everywhere
+    assert summary.is_same_on_all_ranks
     assert summary.curve[-1].accuracy > 0.9
     with pytest.raises(ValueError, match="'alone': unknown option 'odd'; its options are scale"):
         train(comm, "alone,odd=1")
@@ -110,5 +110,5 @@ def test_ranks_that_skip_steps_settle_with_the_others(comm, settle_epochs, outpu
     settings = {"epochs": 3, "settle_epochs": settle_epochs}
     assert not train(comm, "striding", output, signalled=after(3, rank=0), **settings).finished
     summary = train(comm, "striding", output, resume=True, **settings)
-    assert (summary.finished, summary.same_everywhere, summary.epochs) == (True, True, 3)
+    assert (summary.finished, summary.is_same_on_all_ranks, summary.epochs) == (True, True, 3)
     assert steps_in(output, WORLD.rank) == list(range(0, summary.steps, WORLD.rank + 1))

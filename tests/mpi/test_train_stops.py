@@ -43,7 +43,7 @@ def test_one_rank_is_told_to_stop(comm, method, output):
     settings = {"epochs": 3, "load": ONE_SLOW}
     stopped = train(comm, method, output, signalled=after(5), **settings)
     assert not stopped.finished
-    assert stopped.same_everywhere
+    assert stopped.is_same_on_all_ranks
     taken = [len(steps_in(output, rank)) for rank in range(P)]
     assert taken[P - 1] == 5
     if method == "synchronous":
@@ -51,7 +51,7 @@ def test_one_rank_is_told_to_stop(comm, method, output):
     before = lines_in(output, WORLD.rank)
     resumed = train(comm, method, output, resume=True, **settings)
     assert resumed.finished
-    assert resumed.same_everywhere
+    assert resumed.is_same_on_all_ranks
     assert steps_in(output, WORLD.rank) == list(range(resumed.steps))
     assert lines_in(output, WORLD.rank)[: len(before)] == before
 

@@ -2,7 +2,7 @@
 
 The oracle is multiplicity. Contribution j of rank r is a vector with a *mark* in element (r, j) and a neutral value
 everywhere else, so the result of a round says which contributions are in it, and how often: whatever the reduction, the
-element type and the policy. `Recorder` makes such calls on one rank and writes down what they were told; `check` takes
+element type and the policy. `Recorder` makes such calls on one rank and writes down what they returned; `check` takes
 the records of all ranks. Nothing here communicates: gathering the records is the caller's.
 """
 
@@ -52,8 +52,8 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one call was told, and the result that stood there afterwards."""
+class Reply:
+    """What one call returned, and the result that stood there afterwards."""
 
     contribution: int | None  # None: a flush
     late: bool
@@ -74,7 +74,7 @@ class Log:
 
     rank: int
     contributions: int = 0
-    told: list[Told] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
     closed: bool = False
     """Without a flush after the last contribution: what waits is still delivered, to the others."""
 
@@ -96,7 +96,7 @@ class RoundSeen:
 
 
 class Marks:
-    """Contributions that can be told apart in any result."""
+    """Contributions that can be distinguished in any result."""
 
     def __init__(self, case: Case) -> None:
         from pycollectives.support.buffers import checked_dtype
@@ -161,11 +161,11 @@ class Recorder:
         self._open: list[tuple[int, pc.Round]] = []
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def call(self) -> Told:
+    def call(self) -> Reply:
         """Contribute and wait."""
         self.contribute()
         self.wait()
-        return self.log.told[-1]
+        return self.log.replies[-1]
 
     def contribute(self) -> pc.Round:
         j = self.log.contributions
@@ -184,11 +184,11 @@ class Recorder:
         while self._open:
             self._write_down(*self._open.pop())
 
-    def flush(self) -> Told:
+    def flush(self) -> Reply:
         self.wait()
         info = self.ar.flush(timeout=self.limit)
         self._tell(None, False, info)
-        return self.log.told[-1]
+        return self.log.replies[-1]
 
     def close(self) -> None:
         """Leave for good, without a flush."""
@@ -211,7 +211,7 @@ class Recorder:
         copy = result.copy()
         self._kept.append((result, copy))
         fields = ("round", "initiator", "contributors", "active", "included", "staleness", "missed", "overrun")
-        self.log.told.append(Told(j, late, *(getattr(info, name) for name in fields), copy))
+        self.log.replies.append(Reply(j, late, *(getattr(info, name) for name in fields), copy))
 
 
 # ---------------------------------------------------------------------------------------------------- checking
@@ -238,9 +238,9 @@ def check(case: Case, logs: Sequence[Log], *, flushed: bool = True) -> dict[int,
 
 @dataclass(frozen=True)
 class Given:
-    """What one call was given: the rounds `first` to `last`, of which it was told `told.round`."""
+    """What one call was given: the rounds `first` to `last`, of which it returned `reply.round`."""
 
-    told: Told
+    reply: Reply
     first: int
     last: int
 
@@ -253,47 +253,49 @@ class Given:
 def _given(log: Log) -> Iterable[Given]:
     """Yield the calls that were given rounds that no call before had, with these rounds."""
     first = 0
-    for told in log.told:
-        if told.round >= first:
-            yield Given(told, first, first + told.missed)
-            first += told.missed + 1
+    for reply in log.replies:
+        if reply.round >= first:
+            yield Given(reply, first, first + reply.missed)
+            first += reply.missed + 1
 
 
 def _check_order(case: Case, log: Log) -> None:
     """No round is returned twice, none is skipped unsaid, and `overrun` says when there were too many."""
     first = 0
-    for told in log.told:
-        who = f"rank {log.rank}, {told}"
-        if told.round < first:  # completed together with an earlier call, or given by a later one
-            assert told.contribution is not None, f"a flush returned an old round: {who}"
-            assert not told.late, f"a late call returned an old round: {who}"
-            assert told.missed == 0, f"rounds counted as missed twice: {who}"
+    for reply in log.replies:
+        who = f"rank {log.rank}, {reply}"
+        if reply.round < first:  # completed together with an earlier call, or given by a later one
+            assert reply.contribution is not None, f"a flush returned an old round: {who}"
+            assert not reply.late, f"a late call returned an old round: {who}"
+            assert reply.missed == 0, f"rounds counted as missed twice: {who}"
             continue
-        first += told.missed + 1
+        first += reply.missed + 1
         # A running total of rounds beyond the history may go past the round that a call waited for.
-        folded = case.missed == "sum" and told.round < first
-        assert told.round == first - 1 or folded, f"missed rounds do not add up to {first}: {who}"
-        assert told.overrun == (told.missed > case.history), f"overrun is wrong: {who}"
+        folded = case.missed == "sum" and reply.round < first
+        assert reply.round == first - 1 or folded, f"missed rounds do not add up to {first}: {who}"
+        assert reply.overrun == (reply.missed > case.history), f"overrun is wrong: {who}"
 
 
 def _check_agreement(case: Case, logs: Sequence[Log]) -> dict[int, RoundSeen]:
     """Promise 1: contributors, initiator, fresh contributors and the result's bits are the same on every rank."""
     rounds: dict[int, RoundSeen] = {}
     for log in logs:
-        given = {id(given.told): given for given in _given(log)}
-        for told in log.told:
-            seen = rounds.setdefault(told.round, RoundSeen(told.round, told.contributors, told.initiator, told.active))
-            who = f"round {told.round}: rank {log.rank} was told {told}, another rank {seen}"
-            assert seen.contributors == told.contributors, who
-            assert seen.initiator == told.initiator, who
-            assert seen.active == told.active, who
-            seen.flush |= told.contribution is None
-            new = given.get(id(told))
-            if new is None or (case.missed == "sum" and not new.alone) or not told.contributors:
+        given = {id(given.reply): given for given in _given(log)}
+        for reply in log.replies:
+            seen = rounds.setdefault(
+                reply.round, RoundSeen(reply.round, reply.contributors, reply.initiator, reply.active)
+            )
+            who = f"round {reply.round}: rank {log.rank} got {reply}, another rank {seen}"
+            assert seen.contributors == reply.contributors, who
+            assert seen.initiator == reply.initiator, who
+            assert seen.active == reply.active, who
+            seen.flush |= reply.contribution is None
+            new = given.get(id(reply))
+            if new is None or (case.missed == "sum" and not new.alone) or not reply.contributors:
                 continue  # the result there is not of this round, or not of this round alone, or there is none
             if seen.result is None:
-                seen.result = told.result
-            assert seen.result.tobytes() == told.result.tobytes(), f"results differ: {who}"
+                seen.result = reply.result
+            assert seen.result.tobytes() == reply.result.tobytes(), f"results differ: {who}"
     return rounds
 
 
@@ -325,7 +327,7 @@ def _check_deliveries(
             delivered[which] = seen.round
     contributed = {(log.rank, j) for log in logs for j in range(log.contributions)}
     assert set(delivered) <= contributed, f"delivered, never contributed: {set(delivered) - contributed}"
-    # After the last rank has closed there is nobody left to be told.
+    # After the last rank has closed no rank is left to get it.
     complete = flushed and not all(log.closed for log in logs)
     complete = complete and all(seen.contents is not None for seen in rounds.values())
     complete = complete and len(rounds) == 1 + max(rounds, default=-1)
@@ -341,10 +343,10 @@ def _check_deliveries(
     held = case.max_staleness is not None or isinstance(case.policy, pc.Full)  # what a round is held for is not late
     if case.late == "drop" and not held:
         late = {
-            (log.rank, told.contribution)
+            (log.rank, reply.contribution)
             for log in logs
-            for told in log.told
-            if told.late or not (told.included or told.missed)
+            for reply in log.replies
+            if reply.late or not (reply.included or reply.missed)
         }
         assert not late & set(delivered), f"late, yet delivered under late='drop': {late & set(delivered)}"
     return delivered
@@ -355,42 +357,42 @@ def _check_own_account(
 ) -> None:
     """`included`, `staleness` and `active` say of this rank's data what the contents say; next-round delivery."""
     for log in logs:
-        # Rounds that had completed when a contribution was handed over. Unknown where a call was told of a newer round
+        # Rounds that had completed when a contribution was handed over. Unknown where a call returned a newer round
         # than the one that it waited for, or a late call than there was then, because nobody had looked in time.
         handed = {
-            told.contribution: told.round + 1 if told.late else told.round
-            for told in log.told
-            if told.contribution is not None and (not told.overrun if told.late else told.missed == 0)
+            reply.contribution: reply.round + 1 if reply.late else reply.round
+            for reply in log.replies
+            if reply.contribution is not None and (not reply.overrun if reply.late else reply.missed == 0)
         }
         for (rank, j), at in delivered.items():
             if rank == log.rank and j in handed:  # promise 5: what was handed over is in the next round
                 assert at - handed[j] in (0, 1), f"contribution {j} of rank {rank}, of {handed[j]}, came in round {at}"
-        for told in log.told:
-            contents = rounds[told.round].contents
+        for reply in log.replies:
+            contents = rounds[reply.round].contents
             if contents is None:
                 continue
-            who = f"rank {log.rank}, {told}, contents {sorted(contents)}"
-            mine = sorted(j for r, j in contents if r == log.rank)
-            if told.contribution is not None:
-                assert told.included == (bool(mine) and mine[-1] >= told.contribution), f"included is wrong: {who}"
-            if mine and mine[0] not in handed:
+            who = f"rank {log.rank}, {reply}, contents {sorted(contents)}"
+            own = sorted(j for r, j in contents if r == log.rank)
+            if reply.contribution is not None:
+                assert reply.included == (bool(own) and own[-1] >= reply.contribution), f"included is wrong: {who}"
+            if own and own[0] not in handed:
                 continue
-            expected = told.round - handed[mine[0]] if mine else 0
-            assert told.staleness == expected, f"staleness: expected {expected}, {who}"
+            expected = reply.round - handed[own[0]] if own else 0
+            assert reply.staleness == expected, f"staleness: expected {expected}, {who}"
     for seen in rounds.values():
         if seen.contents is None:
             continue
         fresh = {
             log.rank
             for log in logs
-            for told in log.told
-            if told.round == seen.round and not told.late and (log.rank, told.contribution) in seen.contents
+            for reply in log.replies
+            if reply.round == seen.round and not reply.late and (log.rank, reply.contribution) in seen.contents
         }
         unknown = {
             log.rank
             for log in logs
-            for told in log.told
-            if told.contribution is not None and not told.late and told.missed > 0 and log.rank in seen.contributors
+            for reply in log.replies
+            if reply.contribution is not None and not reply.late and reply.missed > 0 and log.rank in seen.contributors
         }
         assert len(fresh) <= seen.active <= len(fresh | unknown), f"active: expected {sorted(fresh)}, {seen}"
         if not seen.flush:
@@ -406,15 +408,15 @@ def _check_sums(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen], *
     for log in logs:
         total = np.zeros((case.size, case.calls))
         for given in _given(log):
-            told = given.told
-            result = told.result.reshape(case.tiles, case.size, case.calls)[0].astype(np.float64)
+            reply = given.reply
+            result = reply.result.reshape(case.tiles, case.size, case.calls)[0].astype(np.float64)
             total += result
             parts = [rounds.get(r) for r in range(given.first, given.last + 1)]
             if any(part is None or part.contents is None for part in parts):
                 continue
             known = [part.result for part in parts if part.contributors]
             expected = sum(part.reshape(case.tiles, case.size, case.calls)[0].astype(np.float64) for part in known)
-            assert np.allclose(result, expected, rtol=0.02, atol=0), f"not the sum of its rounds: {log.rank} {told}"
+            assert np.allclose(result, expected, rtol=0.02, atol=0), f"not the sum of its rounds: {log.rank} {reply}"
         if flushed and not log.closed and exact and case.op == "SUM" and case.late == "accumulate":
             wrong = total != contributed
             assert not wrong.any(), f"rank {log.rank}'s running total is wrong in {_where(wrong, total)}"
@@ -424,12 +426,12 @@ def _present(log: Log, rounds: dict[int, RoundSeen]) -> set[int]:
     """Return rounds that completed while this rank had surely not left: up to its last call before each flush."""
     present: set[int] = set()
     begin = end = 0
-    for told in log.told:
-        if told.contribution is None:
+    for reply in log.replies:
+        if reply.contribution is None:
             present |= set(range(begin, end))
-            begin = end = told.round + 1
+            begin = end = reply.round + 1
         else:
-            end = max(end, told.round + 1)
+            end = max(end, reply.round + 1)
     return present | set(range(begin, end))
 
 

@@ -89,5 +89,5 @@ class Eager(GradientSynchronizer):
         self._mean.close()
 
 
-def _policy(said: policies.Policy | str, seed: int) -> policies.Policy:
-    return said if isinstance(said, policies.Policy) else policies.parse(str(said), seed=seed)
+def _policy(policy: policies.Policy | str, seed: int) -> policies.Policy:
+    return policy if isinstance(policy, policies.Policy) else policies.parse(str(policy), seed=seed)

@@ -27,7 +27,7 @@ class ResNet(TorchModel):
     """A residual network of `depth` layers.
 
     ResNet-32 has 464 154 weights for three channels and ten classes: He et al.'s 0.46 million. eager-SGD's Table 1 says
-    467 194, of an implementation that is not told.
+    467 194, of an implementation that it does not name.
     """
 
     def __init__(self, dataset: Dataset, *, depth: int = 32, width: Size = 16, seed: int = 0) -> None:

@@ -35,7 +35,7 @@ epochs = 1
 name = "a"
 [[jobs]]
 name = "b"
-beside = "a"
+baseline = "a"
 method = "eager,policy=solo"
 """
 
@@ -88,11 +88,11 @@ def test_a_load_of_nothing_has_no_ideal():
     assert ideal("synchronous", np.zeros((2, 3))) is None
 
 
-def test_a_speed_is_beside_that_of_the_same_seed():
+def test_a_speed_is_relative_to_the_baseline_of_the_same_seed():
     results = [
-        {"job": job, "seed": seed, "beside": beside, "steps_per_s": speed * seed, "ideal_steps_per_s": ideal}
+        {"job": job, "seed": seed, "baseline": baseline, "steps_per_s": speed * seed, "ideal_steps_per_s": ideal}
         for seed in (1, 2)
-        for job, beside, speed, ideal in (("a", None, 4.0, 5.0), ("b", "a", 6.0, 10.0), ("c", "a", 2.0, None))
+        for job, baseline, speed, ideal in (("a", None, 4.0, 5.0), ("b", "a", 6.0, 10.0), ("c", "a", 2.0, None))
     ]
     compare(results)
     assert [(result["speedup"], result["ideal_speedup"]) for result in results] == 2 * [(1, 1), (1.5, 2), (0.5, None)]
@@ -100,8 +100,8 @@ def test_a_speed_is_beside_that_of_the_same_seed():
 
 def test_of_the_time_to_a_target_there_is_no_ideal():
     results = [
-        {"job": "a", "seed": 1, "beside": None, "ideal_steps_per_s": 5.0, "time_to_target_s": 8.0},
-        {"job": "b", "seed": 1, "beside": "a", "ideal_steps_per_s": 6.0, "time_to_target_s": 2.0},
+        {"job": "a", "seed": 1, "baseline": None, "ideal_steps_per_s": 5.0, "time_to_target_s": 8.0},
+        {"job": "b", "seed": 1, "baseline": "a", "ideal_steps_per_s": 6.0, "time_to_target_s": 2.0},
     ]
     compare(results)
     assert [(result["speedup"], result["ideal_speedup"]) for result in results] == [(1, None), (4, None)]
@@ -109,7 +109,7 @@ def test_of_the_time_to_a_target_there_is_no_ideal():
 
 def test_a_result_of_what_a_job_was_before_is_not_its_own():
     job = find("digits").jobs[0]
-    result = {"job": job.name, "beside": job.beside, "paper_speedup": job.paper, "seed": 3}
+    result = {"job": job.name, "baseline": job.baseline, "paper_speedup": job.paper, "seed": 3}
     settings = json.loads(json.dumps(job.with_seed(3).as_json()))
     assert job.gave({**result, "settings": settings})
     assert job.gave({**result, "settings": {key: value for key, value in settings.items() if key != "output"}})
@@ -132,7 +132,7 @@ def read(tmp_path, text):
 def test_a_file_of_ones_own(tmp_path):
     experiment = read(tmp_path, MINIMAL)
     assert (experiment.name, experiment.seeds, experiment.target_loss) == ("mine", (1,), None)
-    assert [(job.name, job.beside, job.settings.method.name) for job in experiment.jobs] == [
+    assert [(job.name, job.baseline, job.settings.method.name) for job in experiment.jobs] == [
         ("a", None, "synchronous"),
         ("b", "a", "eager"),
     ]
@@ -149,7 +149,10 @@ def test_the_file_that_the_documentation_shows(tmp_path):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (('beside = "a"', 'beside = "c"'), r"job 'b': beside: expected the name of a job before it \(a\), got 'c'"),
+        (
+            ('baseline = "a"', 'baseline = "c"'),
+            r"job 'b': baseline: expected the name of a job before it \(a\), got 'c'",
+        ),
         (('name = "b"', 'name = "a"'), "'a' is there twice"),
         (("epochs = 1", "epoch = 1"), "unknown setting 'epoch'"),
         (("ranks = 2", "rank = 2"), "rank"),

@@ -79,21 +79,35 @@ def specification(like=None, *, size=4, **changed):
     return PartialAllreduceSpecification.checked(like, size=size, algorithms=["ring"], **arguments)
 
 
+class PlayedContext:
+    """What a collective needs of its communicator after it was made."""
+
+    def __init__(self):
+        self.timeout = 5.0
+        self.closed = []
+
+    def limit(self, timeout):
+        return self.timeout if timeout is None else timeout
+
+    def forget(self, closed):
+        self.closed.append(closed)
+
+
 @pytest.fixture
 def engine_side():
     return PlayedCollective()
 
 
 @pytest.fixture
-def forgotten():
-    return []
+def context():
+    return PlayedContext()
 
 
 @pytest.fixture
-def ar(engine_side, forgotten):
+def ar(engine_side, context):
     made = specification(like=np.zeros((2, 3), "f4"))
     engine_side.convert = made.readable
-    return PartialAllreduce(engine_side, made, forget=forgotten.append, timeout=5.0)
+    return PartialAllreduce(engine_side, made, context)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +198,7 @@ def test_contribute_of_bfloat16(engine_side):
     x = np.zeros(6, ml_dtypes.bfloat16)
     made = specification(like=x)
     engine_side.convert = made.readable
-    PartialAllreduce(engine_side, made, forget=print).contribute(x)
+    PartialAllreduce(engine_side, made, PlayedContext()).contribute(x)
     assert engine_side.calls == [("contribute", 12)]
 
 
@@ -236,10 +250,10 @@ def test_flush_takes_the_default_limit(ar, engine_side):
     assert engine_side.calls == [("flush", 5.0), ("flush", 1.0)]
 
 
-def test_closing(ar, forgotten):
+def test_closing(ar, context):
     ar.close()
     assert ar.closed
-    assert forgotten == [ar]
+    assert context.closed == [ar]
     assert "closed" in repr(ar)
     with pytest.raises(pc.ClosedError):
         ar.contribute(np.zeros((2, 3), "f4"))
@@ -259,9 +273,9 @@ def test_leaving_the_block_after_close_does_nothing(ar, engine_side):
     assert engine_side.calls == [("close",)]
 
 
-def test_leaving_the_block_closes_even_if_the_flush_fails(ar, engine_side):
+def test_leaving_the_block_closes_even_if_the_flush_fails(ar, engine_side, context):
     engine_side.gate.clear()
-    ar._timeout = 0.01
+    context.timeout = 0.01
     with pytest.raises(pc.StallError), ar:
         pass
     assert engine_side.closed
@@ -274,13 +288,13 @@ def contribute_twice_and_fail(ar):
         raise KeyError
 
 
-def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine_side, forgotten):
+def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine_side, context):
     says = "left by KeyError: closed without flush, 2 contributions discarded"
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         contribute_twice_and_fail(ar)
     assert seen[0].filename == __file__
     assert engine_side.calls[2:] == [("abort",)]
-    assert forgotten == [ar]
+    assert context.closed == [ar]
 
 
 def test_what_a_derived_class_overrides_is_used(engine_side):
@@ -295,7 +309,7 @@ def test_what_a_derived_class_overrides_is_used(engine_side):
     made = specification(like=np.ones(6, "f4"))
     seen = []
     engine_side.convert = lambda data: (seen.append(data.copy()), made.readable(data))[1]
-    halved = Halved(engine_side, made, forget=print)
+    halved = Halved(engine_side, made, PlayedContext())
     halved.contribute(np.full(6, 4, "f4"))
     assert halved.allreduce(np.full(6, 8, "f4"))[1] == "info of halves"
     assert [data[0] for data in seen] == [2, 4]

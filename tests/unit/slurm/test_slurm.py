@@ -362,7 +362,7 @@ def test_a_program_that_is_told_before_it_can_listen(tmp_path, starts_within, st
 def test_the_commands_of_the_documentation(tmp_path):
     text = (ROOT / "docs" / "slurm.md").read_text()
     [profile] = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "mine.toml").write_text(profile)
+    (tmp_path / "cluster.toml").write_text(profile)
     commands = re.findall(r"^```\n(python -m pycollectives slurm .*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(commands) == 3
     environment = {**os.environ, **stand_in(tmp_path, "cat > script; bash -n script")}

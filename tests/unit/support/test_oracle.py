@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from oracle import Case, Log, Marks, Told, check, designated_are_uniform
+from oracle import Case, Log, Marks, Reply, check, designated_are_uniform
 
 import pycollectives as pc
 
@@ -22,7 +22,7 @@ def good():
     """Round 0: ranks 0 and 1; round 1: ranks 1 and 2 (2 was not in time for round 0);
     then rank 0 calls late, and a flush delivers what it brought.
     """
-    told = {"late": False, "included": True, "staleness": 0, "missed": 0, "overrun": False}
+    reply = {"late": False, "included": True, "staleness": 0, "missed": 0, "overrun": False}
     first = {"round": 0, "initiator": 1, "contributors": (0, 1), "active": 2}
     second = {"round": 1, "initiator": 1, "contributors": (1, 2), "active": 2}
     flush = {"round": 2, "initiator": 0, "contributors": (0,), "active": 0}
@@ -41,31 +41,31 @@ def good():
             0,
             2,
             [
-                Told(contribution=0, **first, **told, result=r0),
-                Told(contribution=1, **second, **{**told, "late": True, "included": False}, result=r1),
-                Told(**flush, **{**ended, "included": True}),
+                Reply(contribution=0, **first, **reply, result=r0),
+                Reply(contribution=1, **second, **{**reply, "late": True, "included": False}, result=r1),
+                Reply(**flush, **{**ended, "included": True}),
             ],
         ),
         Log(
             1,
             2,
             [
-                Told(contribution=0, **first, **told, result=r0),
-                Told(contribution=1, **second, **told, result=r1),
-                Told(**flush, **ended),
+                Reply(contribution=0, **first, **reply, result=r0),
+                Reply(contribution=1, **second, **reply, result=r1),
+                Reply(**flush, **ended),
             ],
         ),
         Log(
             2,
             1,
-            [Told(contribution=0, **second, **{**told, "missed": 1}, result=r0 + r1), Told(**flush, **ended)],
+            [Reply(contribution=0, **second, **{**reply, "missed": 1}, result=r0 + r1), Reply(**flush, **ended)],
         ),
     ]
 
 
 def broken(rank, call, **changed):
     logs = good()
-    logs[rank].told[call] = dataclasses.replace(logs[rank].told[call], **changed)
+    logs[rank].replies[call] = dataclasses.replace(logs[rank].replies[call], **changed)
     return logs
 
 
@@ -100,7 +100,7 @@ def test_one_wrong_word(change, text):
 def changed_everywhere(number, **changed):
     logs = good()
     for log in logs:
-        log.told = [dataclasses.replace(t, **changed) if t.round == number else t for t in log.told]
+        log.replies = [dataclasses.replace(t, **changed) if t.round == number else t for t in log.replies]
     return logs
 
 

@@ -404,7 +404,7 @@ def summary(**changed):
         "late": 0.5,
         "missed": 0.0,
         "not_finite": 0,
-        "same_everywhere": True,
+        "is_same_on_all_ranks": True,
     }
     return Summary(**{**figures, "curve": (Point(2, 1, 0.5, 0.75),), **changed})
 

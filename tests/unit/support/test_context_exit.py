@@ -1,4 +1,4 @@
-"""How a `with` block is left: what is called, in which order, and what is said of data that is lost."""
+"""The end of a `with` block: what is called, in which order, and the warning of data that is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from pycollectives.support.lifecycle import leave
+from pycollectives.support.lifecycle import exit_context
 
 
 class Closable:
@@ -29,7 +29,7 @@ class Closable:
         pass
 
     def __exit__(self, kind, error, traceback) -> None:
-        leave("it", kind, close=self.close, abort=self.abort, is_open=self.calls == [])
+        exit_context("it", kind, close=self.close, abort=self.abort, is_open=self.calls == [])
 
 
 def raise_in(closable: Closable, calls: tuple[str, ...] = ()) -> None:
