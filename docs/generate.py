@@ -7,6 +7,7 @@
     python docs/generate.py --experiments [NAME...]
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
+    python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -67,6 +69,9 @@ MEASUREMENTS = {
     "groups-16-slow-2": (16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
     "groups-16-slow-5": (16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
 }
+
+SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
+"""Of the policies solo and quorum of half the ranks, each."""
 
 # --- Blocks ---------------------------------------------------------------------------------------------------------
 
@@ -268,6 +273,24 @@ def latency(cell: dict[str, Any]) -> str:
     return f"{of_time} ({times:.0f}x)" if times >= 10 else f"{of_time} ({times:.1f}x)"
 
 
+def simulated_latencies() -> str:
+    """The latency of each policy in the simulator, against the number of ranks."""
+    found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
+    by_ranks = {ranks: [one for one in found if one["ranks"] == ranks] for ranks in SIMULATED_RANKS}
+    head = ["ranks", "log2 P"]
+    for one in by_ranks[SIMULATED_RANKS[0]]:
+        name = one["policy"].partition(":")[0]
+        head += [f"{name}: mean (us)", "per log2 P", "99th percentile (us)"]
+    rows = []
+    for ranks, runs in by_ranks.items():
+        row = [f"{ranks:,}".replace(",", " "), f"{math.log2(ranks):.0f}"]
+        for one in runs:
+            mean = one["latency_us_mean"]
+            row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
+        rows.append(row)
+    return markdown(head, rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
@@ -276,6 +299,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "headline": headline,
     "layers": layers,
     "policies": policies_table,
+    "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "experiments": experiments_section,
     "groups": groups_table,
@@ -340,6 +364,18 @@ def measure(names: list[str]) -> None:
         run([sys.executable, "bench/plot.py", *inputs, "--output", str(FIGURES / f"{figure}.png")])
 
 
+def simulate_latencies() -> None:
+    """All ranks come together after equal work, call by call; messages cost what the simulator takes by default."""
+    options = ["--load", "equal", "--work-us", "1000", "--calls", "16", "--json"]
+    lines = []
+    for ranks in SIMULATED_RANKS:
+        for policy in ("solo", f"quorum:{ranks // 2}"):
+            lines.append(
+                run([sys.executable, "-m", "pycollectives", "simulate", "-n", str(ranks), "--policy", policy, *options])
+            )
+    (RESULTS / "simulated.jsonl").write_text("".join(lines))
+
+
 def run_experiments(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as made:  # as in `measure`
         for name in names:
@@ -401,6 +437,7 @@ def main() -> None:
     mode.add_argument("--measure", nargs="*", metavar="NAME")
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
+    mode.add_argument("--simulate", action="store_true")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
     if arguments.measure is not None:
@@ -412,6 +449,8 @@ def main() -> None:
         run_experiments(arguments.experiments or [one.name for one in catalogue()])
     if arguments.ideals:
         renew_ideals()
+    if arguments.simulate:
+        simulate_latencies()
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
