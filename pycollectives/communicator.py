@@ -17,7 +17,7 @@ from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
 from .support.lifecycle import exit_context
-from .support.nodes import nodes_of
+from .support.nodes import nodes_of, ranks_of_kernel
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
 
         options, machines = Options.agreed(comm, progress, ranks_per_node, timeout)
         nodes = nodes_of(machines, options.ranks_per_node)
-        local_ranks = machines.count(machines[comm.rank])
+        local_ranks = ranks_of_kernel(machines, comm.rank)
 
         def engine() -> _core.Engine:
             return core.Engine.mpi(

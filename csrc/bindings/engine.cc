@@ -60,7 +60,7 @@ class OpenEngines {
       at_mpi_finalize([this] { close_all(); });
       hooked_ = true;
     }
-    std::erase_if(engines_, [](const auto& e) { return e->closed(); });
+    std::erase_if(engines_, [](const auto& e) { return e->is_freed(); });
     engines_.push_back(engine);
     exit_timeout_ = exit_timeout;
   }
@@ -73,9 +73,9 @@ class OpenEngines {
       engines.swap(engines_);
     }
     for (const std::shared_ptr<Engine>& engine : engines) {
-      if (engine->closed() || !engine->is_in_own_process()) continue;
+      if (engine->is_freed() || !engine->is_in_own_process()) continue;
       try {
-        engine->abort();
+        if (!engine->closed()) engine->abort();
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());

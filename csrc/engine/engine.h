@@ -144,6 +144,8 @@ class Engine final : private Listener {
   /// handler.
   void close(Seconds timeout, const Interrupt& interrupt);
   bool closed() const { return closed_; }
+  /// Closed, and no thread is in `close` any more: nothing of MPI is used here.
+  bool is_freed() const { return closed_ && closer_.load() == std::thread::id(); }
 
   /// Whether the application of `rank`, to which this rank has sent an active message of the uncreated collective, has
   /// left the communicator: it starts nothing more. What it had sent before has come by then. Under the progress lock.

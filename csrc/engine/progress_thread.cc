@@ -11,7 +11,7 @@
 namespace pyc {
 namespace {
 
-constexpr int kBeforeRest = 16;  // passes: a wait that is short wakes nobody
+constexpr int kBeforeRest = 32;  // passes, about 1 ms: a wait that is short wakes nobody
 
 Seconds thread_cpu_seconds() {
   timespec time{};
@@ -33,7 +33,7 @@ void ProgressThread::wake() {
   {
     const std::lock_guard lock(mutex_);
   }  // it has looked before this and sleeps, or looks after this
-  woken_.notify_one();
+  woken_.notify_all();
 }
 
 void ProgressThread::add(Engine* engine) {
@@ -59,7 +59,7 @@ void ProgressThread::remove(Engine* engine) {
       ended = std::move(thread_);
     }
   }
-  woken_.notify_one();
+  woken_.notify_all();  // the next thread may sleep there too
   if (ended.joinable()) ended.join();
 }
 
@@ -74,7 +74,7 @@ void ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generatio
            std::any_of(engines_.begin(), engines_.end(),
                        [](const Engine* engine) { return engine->in_background() && !engine->has_waiter(); });
   });
-  rests_ = false;
+  if (generation_ == generation) rests_ = false;  // else it is the next thread's
 }
 
 void ProgressThread::loop(unsigned generation) {
@@ -104,6 +104,7 @@ void ProgressThread::loop(unsigned generation) {
       if (idle_passes > kBeforeRest) {
         rest(lock, generation);
         idle_passes = 0;
+        continue;
       }
     }
     if (++passes % 64 == 0) cpu_seconds_.store(thread_cpu_seconds(), std::memory_order_relaxed);

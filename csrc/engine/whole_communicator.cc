@@ -32,9 +32,9 @@ class EndOfClosing {
 
 /// Where more ranks than cores wait for each other: to sleep at once leaves the cores to those that have not come yet.
 Backoff::Sleep longer_naps() {
-  return [nap = 100e-6](Seconds longest) mutable {
+  return [nap = 50e-6](Seconds longest) mutable {
     Backoff::nap(nap);
-    nap = std::min(2 * nap, 5 * longest);
+    nap = std::min(2 * nap, longest);
     return true;
   };
 }
@@ -116,12 +116,15 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   const std::uint64_t step = exclusively([this] { return bootstrap_.steps(); });
   // Once somebody has given up nothing can come of it: others who do so too are to be named as well.
   Seconds hopeless_since = Collective::kNever;
+  Seconds done_since = Collective::kNever;
   const auto done = [&] {
     return exclusively([&] {
-      if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, transport_->now());
-      const bool done_here =
-          bootstrap_.done() && !is_sending();  // others need its messages: it may drive nothing after
-      return done_here || !left_before(step).empty() || transport_->now() - hopeless_since > kArrivalTime;
+      const Seconds now = transport_->now();
+      if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, now);
+      if (bootstrap_.done()) done_since = std::min(done_since, now);
+      // Others need this rank's messages, and it may drive nothing after; a collective's may take longer to leave.
+      const bool is_over = bootstrap_.done() && (!is_sending() || now - done_since > kArrivalTime);
+      return is_over || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
     });
   };
   const Seconds start = transport_->now();

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["machine_of_this_process", "nodes_of"]
+__all__ = ["machine_of_this_process", "nodes_of", "ranks_of_kernel"]
 
 
 def machine_of_this_process() -> str:
@@ -24,6 +24,16 @@ def machine_of_this_process() -> str:
     except OSError:  # without /proc nothing can be shared
         return f"{socket.gethostname()}:{os.getpid()}"
     return f"{kernel}:{namespace}:{os.getuid()}"
+
+
+def ranks_of_kernel(machines: Sequence[str], rank: int) -> int:
+    """Return how many ranks share the cores of a rank's machine, be it in containers that share no memory.
+
+    >>> ranks_of_kernel(["a:pid:[1]:0", "a:pid:[2]:0", "b:pid:[1]:0"], 0)
+    2
+    """
+    kernels = [machine.partition(":")[0] for machine in machines]
+    return kernels.count(kernels[rank])
 
 
 def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:
