@@ -171,7 +171,7 @@ def seen_initiators(case):
     return dict(zip(told["round"][early].tolist(), told["initiator"][early].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 8, 13, 64])
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 13, pytest.param(64, marks=pytest.mark.slow)])
 def test_majority_chooses_uniformly(size):
     """A chi-square test; its 0.9999 quantile by Wilson and Hilferty."""
     initiators = Counter()
