@@ -21,7 +21,6 @@ __all__ = [
     "Exchange",
     "Signed",
     "agree",
-    "check_same",
     "describe_difference",
     "describe_ranks",
     "describe_values",
@@ -79,14 +78,9 @@ def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: 
         Some ranks did not make this call in time.
     """
     local, statements = share(engine, what, make, timeout=timeout)
-    check_same(what, statements)
-    return local
-
-
-def check_same(what: str, statements: Sequence[Mapping[str, object]]) -> None:
-    """Raise `MismatchError`, which names ranks and values, if ranks make different statements of one form."""
     if any(statement != statements[0] for statement in statements):
         raise MismatchError(f"{what}: arguments differ: {describe_difference(dict(enumerate(statements)))}")
+    return local
 
 
 def share(

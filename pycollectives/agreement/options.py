@@ -17,7 +17,7 @@ from ..support.environment import checked_progress, checked_ranks_per_node, sett
 from ..support.errors import StallError
 from ..support.nodes import machine_of_this_process
 from ..support.validation import checked_timeout
-from .consistency import check_same, share
+from .consistency import agree
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -47,17 +47,13 @@ class Options:
         """
         _check_usable(comm)
         _warn_of_singletons()
+        over_mpi, limit = _OverMpi(comm), _limit_of_creation(timeout)
+        options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
+        # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
+        # To duplicate the communicator, which has no time limit, is safe only once all have come.
         here = machine_of_this_process()
-        request, replies = share(
-            _OverMpi(comm),
-            "Communicator",
-            lambda: _Request(cls.checked(progress, ranks_per_node, timeout), here),
-            timeout=_limit_of_creation(timeout),
-        )
-        if not replies:
-            return request.options, [here] * comm.size
-        check_same("Communicator", [{**reply, "machine": None} for reply in replies])
-        return request.options, [reply["machine"] for reply in replies]
+        machines = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
+        return options, [here] * comm.size if machines is None else [machine.decode() for machine in machines]
 
     @classmethod
     def checked(cls, progress: Progress | None, ranks_per_node: object, timeout: float | None) -> Options:
@@ -72,17 +68,6 @@ class Options:
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""
         return {"ranks_per_node": self.ranks_per_node, "PYC_CHECK": int(self.check)}
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What ranks exchange: options, which must be the same, and the machine, which need not."""
-
-    options: Options
-    machine: str
-
-    def signature(self) -> dict[str, str | int | None]:
-        return {**self.options.signature(), "machine": self.machine}
 
 
 class _OverMpi:
