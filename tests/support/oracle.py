@@ -263,17 +263,16 @@ def _check_order(case: Case, log: Log) -> None:
     """No round is returned twice, none is skipped unsaid, and `overrun` says when there were too many."""
     first = 0
     for reply in log.replies:
-        who = f"rank {log.rank}, {reply}"
         if reply.round < first:  # completed together with an earlier call, or given by a later one
-            assert reply.contribution is not None, f"a flush returned an old round: {who}"
-            assert not reply.late, f"a late call returned an old round: {who}"
-            assert reply.missed == 0, f"rounds counted as missed twice: {who}"
+            assert reply.contribution is not None, f"a flush returned an old round: {log.rank} {reply}"
+            assert not reply.late, f"a late call returned an old round: {log.rank} {reply}"
+            assert reply.missed == 0, f"rounds counted as missed twice: {log.rank} {reply}"
             continue
         first += reply.missed + 1
         # A running total of rounds beyond the history may go past the round that a call waited for.
         folded = case.missed == "sum" and reply.round < first
-        assert reply.round == first - 1 or folded, f"missed rounds do not add up to {first}: {who}"
-        assert reply.overrun == (reply.missed > case.history), f"overrun is wrong: {who}"
+        assert reply.round == first - 1 or folded, f"missed rounds do not add up to {first}: {log.rank} {reply}"
+        assert reply.overrun == (reply.missed > case.history), f"overrun is wrong: {log.rank} {reply}"
 
 
 def _check_agreement(case: Case, logs: Sequence[Log]) -> dict[int, RoundSeen]:
@@ -285,18 +284,20 @@ def _check_agreement(case: Case, logs: Sequence[Log]) -> dict[int, RoundSeen]:
             seen = rounds.setdefault(
                 reply.round, RoundSeen(reply.round, reply.contributors, reply.initiator, reply.active)
             )
-            who = f"round {reply.round}: rank {log.rank} got {reply}, another rank {seen}"
-            assert seen.contributors == reply.contributors, who
-            assert seen.initiator == reply.initiator, who
-            assert seen.active == reply.active, who
+            agreed = (seen.contributors, seen.initiator, seen.active)
+            assert agreed == (reply.contributors, reply.initiator, reply.active), _difference(log, reply, seen)
             seen.flush |= reply.contribution is None
             new = given.get(id(reply))
             if new is None or (case.missed == "sum" and not new.alone) or not reply.contributors:
                 continue  # the result there is not of this round, or not of this round alone, or there is none
             if seen.result is None:
                 seen.result = reply.result
-            assert seen.result.tobytes() == reply.result.tobytes(), f"results differ: {who}"
+            assert seen.result.tobytes() == reply.result.tobytes(), f"results differ: {_difference(log, reply, seen)}"
     return rounds
+
+
+def _difference(log: Log, reply: Reply, seen: RoundSeen) -> str:
+    return f"round {reply.round}: rank {log.rank} got {reply}, another rank {seen}"
 
 
 def _check_exactness(case: Case, rounds: dict[int, RoundSeen]) -> None:
@@ -371,14 +372,14 @@ def _check_own_account(
             contents = rounds[reply.round].contents
             if contents is None:
                 continue
-            who = f"rank {log.rank}, {reply}, contents {sorted(contents)}"
             own = sorted(j for r, j in contents if r == log.rank)
             if reply.contribution is not None:
-                assert reply.included == (bool(own) and own[-1] >= reply.contribution), f"included is wrong: {who}"
+                included = bool(own) and own[-1] >= reply.contribution
+                assert reply.included == included, f"included is wrong: {log.rank} {reply} {contents}"
             if own and own[0] not in handed:
                 continue
             expected = reply.round - handed[own[0]] if own else 0
-            assert reply.staleness == expected, f"staleness: expected {expected}, {who}"
+            assert reply.staleness == expected, f"staleness: expected {expected}: {log.rank} {reply} {contents}"
     for seen in rounds.values():
         if seen.contents is None:
             continue
