@@ -8,5 +8,8 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes or gigabytes; skipped unless PYC_TEST_SLOW is set")
-    config.addinivalue_line("markers", "alone: measures times, or looks at the whole machine: run one at a time")
+    config.addinivalue_line(
+        "markers", "large: moves megabytes; sanitizers, to which amounts do not matter, leave it out"
+    )
+    config.addinivalue_line("markers", "one_thread: threads do not meet in it; ThreadSanitizer leaves it out")
     config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")

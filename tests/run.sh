@@ -81,11 +81,7 @@ for suite in $suites; do
     model) run "$limit" "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
     plan) run "$limit" "plans" pytest --numprocesses=auto tests/plan ;;
     unit) run "$limit" "units" pytest --numprocesses=2 tests/unit ;;
-    launch)
-      # Programs that mostly sleep run side by side; those that measure times do not.
-      run "$limit" "launched programs" pytest --numprocesses=3 -m "not alone" tests/launch
-      run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
-      ;;
+    launch) run "$limit" "launched programs" pytest --numprocesses=3 tests/launch ;;  # they mostly sleep
     cluster)
       [ -z "${in_memory:-}" ] || unset TMPDIR  # the nodes have a /dev/shm of their own
       run "$limit" "jobs under SLURM" pytest tests/cluster

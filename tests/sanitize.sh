@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests of one process under a sanitizer, each TEST, a file or folder, in a pytest of its own.
+# Runs tests of one process under a sanitizer.
 #
 #   tests/sanitize.sh asan|tsan SITE TEST...
 #
@@ -19,16 +19,14 @@ rm -f "$report"*
 export PYTHONPATH=$site UCX_MEM_EVENTS=no PYC_CASES=${PYC_CASES:-50} PYC_MOST_RANKS=${PYC_MOST_RANKS:-17}
 options=log_path=$report:halt_on_error=1
 
-for test in "$@"; do
-  status=0
-  timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
-    ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
-    TSAN_OPTIONS="$options:intercept_tls_get_addr=0:suppressions=$PWD/tests/tsan-suppressions.txt" \
-    LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
-    pytest --numprocesses=auto -p no:cacheprovider -m "not slow" "$test" || status=$?
-  ((status == 5)) && status=0  # all of its tests are slow
-  ((status == 0)) || break
-done
+selection="not slow and not large"
+[ "$sanitizer" = asan ] || selection+=" and not one_thread"
+status=0
+timeout --kill-after=10 "${SECONDS_PER_RUN:-1200}" env \
+  ASAN_OPTIONS="$options:detect_leaks=0" UBSAN_OPTIONS="$options:print_stacktrace=1" \
+  TSAN_OPTIONS="$options:intercept_tls_get_addr=0:suppressions=$PWD/tests/tsan-suppressions.txt" \
+  LD_PRELOAD="$(${CXX:-g++} -print-file-name="lib$sanitizer.so") $(${CXX:-g++} -print-file-name=libstdc++.so)" \
+  pytest --numprocesses=3 --dist=worksteal -p no:cacheprovider -m "$selection" "$@" || status=$?
 
 if compgen -G "$report*" >/dev/null; then
   cat "$report"*

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from launcher import Outcome, launcher, run
 
-pytestmark = pytest.mark.alone
-
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 

@@ -18,8 +18,6 @@ from launcher import mpirun as run_ranks
 
 from pycollectives.diagnostics import flight
 
-pytestmark = pytest.mark.alone
-
 PATHS = ["flat", "board"]
 
 

@@ -7,8 +7,6 @@ import re
 import pytest
 from launcher import mpirun
 
-pytestmark = pytest.mark.alone
-
 shapes = pytest.mark.parametrize("per_node", ["1", "2", "all"], ids=["flat", "mixed", "board"])
 
 

@@ -49,6 +49,8 @@ def stop_at_random(folder, who, number, seed, *arguments, after="step "):
             said.append(line)
             if line.startswith(after):
                 break
+        else:
+            raise AssertionError(f"ended with status {job.wait()} and said {said}")
         moment = random.Random(seed).uniform(0, 0.8)
         print(f"{signal.Signals(number).name} to {who}, {moment:.3f} s after {''.join(said)}")
         time.sleep(moment)

@@ -10,8 +10,6 @@ from launcher import Outcome, environment, launcher, mpirun, run
 
 from pycollectives.selection.choice import SelectionTable
 
-pytestmark = pytest.mark.alone
-
 RANKS = 3
 SIZES = [8, 65536]
 

@@ -1,7 +1,8 @@
 """The promises of a partial allreduce as properties of the engine's own protocol, in virtual time.
 
 PYC_CASES says how many cases of (ranks, policy, script, order of delivery) are drawn: 3 000 by default, 10 000 for
-`make test LONG=1`. A failing case is printed whole, and with a blob that repeats it: `@reproduce_failure(...)`.
+`make test LONG=1`. PYC_MOST_RANKS says up to how many ranks, 64 by default. A failing case is printed whole, and with a
+blob that repeats it: `@reproduce_failure(...)`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from simulated import LOADS, NETWORKS, Case, Outcome
 from pycollectives.support.native import core
 
 POLICIES = ["solo", "majority", "quorum", "any_of", "all_of", "full"]
+MOST_RANKS = int(os.environ.get("PYC_MOST_RANKS", "64"))
 NODES = [1, 1, 2, 4, 8, 64]  # ranks each: flat, mixed with an uneven last node, one board
 CASES = int(os.environ.get("PYC_CASES", "3000"))
 
@@ -39,7 +41,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @st.composite
 def cases(draw, policy, **fixed):
-    size = draw(st.integers(1, 64))
+    size = draw(st.integers(1, MOST_RANKS))
     values = {
         "size": size,
         "policy": policy,
@@ -84,7 +86,7 @@ def test_promises(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("size", range(1, 65))
+@pytest.mark.parametrize("size", range(1, MOST_RANKS + 1))
 def test_promises_at_every_size(size, policy):
     """What chance might leave out."""
     for i, algorithm in enumerate(ALGORITHMS):

@@ -97,9 +97,10 @@ def test_running_totals_are_conserved_under_every_arrival_script(script, policy)
     run(case, part, delay=0.2e-3, seed=1)
 
 
-def test_data_is_not_taken_while_more_is_being_added_to_it():
+@pytest.mark.parametrize("tiles", [40, pytest.param(4000, marks=pytest.mark.large)])
+def test_data_is_not_taken_while_more_is_being_added_to_it(tiles):
     """Promise 7: `contribute` hands over in one step, also when it adds to what waits, and a round starts meanwhile."""
-    case = Case(size=3, calls=48, policy=pc.Majority(seed=1), missed="sum", tiles=4000)
+    case = Case(size=3, calls=48, policy=pc.Majority(seed=1), missed="sum", tiles=tiles)
 
     def part(recorder):
         for _ in range(case.calls // 4):

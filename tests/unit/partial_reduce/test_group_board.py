@@ -96,6 +96,7 @@ def drawn_plan(rng, ranks, groups):
     return plan
 
 
+@pytest.mark.one_thread
 @pytest.mark.parametrize("seed", range(150))
 def test_every_order_of_steps_gives_the_same(seed):
     rng = random.Random(seed)
@@ -111,6 +112,7 @@ def test_every_order_of_steps_gives_the_same(seed):
     check(node, plan)
 
 
+@pytest.mark.one_thread
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("seed", range(20))
 def test_weights(seed, dtype):
