@@ -79,9 +79,13 @@ done
 for suite in $suites; do
   case $suite in
     model) run "$limit" "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
-    plan) run "$limit" "plans" pytest --numprocesses=auto tests/plan ;;
-    unit) run "$limit" "units" pytest --numprocesses=2 tests/unit ;;
-    launch) run "$limit" "launched programs" pytest --numprocesses=3 tests/launch ;;  # they mostly sleep
+    plan) run "$limit" "plans" pytest --numprocesses=auto --dist=worksteal tests/plan ;;
+    unit) run "$limit" "units" pytest --numprocesses=3 --dist=worksteal tests/unit ;;
+    launch)
+      # They sleep much; those that measure times want the machine for themselves.
+      run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch
+      run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
+      ;;
     cluster)
       [ -z "${in_memory:-}" ] || unset TMPDIR  # the nodes have a /dev/shm of their own
       run "$limit" "jobs under SLURM" pytest tests/cluster

@@ -26,6 +26,7 @@ class Jobs:
             **cluster.environment(),
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",  # ibrun
             "OMPI_MCA_mpi_yield_when_idle": "1",  # more ranks than cores, of which only mpirun knows
+            "OMPI_MCA_btl": "^ofi",  # see tests/conftest.py
             "SLURM_PMIX_FENCE": "ring",  # see slurm/profiles/generic.toml; the others are for Cray MPICH
             # Some clusters have no modules, so a stand-in that every bash inherits.
             "BASH_FUNC_module%%": '() { export LOADEDMODULES="$2"; }',

@@ -10,6 +10,8 @@ from launcher import Outcome, environment, launcher, mpirun, run
 
 from pycollectives.selection.choice import SelectionTable
 
+pytestmark = pytest.mark.alone
+
 RANKS = 3
 SIZES = [8, 65536]
 

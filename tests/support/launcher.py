@@ -60,7 +60,12 @@ def launcher() -> tuple[str, ...]:
 def environment(**changed: str) -> dict[str, str]:
     """Return the environment of a job: this one's, without what a launcher around this test left in it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHED)}
-    return {**clean, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **changed}
+    for_open_mpi = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_btl": "^ofi",  # see tests/conftest.py
+    }
+    return {**clean, **for_open_mpi, **changed}
 
 
 def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = None) -> Outcome:
