@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint style tidy tidy-all types layers precommit sanitize asan tsan format clean
+.PHONY: help install demo test lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -96,6 +96,14 @@ sanitize: asan tsan  ## Run the tests of one process under the compiler's saniti
 
 sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
             tests/sanitize.sh $@ build/$@/site
+
+# By CMake alone: at the same time another `pip install` may use what setuptools keeps in this folder.
+compiled = MPICC=$(VENV)/bin/mpicc cmake --preset $(1) -DPython_EXECUTABLE=$(VENV)/bin/python && \
+           cmake --build --preset $(1) --parallel $(JOBS)
+
+compile-sanitized: $(VENV)/.installed  # what `sanitize` begins with
+	$(call compiled,asan)
+	$(call compiled,tsan)
 
 # Those of PyTorch, documents and batch scripts start programs and libraries that are not ours; those of the package and
 # of benchmarks look at Python alone.

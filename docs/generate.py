@@ -209,7 +209,7 @@ def policies_measured() -> str:
             of = dict(zip(titles, row, strict=True))
             quality = of.get("accuracy", of["validation loss"])
             rows.append([found["name"], *(of[key] for key in ("method", "speedup", "ideal", "of the ideal")), quality])
-    head = ["experiment", "method", "speedup", "at zero cost", "speed of that", "loss or accuracy at the end"]
+    head = ["experiment", "method", "speedup", "ideal", "of the ideal", "loss or accuracy at the end"]
     return markdown(head, rows)
 
 

@@ -38,9 +38,6 @@ class Engine:
     @property
     def rank(self) -> int: ...
     @property
-    def local_ranks(self) -> int:
-        """Ranks of the communicator that share this one's memory."""
-    @property
     def in_own_process(self) -> bool:
         """False in a fork of the process that made it."""
     @property
@@ -49,10 +46,7 @@ class Engine:
     def transport(self) -> str: ...
     @property
     def progress(self) -> str: ...
-    @property
-    def progress_cpu_seconds(self) -> float:
-        """CPU time that the process's progress thread has used."""
-    def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
+    def compare(self, local: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
         """Collective comparison of a short (at most 4096 B) byte string, in O(log P) messages: None if it is the same
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
@@ -64,8 +58,6 @@ class Engine:
         """Closes at once and waits for nobody; the engine serves the others until the process ends."""
     def flight_record(self) -> str:
         """The newest rounds as this rank has seen them and what it waits for, as JSON."""
-    @property
-    def open_collectives(self) -> list[str]: ...
 
 @final
 class PartialAllreduce:
@@ -95,7 +87,7 @@ class PartialAllreduce:
         history: int = 8,
         name: str = "",
     ) -> None:
-        """Every rank must create the same objects in the same order; on the flat path this sends nothing."""
+        """Collective. Ranks create the same objects in the same order; they compare whether each has its memory."""
     def contribute(self, x: Any) -> Round:
         """`x`: any C-contiguous buffer of exactly the right number of bytes (checked). Waits for nobody, and so keeps
         the GIL if that takes microseconds: on a board, if the data of all ranks is small."""

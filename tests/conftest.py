@@ -11,7 +11,7 @@ os.environ.setdefault("OMPI_MCA_btl", "^ofi")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes minutes or gigabytes; skipped unless PYC_TEST_SLOW is set")
+    config.addinivalue_line("markers", "slow: takes long; sanitizers leave it out")
     config.addinivalue_line(
         "markers", "large: moves megabytes; sanitizers, to which amounts do not matter, leave it out"
     )

@@ -21,6 +21,7 @@ if [ -n "${LONG:-}" ]; then
   limit=${SECONDS_PER_RUN:-2700}
 fi
 options=("$@")
+[[ " $* " != *" -m "* ]] || { echo "-m is taken: it says which launched programs run side by side; use -k"; exit 2; }
 
 # Temporary files go to memory if it has room. Checkpoints are forced to disk, and on a disk that is busy with a build
 # that can take longer than a test may.
@@ -43,7 +44,7 @@ run() {
   case $status in
     0) ;;
     5) ((${#options[@]})) || { echo "### $title: no test was found"; exit 1; } ;;  # nothing selected is fine
-    124 | 137 | 142) echo "### $title: hung, stopped after $limit s"; exit 1 ;;  # 142: SIGALRM, of tests/mpi/passes.py
+    124 | 137 | 142) echo "### $title: hung, stopped after $seconds s"; exit 1 ;;  # 142: SIGALRM, of tests/mpi/passes.py
     *) echo "### $title: failed with status $status"; exit 1 ;;
   esac
 }

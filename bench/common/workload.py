@@ -28,7 +28,7 @@ def delay_matrix(
     The patterns are the workloads of the same names in `pycollectives.simulation.workload`, with no work below the
     skew; lognormal delays have mean `skew_us` and shape 1.
     """
-    unit = skew_us * 1e-6
+    unit = skew_us / 1e6
     if pattern == "trace":
         if trace is None:
             raise ValueError("skew 'trace' needs a file")

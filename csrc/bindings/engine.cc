@@ -148,28 +148,25 @@ void bind_engine(py::module_& m) {
                   py::arg("delay") = 0.0, py::arg("seed") = 0)
       .def_property_readonly("rank", &Engine::rank)
       .def_property_readonly("size", &Engine::size)
-      .def_property_readonly("local_ranks", [](Engine& e) { return e.transport().local_ranks(); })
       .def_property_readonly("in_own_process", &Engine::is_in_own_process)
       .def_property_readonly("transport", &Engine::transport_name)
       .def_property_readonly("progress",
                              [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })
-      .def_property_readonly("progress_cpu_seconds",
-                             [](const Engine&) { return ProgressThread::instance().cpu_seconds(); })
       .def(
           "compare",
-          [](Engine& e, const std::string& mine, const std::string& what, const py::object& timeout) -> py::object {
+          [](Engine& e, const std::string& local, const std::string& what, const py::object& timeout) -> py::object {
             const Seconds limit = timeout_from(timeout);
             Engine::Texts all;
             {
               const py::gil_scoped_release released;
-              all = e.compare(mine, what, limit, run_signal_handlers);
+              all = e.compare(local, what, limit, run_signal_handlers);
             }
             if (!all) return py::none();
             py::list texts;
             for (const std::string& text : *all) texts.append(py::bytes(text));
             return texts;
           },
-          py::arg("mine"), py::kw_only(), py::arg("what"), py::arg("timeout") = py::none())
+          py::arg("local"), py::kw_only(), py::arg("what"), py::arg("timeout") = py::none())
       .def(
           "advance",
           [](Engine& e) {
@@ -193,15 +190,10 @@ void bind_engine(py::module_& m) {
             keep_serving(e);
           },
           py::call_guard<py::gil_scoped_release>())
-      .def("flight_record",
-           [](Engine& e) {
-             e.check_process();
-             const py::gil_scoped_release released;
-             return e.recorder().json();
-           })
-      .def_property_readonly("open_collectives", [](Engine& e) {
+      .def("flight_record", [](Engine& e) {
+        e.check_process();
         const py::gil_scoped_release released;
-        return e.open_collectives();
+        return e.recorder().json();
       });
 }
 

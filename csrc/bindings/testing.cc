@@ -117,45 +117,48 @@ void bind_recorder(py::module_& t) {
 class GroupBoards {
  public:
   GroupBoards(std::size_t ranks, std::size_t slot_bytes) {
-    for (std::size_t place = 0; place < ranks; ++place) {
+    for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank) {
       const auto memory = SharedMemory::create_private(GroupBoard::bytes(slot_bytes));
-      seats_.emplace_back(memory, memory->data());
-      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, place, slot_bytes, seats_.back()));
+      slots_.emplace_back(memory, memory->data());
+      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, local_rank, slot_bytes, slots_.back()));
     }
     for (const auto& board : boards_) {
-      for (std::size_t place = 0; place < ranks; ++place) board->attach(place, seats_[place]);
+      for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank) board->attach(local_rank, slots_[local_rank]);
     }
   }
 
   /// `values` must live until `advance` has said so; None: nothing to give.
-  void start(std::size_t place, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
+  void start(std::size_t local_rank, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
              std::size_t count, const std::string& dtype, const std::string& op, std::optional<double> weight) {
     std::byte* const data = values.is_none() ? nullptr : bytes(values.cast<py::array>());
-    boards_.at(place)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
+    boards_.at(local_rank)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
   }
   /// Whether it has ended.
-  bool advance(std::size_t place) {
-    boards_.at(place)->advance();
-    return boards_.at(place)->ended();
+  bool advance(std::size_t local_rank) {
+    boards_.at(local_rank)->advance();
+    return boards_.at(local_rank)->ended();
   }
-  std::optional<std::uint32_t> rings(std::size_t place) const { return boards_.at(place)->rings(); }
-  void sleep(std::size_t place, std::uint32_t rings, Seconds limit) { boards_.at(place)->sleep(rings, limit); }
+  std::optional<std::uint32_t> rings(std::size_t local_rank) const { return boards_.at(local_rank)->rings(); }
+  void sleep(std::size_t local_rank, std::uint32_t rings, Seconds limit) {
+    boards_.at(local_rank)->sleep(rings, limit);
+  }
 
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
 
-  std::vector<std::shared_ptr<std::byte>> seats_;
+  std::vector<std::shared_ptr<std::byte>> slots_;
   std::vector<std::unique_ptr<GroupBoard>> boards_;
 };
 
 void bind_group_boards(py::module_& t) {
   py::class_<GroupBoards>(t, "GroupBoards")
       .def(py::init<std::size_t, std::size_t>(), py::arg("ranks"), py::arg("slot_bytes"))
-      .def("start", &GroupBoards::start, py::arg("place"), py::arg("members"), py::arg("ticket"), py::arg("values"),
-           py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"), py::arg("weight") = py::none())
-      .def("advance", &GroupBoards::advance, py::arg("place"))
-      .def("rings", &GroupBoards::rings, py::arg("place"))
-      .def("sleep", &GroupBoards::sleep, py::arg("place"), py::arg("rings"), py::arg("limit"),
+      .def("start", &GroupBoards::start, py::arg("local_rank"), py::arg("members"), py::arg("ticket"),
+           py::arg("values"), py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"),
+           py::arg("weight") = py::none())
+      .def("advance", &GroupBoards::advance, py::arg("local_rank"))
+      .def("rings", &GroupBoards::rings, py::arg("local_rank"))
+      .def("sleep", &GroupBoards::sleep, py::arg("local_rank"), py::arg("rings"), py::arg("limit"),
            py::call_guard<py::gil_scoped_release>());
 }
 

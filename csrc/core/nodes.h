@@ -30,16 +30,16 @@ class Nodes {
   Rank of(Rank rank) const { return tables_->node_of[static_cast<std::size_t>(rank)]; }
   /// Ascending.
   const std::vector<Rank>& ranks(Rank node) const { return tables_->ranks[static_cast<std::size_t>(node)]; }
-  /// The ranks of its node, ascending, and its place among them.
+  /// The ranks of its node, ascending, and its number among them.
   const std::vector<Rank>& neighbours(Rank rank) const { return ranks(of(rank)); }
-  std::size_t place_of(Rank rank) const {
+  std::size_t local_rank_of(Rank rank) const {
     const std::vector<Rank>& all = neighbours(rank);
     return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
   }
-  std::vector<std::size_t> places_of(const std::vector<Rank>& ranks) const {
-    std::vector<std::size_t> places;
-    for (const Rank rank : ranks) places.push_back(place_of(rank));
-    return places;
+  std::vector<std::size_t> local_ranks_of(const std::vector<Rank>& ranks) const {
+    std::vector<std::size_t> local;
+    for (const Rank rank : ranks) local.push_back(local_rank_of(rank));
+    return local;
   }
   Rank leader(Rank node) const { return tables_->leaders[static_cast<std::size_t>(node)]; }
   /// By node.

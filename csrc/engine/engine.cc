@@ -83,7 +83,7 @@ void Engine::check_can_start() const {
   if (shutdown_.closed() || aborted_) throw ClosedError("this rank has closed the communicator");
 }
 
-std::uint32_t Engine::claim_place() {
+std::uint32_t Engine::claim_id() {
   check_can_start();
   for (const auto& [id, collective] : by_id_) {
     if (first_tag(id) == first_tag(next_collective_)) {

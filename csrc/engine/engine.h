@@ -1,10 +1,8 @@
 // One rank's engine on one communicator: it owns the transport, drives the collectives and routes what arrives.
 //
-// Locks, in the order in which they are taken:
-//   progress   the right to drive: held during a pass by the progress thread or by a thread that waits. Everything a
-//              run or a collective's protocol does happens under it, hence the protocol is single-threaded.
-//   a collective's own mutex between the application and the protocol; held for a few instructions, never over a copy.
-//   a buffer pool's mutex; the flight recorder's.
+// The progress lock is the right to drive: held during a pass by the progress thread or by a thread that waits.
+// Everything a run or a collective's protocol does happens under it, hence the protocol is single-threaded. In which
+// order locks are taken is said in docs/design.md, "Progress, waiting and locks".
 #pragma once
 
 #include <atomic>
@@ -60,7 +58,7 @@ class Engine final : private Listener {
   /// ClosedError if this rank has closed the communicator, though other ranks have not: it starts nothing more.
   void check_can_start() const;
   /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
-  std::uint32_t claim_place();
+  std::uint32_t claim_id();
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
   std::vector<std::string> open_collectives();
   /// Another collective in whose call `rank` waits, as far as known here; its id. Under the progress lock.

@@ -44,10 +44,6 @@ class PresenceTable {
         members_(blocks * words_),
         header_(sizeof(Presence) + words_ * sizeof(std::uint64_t)) {}
 
-  static std::size_t max_header(Rank size) {
-    return sizeof(Presence) + (static_cast<std::size_t>(size) + 63) / 64 * sizeof(std::uint64_t);
-  }
-
   void clear() {
     std::fill(presence_.begin(), presence_.end(), Presence{});
     std::fill(members_.begin(), members_.end(), 0);

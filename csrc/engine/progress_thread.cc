@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
 
@@ -12,12 +11,6 @@ namespace pyc {
 namespace {
 
 constexpr int kBeforeRest = 32;  // passes, about 1 ms: a wait that is short wakes nobody
-
-Seconds thread_cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<Seconds>(time.tv_sec) + static_cast<Seconds>(time.tv_nsec) * 1e-9;
-}
 
 }  // namespace
 
@@ -63,8 +56,6 @@ void ProgressThread::remove(Engine* engine) {
   if (ended.joinable()) ended.join();
 }
 
-Seconds ProgressThread::cpu_seconds() { return cpu_seconds_.load(std::memory_order_relaxed); }
-
 /// Sleeps while waiting threads drive every engine that has something to do. Whoever stops driving looks at `rests_`
 /// after taking itself out of the count, and this thread at the counts after setting it: one of them sees the other.
 void ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation) {
@@ -81,7 +72,6 @@ void ProgressThread::loop(unsigned generation) {
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds: naps as short as asked for
   Rank ranks = 1;                    // that share this machine
   Backoff backoff(ranks);
-  unsigned passes = 0;
   int idle_passes = 0;
   for (;;) {
     bool moved = false;
@@ -107,7 +97,6 @@ void ProgressThread::loop(unsigned generation) {
         continue;
       }
     }
-    if (++passes % 64 == 0) cpu_seconds_.store(thread_cpu_seconds(), std::memory_order_relaxed);
     while (pending_changes_.load(std::memory_order_relaxed) > 0) std::this_thread::yield();  // a mutex is not fair
     if (moved) {
       backoff.reset();

@@ -27,9 +27,6 @@ class ProgressThread {
     if (rests_.load()) wake();
   }
 
-  /// CPU time that the thread has used.
-  Seconds cpu_seconds();
-
  private:
   ProgressThread() = default;
   void loop(unsigned generation);
@@ -43,7 +40,6 @@ class ProgressThread {
   std::atomic<int> pending_changes_{0};
   std::thread thread_;
   std::atomic<bool> rests_{false};  // it sleeps while waiting threads drive every engine
-  std::atomic<Seconds> cpu_seconds_{0};
 };
 
 }  // namespace pyc

@@ -54,7 +54,6 @@ class Workers {
   /// Those of them that are in no group.
   std::span<const Rank> idle() const { return idle_.members(); }
   bool has_left(Rank worker) const { return !present_.contains(worker); }
-  bool is_idle(Rank worker) const { return idle_.contains(worker); }
 
   void joins_group(Rank worker) { idle_.erase(worker); }
   void is_free(Rank worker) {

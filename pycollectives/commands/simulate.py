@@ -101,7 +101,7 @@ def simulate(
                 raise ValueError("--load trace needs --trace FILE")
             work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
         else:
-            work = workload.make(load, ranks=ranks, calls=calls, work=work_us * 1e-6, skew=skew_us * 1e-6, seed=seed)
+            work = workload.make(load, ranks=ranks, calls=calls, work=work_us / 1e6, skew=skew_us / 1e6, seed=seed)
         known = [str(entry["name"]) for entry in core.algorithms()]
         chosen = choice.resolve(
             algorithm,

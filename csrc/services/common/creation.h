@@ -15,7 +15,7 @@ template <class Kind, class Give>
 std::shared_ptr<Kind> enroll(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Give give) {
   Engine& e = *engine;
   e.exclusively([&] {
-    const std::uint32_t id = e.claim_place();
+    const std::uint32_t id = e.claim_id();
     give(id);
     e.enroll(id, made);
   });

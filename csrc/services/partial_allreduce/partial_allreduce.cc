@@ -44,7 +44,7 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
 
 std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
                                 const std::shared_ptr<SharedMemory>& shared) {
-  const auto local = static_cast<Rank>(nodes.place_of(rank));
+  const auto local = static_cast<Rank>(nodes.local_rank_of(rank));
   return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
 }
 
@@ -431,7 +431,7 @@ void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
 
 bool PartialAllreduce::has_waiting(Rank rank) const {
   if (nodes_.of(rank) != nodes_.of(engine_->rank())) return false;
-  return board_->ranks()[static_cast<Rank>(nodes_.place_of(rank))].waits.load(std::memory_order_relaxed);
+  return board_->ranks()[static_cast<Rank>(nodes_.local_rank_of(rank))].waits.load(std::memory_order_relaxed);
 }
 
 void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {

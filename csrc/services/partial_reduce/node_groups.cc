@@ -6,19 +6,19 @@ NodeGroups::NodeGroups(Rank rank, Memory& memory, const Nodes& nodes) : rank_(ra
 void NodeGroups::prepare() {
   if (board_) return;
   shared_ = SharedMemory::create(GroupBoard::bytes(GroupBoard::kLongestSlot));
-  board_ = std::make_unique<GroupBoard>(memory_, nodes_.neighbours(rank_).size(), nodes_.place_of(rank_),
+  board_ = std::make_unique<GroupBoard>(memory_, nodes_.neighbours(rank_).size(), nodes_.local_rank_of(rank_),
                                         GroupBoard::kLongestSlot, std::shared_ptr<std::byte>(shared_, shared_->data()));
 }
 
 void NodeGroups::attach(Rank neighbour, const std::string& handle) {
-  const std::size_t local = nodes_.place_of(neighbour);
+  const std::size_t local = nodes_.local_rank_of(neighbour);
   if (board_->has(local)) return;
   const auto memory = SharedMemory::open(handle);
   board_->attach(local, std::shared_ptr<std::byte>(memory, memory->data()));
 }
 
 void NodeGroups::start(const std::vector<Rank>& members, std::uint64_t ticket, const GroupData& data) {
-  board_->start(nodes_.places_of(members), ticket, data);
+  board_->start(nodes_.local_ranks_of(members), ticket, data);
 }
 
 std::vector<Rank> NodeGroups::gone() const {

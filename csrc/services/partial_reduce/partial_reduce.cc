@@ -55,7 +55,7 @@ void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
   const auto memory_of = [&](std::size_t local) {
     return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(slot_bytes()));
   };
-  const std::size_t own = nodes_.place_of(engine_->rank());
+  const std::size_t own = nodes_.local_rank_of(engine_->rank());
   board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), memory_of(own));
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
 }
@@ -185,7 +185,7 @@ void PartialReduce::begin(const Turn& turn) {
     runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
     return runs_->start(turn.sequence);
   }
-  board_->start(nodes_.places_of(turn.members), turn.sequence + 1, data);
+  board_->start(nodes_.local_ranks_of(turn.members), turn.sequence + 1, data);
 }
 
 bool PartialReduce::has_ended() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_the_example_of_the_readme():
 def test_what_is_taken_from_the_program_is_up_to_date():
     done = run("", "docs/generate.py", "--check")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_for_one_line_of_the_table_of_policies_gives_it():
+    text = (ROOT / "docs" / "choosing.md").read_text()
+    (arguments,) = re.findall(r"^python (-m pycollectives simulate .*)$", text, re.MULTILINE)
+    told = json.loads(run("", *arguments.split(), "--json").stdout)
+    expected = f"{told['throughput']:.2f}x | {told['contributors_mean']:.1f} | {told['active_mean']:.1f}"
+    expected += f" | {told['missed_mean']:.2f} | {100 * told['late_fraction']:.0f} % |"
+    assert f"| `quorum:4` | {expected}\n" in text
 
 
 def test_the_drawing_is_there():

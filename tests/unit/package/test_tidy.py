@@ -80,6 +80,7 @@ def test_everything_is_checked_once(tree):
         ("csrc/engine/alone.cc", "// something\n", {"csrc/engine/alone.cc"}),
         (".clang-tidy", "Checks: 'bugprone-*'", EVERY),
         ("CMakeLists.txt", "add_compile_options(-O0)", EVERY),
+        ("CMakeLists.txt", "# a comment\n\n", set()),
         ("version", "1.3", EVERY),
     ],
 )
