@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from launcher import PROGRAMS, environment, launcher, mpirun, run
 
+pytestmark = pytest.mark.alone
+
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 
@@ -31,7 +33,7 @@ def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
     )
     for rank in {0, 1, 2, 3} - {victim}:
         seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 5, job
+        assert float(seconds.removesuffix(" s")) < 2, job
         assert f"rank {victim} died" in text, job
         assert end == "end", job
     assert job.said(victim) == [], job
@@ -46,7 +48,7 @@ def test_ranks_of_another_node_are_told(tmp_path, victim):
     neighbour = victim ^ 1
     for rank in {0, 1, 2, 3} - {victim}:
         seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 5, job
+        assert float(seconds.removesuffix(" s")) < 2, job
         assert (f"rank {victim} died" if rank == neighbour else "MPI_ERR_PROC_FAILED") in text, job
         assert end == "end", job
 
@@ -59,7 +61,7 @@ def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
     )
     for rank in (0, 1, 3):
         seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 5, job
+        assert float(seconds.removesuffix(" s")) < 2, job
         assert "rank 2 died" in text, job
         assert end == "end", job
     assert "MPI_ABORT" not in job.err, job

@@ -68,7 +68,7 @@ def test_a_limit_of_its_own_goes_before_the_default(call, timeout):
     def program(comm):
         ar = comm.partial_allreduce(like=ONE, policy=pc.Full())
         if comm.rank == 1:
-            time.sleep(1.25 * DEFAULT)
+            time.sleep(2 * DEFAULT)
         calls[call](ar)
         comm.abort()
         return True

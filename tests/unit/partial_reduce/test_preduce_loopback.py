@@ -90,7 +90,10 @@ def test_overlapping_groups_in_a_random_order():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("count", [0, 1, 5, 40_000, 1 << 18, pytest.param(2_500_000, marks=pytest.mark.large)])
+@pytest.mark.parametrize(
+    "count",
+    [0, 1, 5, 40_000, 1 << 18, *(pytest.param(count, marks=pytest.mark.large) for count in (1 << 20, 2_500_000))],
+)
 def test_preduce_of_any_length(count, dtype):
     """In shared memory 512 KiB at a time; float16 is widened there."""
 
