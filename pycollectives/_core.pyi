@@ -51,6 +51,8 @@ class Engine:
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
+    def leave(self) -> None:
+        """Tells the others that this rank comes to no comparison any more: those that wait in one give up."""
     def close(self, *, timeout: float | None = None) -> None:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
@@ -439,6 +441,7 @@ def simulate_bootstrap(
     texts: Sequence[Sequence[bytes]],  # of each comparison: by rank
     ranks_per_node: int = 1,  # if more, each comparison follows a text handed down to the ranks of a node
     pause: float = 1.0,  # seconds before each call of a rank, at most
+    patience: float = 0.0,  # seconds after which a rank withdraws from a call, at most; 0: it never does
     closes: bool = True,  # after the last comparison
     strays: int = 0,  # active messages that ranks send as they close
     latency: float = 0.0,
@@ -446,6 +449,6 @@ def simulate_bootstrap(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Engines that compare and close, in virtual time: `comparisons`, for each a list of what each rank found (None:
-    all the same, or the texts of all), `premature` (a comparison ended before all ranks had come), `closed` by rank,
-    and messages by rank: sent, received, sent_to_close and received_to_close. InternalError if a message comes to a
-    rank that has closed."""
+    all the same, or the texts of all), `premature` (a comparison ended before all ranks had come), `withdrew`
+    (from the next comparison) and `closed` by rank, and messages by rank: sent, received, sent_to_close and
+    received_to_close. InternalError if a message comes to a rank that has closed."""

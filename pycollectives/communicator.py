@@ -296,10 +296,14 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         if self.closed:
             return
         deadline = Deadline(self._context.limit(timeout))
-        self._context.close(deadline)
-        self._context.checks.finish(deadline.remaining())
-        self._engine.close(timeout=deadline.remaining())
-        self._end()
+        with self._context.rendezvous.closing(deadline):
+            if self.closed:  # by another thread
+                return
+            self._engine.leave()
+            self._context.close(deadline)
+            self._context.checks.finish(deadline.remaining())
+            self._engine.close(timeout=deadline.remaining())
+            self._end()
 
     def abort(self) -> int:
         """Close at once, wait for nobody and discard what waits; the number of contributions discarded.

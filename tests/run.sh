@@ -7,6 +7,8 @@
 #   SUITES           which tests (default: model plan unit launch mpi; there is also: cluster)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
+#   TRAINING         where the suite mpi tests what is built on the library, which sends no messages of its own (default:
+#                    flat-1 flat-5 mixed-3 board-2)
 #   LONG             if not empty, property tests draw more cases than in CI
 #   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900, or 2700 if LONG)
 set -euo pipefail
@@ -32,8 +34,7 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ((${room:-0} > 4096)); then
   trap 'rm -rf "$in_memory"' EXIT
 fi
 
-# Tests of what is built on the library run in some of the shapes: it sends no messages of its own.
-with_training=" flat-1 flat-5 mixed-3 board-2 "
+with_training=${TRAINING:-flat-1 flat-5 mixed-3 board-2}
 
 # run SECONDS TITLE COMMAND...
 run() {

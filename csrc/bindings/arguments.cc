@@ -71,7 +71,7 @@ Seconds timeout_from(py::handle timeout) {
 }
 
 void run_signal_handlers() {
-  const py::gil_scoped_acquire gil;
+  const GilHeld gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "bindings/gil.h"
 #include "core/types.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 

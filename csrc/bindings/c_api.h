@@ -22,20 +22,6 @@ namespace pyc {
 static_assert(PYBIND11_VERSION_HEX >= 0x020D0000 && PYBIND11_VERSION_MAJOR < 4,
               "check these parts of pybind11 before another version is allowed; pyproject.toml names the same bounds");
 
-/// Others may run Python meanwhile, unless `wanted` is false: for what ends at once, letting them costs more.
-class GilReleased {
- public:
-  explicit GilReleased(bool wanted = true) : state_(wanted ? PyEval_SaveThread() : nullptr) {}
-  ~GilReleased() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
 /// Sets Python's error to what is being handled. pybind11 translates, so that all of the module raises the same.
 PyObject* raise_caught() noexcept;
 

@@ -109,7 +109,7 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const s
   const Seconds limit = timeout_from(exit_timeout);
   std::unique_ptr<MpiTransport> transport;
   {
-    const py::gil_scoped_release released;  // duplicating is collective
+    const GilReleased released;  // duplicating is collective
     transport = std::make_unique<MpiTransport>(*handle, local_ranks);
   }
   auto trace = trace_from_environment(*transport, next_communicator());
@@ -140,7 +140,7 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
 
 void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
-  m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<py::gil_scoped_release>());
+  m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<GilReleased>());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("local_ranks"),
                   py::arg("progress") = "thread", py::arg("exit_timeout") = 60.0)
@@ -158,7 +158,7 @@ void bind_engine(py::module_& m) {
             const Seconds limit = timeout_from(timeout);
             Engine::Texts all;
             {
-              const py::gil_scoped_release released;
+              const GilReleased released;
               all = e.compare(local, what, limit, run_signal_handlers);
             }
             if (!all) return py::none();
@@ -174,12 +174,12 @@ void bind_engine(py::module_& m) {
             e.check();
             return moved;
           },
-          py::call_guard<py::gil_scoped_release>())
+          py::call_guard<GilReleased>())
       .def(
           "close",
           [](Engine& e, const py::object& timeout) {
             const Seconds limit = timeout_from(timeout);
-            const py::gil_scoped_release released;
+            const GilReleased released;
             e.close(limit, run_signal_handlers);
           },
           py::kw_only(), py::arg("timeout") = py::none())
@@ -189,10 +189,12 @@ void bind_engine(py::module_& m) {
             e->abort();
             keep_serving(e);
           },
-          py::call_guard<py::gil_scoped_release>())
+          py::call_guard<GilReleased>())
+      .def(
+          "leave", [](Engine& e) { e.exclusively([&] { e.leave(); }); }, py::call_guard<GilReleased>())
       .def("flight_record", [](Engine& e) {
         e.check_process();
-        const py::gil_scoped_release released;
+        const GilReleased released;
         return e.recorder().json();
       });
 }

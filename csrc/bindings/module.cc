@@ -12,14 +12,14 @@ namespace {
 
 /// Python classes of the package's own errors, which need no extension to be imported and caught.
 void raise(const char* name, const char* text) {
-  py::gil_scoped_acquire gil;
+  GilHeld gil;
   const py::object type = py::module_::import("pycollectives.support.errors").attr(name);
   PyErr_SetString(type.ptr(), text);
 }
 
 /// With the flight records of this process, which go to a file too if PYC_DUMP_DIR says where.
 void raise_stall(const char* what) {
-  py::gil_scoped_acquire gil;
+  GilHeld gil;
   FlightDump& dump = FlightDump::instance();
   const std::string record = dump.document("StallError");
   std::string text = what;

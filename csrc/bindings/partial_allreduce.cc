@@ -120,9 +120,9 @@ void bind_partial_allreduce(py::module_& m) {
           },
           py::arg("timeout") = py::none())
       .def(
-          "close", [](Bound& b) { (*b).close(); }, py::call_guard<py::gil_scoped_release>())
+          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
       .def(
-          "abort", [](Bound& b) { return b.abort(); }, py::call_guard<py::gil_scoped_release>())
+          "abort", [](Bound& b) { return b.abort(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
       .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })

@@ -35,7 +35,7 @@ void run_on(const py::buffer& values, const std::byte* data, Collective& collect
   bool in_use = false;
   std::exception_ptr error;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     try {
       action();
     } catch (...) {
@@ -50,7 +50,7 @@ void run_on(const py::buffer& values, const std::byte* data, Collective& collect
 class BoundExplicitGroups {
  public:
   BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes) {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     groups_ = ExplicitGroups::join(std::move(engine), host_memory(), nodes);
   }
 
@@ -92,7 +92,7 @@ class BoundPartialReduce {
   /// Making memory that ranks share is collective and takes at most `timeout` seconds.
   BoundPartialReduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,
                      PartialReduceOptions options) {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     collective_ = PartialReduce::create(std::move(engine), host_memory(), std::move(options), nodes, timeout,
                                         run_signal_handlers);
   }
@@ -117,7 +117,7 @@ class BoundPartialReduce {
   void close(const std::optional<py::buffer>& values) {
     py::buffer_info memory;
     if (values) memory = values->request();
-    const py::gil_scoped_release released;
+    const GilReleased released;
     collective_->close(static_cast<const std::byte*>(memory.ptr));
   }
 
@@ -140,7 +140,7 @@ void bind_partial_reduce(py::module_& m) {
       .def("reduce", &Explicit::reduce, py::arg("values"), py::kw_only(), py::arg("dtype_name"), py::arg("members"),
            py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
       .def(
-          "close", [](Explicit& e) { (*e).close(); }, py::call_guard<py::gil_scoped_release>())
+          "close", [](Explicit& e) { (*e).close(); }, py::call_guard<GilReleased>())
       .def_property_readonly("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
       .def_property_readonly("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
 
@@ -163,7 +163,7 @@ void bind_partial_reduce(py::module_& m) {
              std::vector<std::string> algorithms) {
             const PartialReduceOptions options =
                 options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
-            const py::gil_scoped_release released;
+            const GilReleased released;
             PartialReduce::check(engine, host_memory(), options);
           },
           py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),

@@ -79,7 +79,7 @@ void register_python_algorithm(const std::string& name, py::function build) {
   register_allreduce({.name = name,
                       .build =
                           [function](ScheduleBuilder& s, Operands io) {
-                            const py::gil_scoped_acquire gil;
+                            const GilHeld gil;
                             (*function)(py::cast(&s, py::return_value_policy::reference), io.in, io.out);
                           },
                       .steps = "",

@@ -106,18 +106,20 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   options.max_events = max_events;
   SimulationResult result;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     result = simulate(options);
   }
   return columns(result, size, record);
 }
 
 py::dict run_bootstrap(Rank size, const std::vector<std::vector<py::bytes>>& texts, Rank ranks_per_node, double pause,
-                       bool closes, std::size_t strays, double latency, double jitter, std::uint64_t seed) {
+                       double patience, bool closes, std::size_t strays, double latency, double jitter,
+                       std::uint64_t seed) {
   BootstrapScript script{.size = size,
                          .ranks_per_node = ranks_per_node,
                          .texts = {},
                          .pause = pause,
+                         .patience = patience,
                          .closes = closes,
                          .strays = strays,
                          .network = {.latency = latency, .jitter = jitter},
@@ -153,6 +155,7 @@ py::dict run_bootstrap(Rank size, const std::vector<std::vector<py::bytes>>& tex
   out["received"] = counts(&PerRank::received);
   out["sent_to_close"] = counts(&PerRank::sent_to_close);
   out["received_to_close"] = counts(&PerRank::received_to_close);
+  out["withdrew"] = counts(&PerRank::withdrew);
   out["closed"] = counts(&PerRank::closed);
   return out;
 }
@@ -170,8 +173,8 @@ void bind_simulation(py::module_& m) {
         py::arg("jitter") = 0.0, py::arg("delivery_seed") = 0, py::arg("payload_bytes") = py::none(),
         py::arg("record") = true, py::arg("max_events") = 0);
   m.def("simulate_bootstrap", &run_bootstrap, py::kw_only(), py::arg("size"), py::arg("texts"),
-        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("closes") = true, py::arg("strays") = 0,
-        py::arg("latency") = 0.0, py::arg("jitter") = 0.0, py::arg("seed") = 0);
+        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("patience") = 0.0, py::arg("closes") = true,
+        py::arg("strays") = 0, py::arg("latency") = 0.0, py::arg("jitter") = 0.0, py::arg("seed") = 0);
 }
 
 }  // namespace pyc

@@ -74,7 +74,7 @@ void bind_mutex(py::module_& t) {
         return lone;
       }))
       .def(
-          "lock", [](const LoneMutex& l) { l.mutex().lock(); }, py::call_guard<py::gil_scoped_release>())
+          "lock", [](const LoneMutex& l) { l.mutex().lock(); }, py::call_guard<GilReleased>())
       .def("unlock", [](const LoneMutex& l) { l.mutex().unlock(); });
 }
 
@@ -96,7 +96,7 @@ void bind_recorder(py::module_& t) {
            })
       .def("seconds_per_round",  // what `rounds` rounds of a call and an outcome cost
            [](L& l, std::uint32_t id, RoundNumber rounds) {
-             const py::gil_scoped_release released;
+             const GilReleased released;
              const std::uint64_t members = 3;
              const Transport& transport = *l.transports.front();
              const auto track = l.recorder.track_of(id);
@@ -108,7 +108,7 @@ void bind_recorder(py::module_& t) {
              return (transport.now() - start) / static_cast<Seconds>(rounds);
            })
       .def("json", [](const L& l) {
-        const py::gil_scoped_release released;
+        const GilReleased released;
         return l.recorder.json();
       });
 }
@@ -159,7 +159,7 @@ void bind_group_boards(py::module_& t) {
       .def("advance", &GroupBoards::advance, py::arg("local_rank"))
       .def("rings", &GroupBoards::rings, py::arg("local_rank"))
       .def("sleep", &GroupBoards::sleep, py::arg("local_rank"), py::arg("rings"), py::arg("limit"),
-           py::call_guard<py::gil_scoped_release>());
+           py::call_guard<GilReleased>());
 }
 
 // The messages of a service that there is not.
@@ -265,6 +265,7 @@ void bind_testing(py::module_& m) {
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
   t.def("busy_loopback", &busy_loopback, py::arg("size"));
+  t.def("is_driven", &Engine::in_background, py::arg("engine"));
   t.def(
       "freed", [](Engine& engine) { return dynamic_cast<BusyTransport&>(engine.transport()).freed(); },
       py::arg("engine"));

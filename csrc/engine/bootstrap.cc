@@ -11,12 +11,23 @@
 #include "core/splitmix.h"
 
 namespace pyc {
+namespace {
+
+constexpr Rank kRoot = 0;  // of the binomial tree
+
+}  // namespace
 
 Bootstrap::Bootstrap(Rank rank, Rank size, SendControl send)
     : rank_(rank), size_(size), send_(std::move(send)), parent_(kNoRank) {
   const BinomialTree tree(rank, size);
   if (!tree.is_root()) parent_ = tree.parent();
   children_ = tree.children();
+}
+
+std::vector<Rank> Bootstrap::neighbours() const {
+  std::vector<Rank> ranks = children_;
+  if (parent_ != kNoRank) ranks.push_back(parent_);
+  return ranks;
 }
 
 // ------------------------------------------------------------------------------------------------ the application
@@ -59,6 +70,15 @@ std::optional<std::vector<std::string>> Bootstrap::texts() const {
   return all;
 }
 
+/// At the root: whoever withdraws is told so, unless the step is decided or over.
+void Bootstrap::withdraw() {
+  if (parent_ != kNoRank) {
+    send_(kRoot, bytes_of(Message{control(Control::kWithdraw), begun_, 0, 0, 0}));
+  } else if (Step& step = steps_[begun_]; !step.done && !step.decided) {
+    step.withdrawn = true;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------ comparison
 
 Bootstrap::Digest Bootstrap::digest_of(std::string_view text) {
@@ -75,7 +95,7 @@ void Bootstrap::add_report(Step& step, bool is_alike, const Digest& digest) {
 /// Once this rank and all below it have come.
 void Bootstrap::report(std::uint64_t number) {
   const Step& step = steps_[number];
-  if (!step.begun || !step.digest || step.reports < children_.size()) return;
+  if (!step.begun || !step.digest || step.reports < children_.size() || step.withdrawn) return;
   if (parent_ == kNoRank) return decide(number, step.is_alike);
   send_(parent_, bytes_of(Message{control(Control::kDigest), number, step.digest->value, step.digest->length,
                                   step.is_alike ? 1U : 0U}));
@@ -86,6 +106,7 @@ void Bootstrap::decide(std::uint64_t number, bool all_alike) {
     send_(child, bytes_of(Message{control(Control::kVerdict), number, 0, 0, all_alike ? 1U : 0U}));
   }
   Step& step = steps_[number];
+  step.decided = true;
   step.is_alike = all_alike;
   if (all_alike) {
     step.done = true;
@@ -196,6 +217,13 @@ void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
       if (!take_chunk(step.handed_down, message, bytes)) return;
       step.gathered = 1;
       return hand_on(number);
+    case Control::kWithdraw:
+      if (step.done || step.decided) return;  // the verdict, or the text, is on its way
+      step.withdrawn = true;
+      return send_(from, bytes_of(Message{control(Control::kWithdrawn), number, 0, 0, 0}));
+    case Control::kWithdrawn:
+      step.withdrawn = true;
+      return;
     default:
       throw InternalError("a message that is none of the bootstrap");
   }

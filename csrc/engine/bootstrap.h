@@ -9,6 +9,8 @@
 //                2 ceil(log2 P) messages, whatever the texts are. Only if ranks differ do texts move: up the tree,
 //                those of neighbouring ranks that are alike as one, and all of them down again.
 //   hand down    The first of some members gives a text to the others, along a binomial tree of these.
+//   withdrawal   A rank that waits no longer asks the root to let the step fail. If the root has not decided yet it
+//                never does, and says so; else its verdict is on its way to that rank.
 //
 // Why it is right. A rank reports only after its own call and its children's reports, so the root decides after every
 // rank has called: nobody completes a comparison that some rank has not come to. The root alone decides, and each rank
@@ -16,7 +18,9 @@
 // Messages between two ranks stay in order and name their step, so one for a step that the application has not come to
 // yet waits here, and a rank that is ahead (by one comparison at most, since the next needs everybody) disturbs nobody.
 // What is forwarded is forwarded on arrival, not when the application looks: a rank that has its verdict may leave
-// once the messages that follow from it have left.
+// once the messages that follow from it have left. A comparison that somebody has withdrawn from is complete nowhere,
+// and one that is complete somewhere comes to an end everywhere: both by the one decision of the root. Only if the
+// root, or a rank between, is stopped or gone may one that waits no longer not hear of it.
 //
 // Texts are the same if their lengths and 64-bit digests are: a mistake is missed once in 2^64 mistakes.
 #pragma once
@@ -46,10 +50,18 @@ class Bootstrap {
   /// Ranks that are not among them come to the step with members of their own.
   void hand_down(std::string text, const std::vector<Rank>& members);
 
+  /// The ranks next to this one in the tree. A comparison that completes nowhere since some ranks never come to it is
+  /// waited for by a neighbour of one of these.
+  std::vector<Rank> neighbours() const;
+
   /// Steps begun here.
   std::uint64_t steps() const { return begun_; }
   /// Whether the newest step is done.
   bool done() const;
+  /// Waits no longer for the newest step: it is `done` soon, because it has been decided, or `withdrawn`.
+  void withdraw();
+  /// The newest step completes on no rank.
+  bool withdrawn() const { return newest().withdrawn; }
   /// The outcome of a comparison that is done: nothing if all texts are the same, else the text of each rank.
   std::optional<std::vector<std::string>> texts() const;
   /// The text that a step which is done has handed down.
@@ -79,7 +91,9 @@ class Bootstrap {
   struct Step {
     bool begun = false;
     bool done = false;
-    std::string text;  // of this rank
+    bool decided = false;    // by the root
+    bool withdrawn = false;  // at the root: it is never decided
+    std::string text;        // of this rank
     std::optional<Digest> digest;
     bool is_alike = true;  // as far as known, the ranks of the subtree
     std::size_t reports = 0;

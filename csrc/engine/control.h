@@ -19,6 +19,8 @@ enum class Control : std::uint32_t {
   kTexts,
   kAllTexts,
   kHandedDown,
+  kWithdraw,
+  kWithdrawn,
   // Shutdown
   kClosed,
   kAllClosed,

@@ -80,7 +80,7 @@ PYC_HOT void Engine::check_process() const {
 
 void Engine::check_can_start() const {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
-  if (shutdown_.closed() || aborted_) throw ClosedError("this rank has closed the communicator");
+  if (left_announced_ || aborted_) throw ClosedError("this rank has closed the communicator");
 }
 
 std::uint32_t Engine::claim_id() {
@@ -172,7 +172,7 @@ bool Engine::pass() {
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = aborted_ || (left_announced_ && !may_close());  // others ask this rank, or close through it
+  bool background = (aborted_ || left_announced_) && !may_close();  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -251,7 +251,7 @@ void Engine::on_message(Rank from, ConstBytes message) {
   const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
-  if (header.collective == kUncreated && acquaintances_.insert(from) && left_announced_) {
+  if (header.collective == kUncreated && explicit_partners_.insert(from) && left_announced_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {

@@ -129,11 +129,16 @@ class Engine final : private Listener {
   std::string hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
                         Seconds timeout, const Interrupt& interrupt);
 
+  /// This rank comes to no step any more: from now on those that do are told, instead of waiting for it.
+  void leave();
+
   // The same without waiting, for who drives the engine himself.
   void start_comparison(std::string text);
   std::optional<Texts> finished_comparison();
   void start_hand_down(std::string text, const std::vector<Rank>& members);
   std::optional<std::string> finished_hand_down();
+  void start_withdrawal() { bootstrap_.withdraw(); }
+  bool withdrawn() const { return bootstrap_.withdrawn(); }
   void start_close();
   bool may_close();
 
@@ -178,11 +183,14 @@ class Engine final : private Listener {
   Texts compared(const std::string& what);
   void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                    const Interrupt& interrupt);
+  bool wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt& interrupt);
+  bool withdraw_in_vain(const Interrupt& interrupt);
+  std::string why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
+                             Seconds waited) const;
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
   void give_up();
   void begin_closing(Seconds timeout, const Interrupt& interrupt);
-  void leave();
   void on_control(Rank from, Control kind, ConstBytes message);
 
   void on_sent(Cookie cookie) override;
@@ -210,7 +218,7 @@ class Engine final : private Listener {
   std::vector<Rank> gave_up_;
   RankSet left_;
   std::vector<Departed> departed_;  // who left, and how far it came
-  RankSet acquaintances_;           // to whom it is announced if this rank leaves
+  RankSet explicit_partners_;       // that have sent a message of the uncreated collective
   bool left_announced_ = false;
   bool aborted_ = false;
   std::atomic<bool> closed_{false};

@@ -104,7 +104,7 @@ std::optional<std::string> Engine::finished_hand_down() {
 }
 
 void Engine::begin_step() {
-  if (closed_ || shutdown_.closed()) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+  check_can_start();
   if (in_step_) throw ClosedError("the communicator is unusable: an earlier collective call on it did not complete");
   in_step_ = true;
 }
@@ -114,57 +114,73 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
                          const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, what);
   const std::uint64_t step = exclusively([this] { return bootstrap_.steps(); });
+  const Seconds start = transport_->now();
+  bool is_complete = false;
+  bool in_time = false;
+  try {
+    in_time = wait_for_step(step, timeout, interrupt);
+    is_complete = exclusively([this] { return bootstrap_.done(); }) || withdraw_in_vain(interrupt);
+  } catch (...) {  // Ctrl-C, or the engine failed
+    give_up();
+    throw;
+  }
+  if (is_complete) {
+    exclusively([this] { in_step_ = false; });
+    return;
+  }
+  const Seconds waited = transport_->now() - start;
+  if (!in_time || gave_up().empty()) give_up();
+  const std::vector<Rank> missing = call_roll(step, interrupt);
+  exclusively([&] { throw StallError(what + ":" + why_incomplete(step, missing, members, waited)); });
+}
+
+/// Whether the step was over within the time limit: complete, or hopeless.
+bool Engine::wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt& interrupt) {
   // Once somebody has given up nothing can come of it: others who do so too are to be named as well.
   Seconds hopeless_since = Collective::kNever;
   Seconds done_since = Collective::kNever;
-  const auto done = [&] {
+  const auto is_over = [&] {
     return exclusively([&] {
       const Seconds now = transport_->now();
       if (!gave_up_.empty()) hopeless_since = std::min(hopeless_since, now);
       if (bootstrap_.done()) done_since = std::min(done_since, now);
       // Others need this rank's messages, and it may drive nothing after; a collective's may take longer to leave.
-      const bool is_over = bootstrap_.done() && (!is_sending() || now - done_since > kArrivalTime);
-      return is_over || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
+      const bool is_done = bootstrap_.done() && (!is_sending() || now - done_since > kArrivalTime);
+      return is_done || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
     });
   };
-  const Seconds start = transport_->now();
-  bool has_ended = false;
-  try {
-    has_ended = wait(done, timeout, interrupt, longer_naps());
-  } catch (...) {  // Ctrl-C, or the engine failed
-    give_up();
-    throw;
+  return wait(is_over, timeout, interrupt, longer_naps());
+}
+
+/// What is to be made exists on every rank or on none. Whether this rank came too late to prevent it.
+bool Engine::withdraw_in_vain(const Interrupt& interrupt) {
+  exclusively([this] { bootstrap_.withdraw(); });
+  const auto is_settled = [this] {
+    return exclusively([this] { return bootstrap_.done() || (bootstrap_.withdrawn() && !is_sending()); });
+  };
+  wait(is_settled, kAnswerTime, interrupt);
+  return exclusively([this] { return bootstrap_.done(); });
+}
+
+/// Under the progress lock. Giving up is announced to all ranks, leaving is not.
+std::string Engine::why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
+                                   Seconds waited) const {
+  const std::vector<Rank> left = left_before(step);
+  std::erase_if(missing, [&](Rank rank) {
+    return std::binary_search(left.begin(), left.end(), rank) ||
+           std::binary_search(gave_up_.begin(), gave_up_.end(), rank) ||
+           (!members.empty() && !std::binary_search(members.begin(), members.end(), rank));
+  });
+  std::string text;
+  const auto add = [&text](const std::string& reason) { text += (text.empty() ? " " : ", ") + reason; };
+  if (!missing.empty()) {
+    add(list_ranks(missing) + " did not call it " +
+        (waited < kArrivalTime ? "in time" : "within " + in_seconds(waited)) + " (it is collective)");
   }
-  bool is_known = false;
-  const bool complete = exclusively([&] {
-    is_known = !gave_up_.empty();
-    const bool all_well = bootstrap_.done() && !is_known;
-    if (all_well) in_step_ = false;
-    return all_well;
-  });
-  if (complete) return;
-  // What is to be made exists on every rank or is of no use on any. Giving up is announced to all ranks, leaving
-  // is not.
-  const Seconds waited = transport_->now() - start;
-  if (!has_ended || !is_known) give_up();
-  std::vector<Rank> missing = call_roll(step, interrupt);
-  exclusively([&] {
-    const std::vector<Rank> left = left_before(step);
-    std::erase_if(missing, [&](Rank rank) {
-      return std::find(left.begin(), left.end(), rank) != left.end() ||
-             std::binary_search(gave_up_.begin(), gave_up_.end(), rank) ||
-             (!members.empty() && !std::binary_search(members.begin(), members.end(), rank));
-    });
-    std::string text;
-    const auto add = [&text](const std::string& reason) { text += (text.empty() ? " " : ", ") + reason; };
-    if (!missing.empty()) {
-      add(list_ranks(missing) + " did not call it within " + in_seconds(waited) + " (it is collective)");
-    }
-    if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
-    if (!left.empty()) add(list_ranks(left) + " left the communicator");
-    if (text.empty()) add("every rank has called it, but the outcome has not come within " + in_seconds(waited));
-    throw StallError(what + ":" + text + "; the communicator is unusable now");
-  });
+  if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
+  if (!left.empty()) add(list_ranks(left) + " left the communicator");
+  if (text.empty()) add("every rank has called it, but the outcome has not come in time");
+  return text + "; the communicator is unusable now";
 }
 
 /// Ranks that come to no such step any more, ascending.
@@ -271,12 +287,14 @@ void Engine::start_close() {
 
 bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() == 0; }
 
-/// Whoever has come to the uncreated collective must not wait for this rank: it gets a message now, or when it comes.
+/// Who may wait for this rank is told, now or when it comes: its neighbours in the tree of the bootstrap, who tell all
+/// others, and whoever has come to the uncreated collective.
 void Engine::leave() {
   if (left_announced_ || failed_) return;
   left_announced_ = true;
-  for (Rank r = 0; r < size() && !acquaintances_.empty(); ++r) {
-    if (acquaintances_.contains(r)) send_departure(Control::kLeft, r);
+  for (const Rank neighbour : bootstrap_.neighbours()) send_departure(Control::kLeft, neighbour);
+  for (Rank r = 0; r < size() && !explicit_partners_.empty(); ++r) {
+    if (explicit_partners_.contains(r)) send_departure(Control::kLeft, r);
   }
 }
 

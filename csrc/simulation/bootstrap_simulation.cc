@@ -33,6 +33,7 @@ class BootstrapSimulation {
   Application& at(Rank rank) { return applications_[static_cast<std::size_t>(rank)]; }
   BootstrapOutcome::PerRank& outcome(Rank rank) { return outcome_.ranks[static_cast<std::size_t>(rank)]; }
   void pause(Rank rank);
+  void lose_patience(Rank rank);
   void call(Rank rank);
   void compare(Rank rank);
   void close(Rank rank);
@@ -80,6 +81,16 @@ void BootstrapSimulation::pause(Rank rank) {
   network_.at(network_.now() + duration, [this, rank] { call(rank); });
 }
 
+void BootstrapSimulation::lose_patience(Rank rank) {
+  if (script_.patience == 0) return;
+  const Seconds duration = std::uniform_real_distribution<Seconds>(0, script_.patience)(random_);
+  network_.at(network_.now() + duration, [this, rank, call = at(rank).called] {
+    if (!at(rank).is_in_call || at(rank).called != call) return;
+    at(rank).engine->start_withdrawal();
+    drive(rank);
+  });
+}
+
 void BootstrapSimulation::call(Rank rank) {
   Application& a = at(rank);
   if (a.called == script_.texts.size()) return close(rank);
@@ -90,6 +101,7 @@ void BootstrapSimulation::call(Rank rank) {
   } else {
     compare(rank);
   }
+  lose_patience(rank);
   drive(rank);
 }
 
@@ -140,6 +152,11 @@ bool BootstrapSimulation::go_on(Rank rank) {
     return false;
   }
   if (!a.is_in_call) return false;
+  if (a.engine->withdrawn()) {
+    result.withdrew = true;
+    a.is_in_call = false;
+    return false;
+  }
   if (a.is_handed) {
     const auto text = a.engine->finished_hand_down();
     if (!text) return false;

@@ -16,6 +16,7 @@ struct BootstrapScript {
   Rank ranks_per_node = 1;                      ///< if more, each comparison follows a text handed down within a node
   std::vector<std::vector<std::string>> texts;  ///< of each comparison: by rank
   Seconds pause = 1;                            ///< before each call of a rank, at most
+  Seconds patience = 0;                         ///< after which a rank withdraws from a call, at most; 0: it never does
   bool closes = true;                           ///< after the last comparison
   std::size_t strays = 0;                       ///< active messages that ranks send as they close
   NetworkCosts network;
@@ -29,6 +30,7 @@ struct BootstrapOutcome {
     std::uint64_t received = 0;
     std::uint64_t sent_to_close = 0;  ///< strays apart
     std::uint64_t received_to_close = 0;
+    bool withdrew = false;  ///< from the comparison after those that have ended; it makes no more calls
     bool closed = false;
   };
   std::vector<PerRank> ranks;

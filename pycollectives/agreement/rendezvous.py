@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError
+from ..support.errors import ClosedError, StallError
 from .consistency import agree, share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .checking import NoChecks
     from .consistency import Exchange, Signed
@@ -32,7 +33,10 @@ class Rendezvous:
         self._engine = engine
         self._checks = checks
         self._timeout = timeout
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # a signal handler is let in: the engine refuses it
+        self._closing = threading.Lock()
+        self._closer: int | None = None  # the thread that closes
+        self._open = True
         self._closed = False
 
     @property
@@ -40,22 +44,49 @@ class Rendezvous:
         """Whether this rank comes no more."""
         return self._closed
 
+    @contextmanager
+    def closing(self, deadline: Deadline) -> Iterator[None]:
+        """Come no more, and let no other thread of this rank close, or still be in such a call, meanwhile.
+
+        Raises
+        ------
+        StallError
+            Another thread closes, or is in such a call, until the deadline.
+        ClosedError
+            This thread closes already: the caller is a signal handler.
+        """
+        if self._closer == threading.get_ident():
+            raise ClosedError("the communicator is being closed: this thread is in its close() already")
+        with _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
+            self._closer = threading.get_ident()
+            try:
+                self._open = False
+                with _held(
+                    self._turn, deadline, "another thread of this rank is in a collective call on it, and waits"
+                ):
+                    pass
+                yield
+            finally:
+                self._closer = None
+
     def close(self) -> None:
-        """Come no more."""
+        """Note that the communicator is closed."""
+        self._open = False
         self._closed = True
 
     def check_open(self) -> None:
-        """Raise `ClosedError` after `close`."""
+        """Raise `ClosedError` once this rank comes no more."""
         if self._closed:
             raise ClosedError("the communicator is closed")
+        if not self._open:
+            raise ClosedError("this rank is closing the communicator")
 
     def make(self, call: str, check: Callable[[], SignedT], build: Callable[[SignedT, Deadline], MadeT]) -> MadeT:
         """Build what all ranks specify alike, before another thread of this rank builds anything.
 
         What `check` raises is a refusal that the others learn of.
         """
-        with self._turn:
-            deadline = self._come(call)
+        with self._come(call) as deadline:
             agreed = agree(self._engine, call, check, timeout=deadline.remaining())
             return build(agreed, deadline)
 
@@ -65,12 +96,26 @@ class Rendezvous:
 
     def share(self, call: str, make: Callable[[], SignedT]) -> tuple[SignedT, list[dict[str, Any]]]:
         """Return what this rank makes and, if ranks differ, what all say of theirs, in the order of ranks."""
-        with self._turn:
-            deadline = self._come(call)
+        with self._come(call) as deadline:
             return share(self._engine, call, make, timeout=deadline.remaining())
 
-    def _come(self, call: str) -> Deadline:
-        deadline = Deadline(self._timeout)
+    @contextmanager
+    def _come(self, call: str) -> Iterator[Deadline]:
         self.check_open()
-        self._checks.meet(call, deadline.remaining())
-        return deadline
+        with self._turn:
+            deadline = Deadline(self._timeout)
+            self.check_open()  # it may have been closed meanwhile
+            self._checks.meet(call, deadline.remaining())
+            yield deadline
+
+
+@contextmanager
+def _held(lock: Any, deadline: Deadline, why_not: str) -> Iterator[None]:
+    """Hold a lock, which another thread may have until the deadline."""
+    remaining = deadline.remaining()
+    if not lock.acquire(timeout=-1 if remaining is None else remaining):
+        raise StallError(f"closing the communicator: {why_not}")
+    try:
+        yield
+    finally:
+        lock.release()

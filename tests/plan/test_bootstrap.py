@@ -60,11 +60,13 @@ def test_messages_of_a_creation_in_shared_memory(size, ranks_per_node):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8, 13, 16, 33, 64, 100, 128, 511, 1024])
 def test_messages_of_the_end(size):
-    """If nothing is on its way: one up and one down to learn that all have closed, and the same to count."""
+    """One each way along each edge to say that a rank leaves, one up and one down to learn that all have closed, and if
+    nothing is on its way the same to count.
+    """
     outcome = run(size, [], jitter=0.5)
     assert all(outcome["closed"])
-    assert max(outcome["sent_to_close"]) <= 2 * ceil(log2(size))
-    assert sum(outcome["sent_to_close"]) == 4 * (size - 1)
+    assert max(outcome["sent_to_close"]) <= 3 * ceil(log2(size))
+    assert sum(outcome["sent_to_close"]) == 6 * (size - 1)
 
 
 @pytest.mark.parametrize("size", [8, 64])
@@ -133,3 +135,24 @@ def test_nobody_closes_while_a_message_is_on_its_way(size, network):
     for seed in range(20):
         outcome = run(size, [["x"] * size], strays=[0, 1, size, 10 * size][seed % 4], seed=seed, **NETWORKS[network])
         assert all(outcome["closed"])
+
+
+# ---- ranks that wait no longer
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 3])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_comparison_is_complete_on_all_ranks_or_on_none(size, network, ranks_per_node):
+    """However close to the verdict a rank withdraws: the root decides alone."""
+    ends = set()
+    for seed in range(20):
+        options = NETWORKS[network] | {"ranks_per_node": ranks_per_node, "seed": seed}
+        patience = [0.5, 2.0, 10.0, 40.0][seed % 4] * (1 + options.get("latency", 0) + options.get("jitter", 0))
+        outcome = run(size, [["x"] * size] * 8, patience=patience, closes=False, **options)
+        completed = [[end is None for end in each] for each in outcome["comparisons"]]
+        assert all(len(set(each)) == 1 for each in completed)
+        assert [any(each) for each in completed] == sorted((any(each) for each in completed), reverse=True)
+        ends.add(all(outcome["withdrew"]))
+        assert any(outcome["withdrew"]) == (not all(completed[-1]))
+    assert True in ends or size == 1

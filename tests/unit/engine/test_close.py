@@ -1,7 +1,10 @@
 """Closing a communicator: what a rank can still do, and what the others learn."""
 
 import signal
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -91,3 +94,92 @@ def test_a_signal_handler_that_closes_what_is_being_closed():
     with ThreadPoolExecutor(2) as threads:
         for closing in [threads.submit(engine.close, timeout=30.0) for engine in (first, other)]:
             closing.result(30)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_a_rank_that_closes_ends_a_creation_on_all_others(size):
+    """None of them has a time limit."""
+
+    def program(comm):
+        if comm.rank == size - 1:
+            return "closes"
+        with pytest.raises(pc.StallError) as caught:
+            comm.partial_allreduce(like=np.ones(4), name="never")
+        return str(caught.value)
+
+    for text in run_ranks(size, program, ranks_per_node=1)[:-1]:
+        assert f"rank {size - 1} left the communicator" in text or "gave up waiting" in text
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_thread_that_creates_while_another_closes(size, ranks_per_node):
+    """Either all ranks have made the collective, or it is refused or given up on each of them."""
+
+    def program(comm):
+        start = threading.Barrier(2)
+
+        def create():
+            start.wait()
+            try:
+                comm.partial_allreduce(like=np.ones(4))
+            except (pc.ClosedError, pc.StallError):
+                return False
+            return True
+
+        comm.partial_allreduce(like=np.ones(4))
+        with ThreadPoolExecutor(1) as other:
+            made = other.submit(create)
+            start.wait()
+            comm.close()
+            return made.result(30)
+
+    for _ in range(20):
+        assert len(set(run_ranks(size, program, ranks_per_node=ranks_per_node))) == 1
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_threads_that_close_a_communicator_with_open_collectives(size):
+    def program(comm):
+        for _ in range(2):
+            comm.partial_allreduce(like=np.ones(4)).contribute(np.ones(4))
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(lambda _: comm.close(), range(3)))
+        return comm.closed
+
+    for _ in range(10):
+        assert all(run_ranks(size, program))
+
+
+def test_an_aborted_communicator_is_not_polled_once_all_have_closed():
+    def program(comm):
+        comm.partial_allreduce(like=np.ones(4))
+        if comm.rank == 0:
+            comm.abort()
+        else:
+            comm.close()
+        return comm._engine
+
+    aborted, *_ = run_ranks(3, program)
+    until = time.monotonic() + 30
+    while core.testing.is_driven(aborted):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_program_ends_while_a_daemon_is_in_a_call():
+    """Python does not give the lock back to a thread then, and takes the thread for gone."""
+    program = """if True:
+        import threading, time
+        from pycollectives.testing import loopback
+        (comm,) = loopback(1)
+        def advance():
+            while True:
+                comm.advance()
+        for _ in range(4):
+            threading.Thread(target=advance, daemon=True).start()
+        time.sleep(0.1)
+        """
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+        assert ended.returncode == 0, ended.stderr
