@@ -299,7 +299,6 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         with self._context.rendezvous.closing(deadline):
             if self.closed:  # by another thread
                 return
-            self._engine.leave()
             self._context.close(deadline)
             self._context.checks.finish(deadline.remaining())
             self._engine.close(timeout=deadline.remaining())

@@ -13,8 +13,9 @@ from .consistency import agree, share
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .. import _core
     from .checking import NoChecks
-    from .consistency import Exchange, Signed
+    from .consistency import Signed
 
 __all__ = ["Rendezvous"]
 
@@ -28,7 +29,7 @@ class Rendezvous:
     Every method raises, besides what its own text says, what `agreement.share` does, and `ClosedError` after `close`.
     """
 
-    def __init__(self, engine: Exchange, checks: NoChecks, timeout: float | None) -> None:
+    def __init__(self, engine: _core.Engine, checks: NoChecks, timeout: float | None) -> None:
         """The engine carries what ranks compare; `timeout` is for each call, in seconds."""
         self._engine = engine
         self._checks = checks
@@ -46,7 +47,9 @@ class Rendezvous:
 
     @contextmanager
     def closing(self, deadline: Deadline) -> Iterator[None]:
-        """Come no more, and let no other thread of this rank close, or still be in such a call, meanwhile.
+        """Tell the other ranks that this one comes no more, once none of its threads is in such a call.
+
+        One thread at a time.
 
         Raises
         ------
@@ -60,11 +63,9 @@ class Rendezvous:
         with _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
             self._closer = threading.get_ident()
             try:
-                self._open = False
-                with _held(
-                    self._turn, deadline, "another thread of this rank is in a collective call on it, and waits"
-                ):
-                    pass
+                with _held(self._turn, deadline, "another thread of this rank is in a collective call, and waits"):
+                    self._engine.leave()
+                    self._open = False
                 yield
             finally:
                 self._closer = None
