@@ -51,8 +51,10 @@ class Engine:
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
+    def check_process(self) -> None:
+        """ClosedError in a fork of the process that made it."""
     def leave(self) -> None:
-        """Tells the others that this rank comes to no comparison any more: those that wait in one give up."""
+        """Tells others that this rank comes to no comparison any more: those that wait in one give up."""
     def close(self, *, timeout: float | None = None) -> None:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
@@ -442,6 +444,8 @@ def simulate_bootstrap(
     ranks_per_node: int = 1,  # if more, each comparison follows a text handed down to the ranks of a node
     pause: float = 1.0,  # seconds before each call of a rank, at most
     patience: float = 0.0,  # seconds after which a rank withdraws from a call, at most; 0: it never does
+    answer_time: float = 0.0,  # seconds after which it gives up then; 0: it never does
+    driven_in_calls: bool = False,  # only; else on each arrival
     closes: bool = True,  # after the last comparison
     strays: int = 0,  # active messages that ranks send as they close
     latency: float = 0.0,

@@ -72,7 +72,7 @@ Seconds timeout_from(py::handle timeout) {
 
 void run_signal_handlers() {
   const GilHeld gil;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (never_unwound([] { return PyErr_CheckSignals(); }) != 0) throw py::error_already_set();
 }
 
 }  // namespace pyc

@@ -6,7 +6,7 @@ PyObject* raise_caught() noexcept {
   const std::exception_ptr error = std::current_exception();
   try {
     const py::cpp_function raise([&error] { std::rethrow_exception(error); });
-    return PyObject_CallNoArgs(raise.ptr());
+    return never_unwound([&raise] { return PyObject_CallNoArgs(raise.ptr()); });
   } catch (...) {
     return PyErr_NoMemory();
   }

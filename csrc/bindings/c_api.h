@@ -29,7 +29,7 @@ PyObject* raise_caught() noexcept;
 template <class Action>
 PyObject* guarded(Action action) noexcept {
   try {
-    return action();
+    return never_unwound(action);
   } catch (...) {
     return raise_caught();
   }

@@ -190,6 +190,7 @@ void bind_engine(py::module_& m) {
             keep_serving(e);
           },
           py::call_guard<GilReleased>())
+      .def("check_process", [](const Engine& e) { e.check_process(); })
       .def(
           "leave", [](Engine& e) { e.exclusively([&] { e.leave(); }); }, py::call_guard<GilReleased>())
       .def("flight_record", [](Engine& e) {

@@ -11,11 +11,11 @@
 
 namespace pyc {
 
-/// Calls `take`, which returns with the lock held.
-template <class Take>
-void take_gil(Take take) noexcept {
+/// What `action` returns, which calls Python, or takes the lock.
+template <class Action>
+auto never_unwound(Action action) {
   try {
-    take();
+    return action();
   } catch (abi::__forced_unwind&) {
     for (;;) pause();
   }
@@ -26,7 +26,7 @@ class GilReleased {
  public:
   explicit GilReleased(bool wanted = true) : state_(wanted ? PyEval_SaveThread() : nullptr) {}
   ~GilReleased() {
-    if (state_ != nullptr) take_gil([this] { PyEval_RestoreThread(state_); });
+    if (state_ != nullptr) never_unwound([this] { PyEval_RestoreThread(state_); });
   }
   GilReleased(const GilReleased&) = delete;
   GilReleased& operator=(const GilReleased&) = delete;
@@ -38,15 +38,13 @@ class GilReleased {
 /// This thread, which need not be Python's, runs Python.
 class GilHeld {
  public:
-  GilHeld() {
-    take_gil([this] { state_ = PyGILState_Ensure(); });
-  }
+  GilHeld() : state_(never_unwound([] { return PyGILState_Ensure(); })) {}
   ~GilHeld() { PyGILState_Release(state_); }
   GilHeld(const GilHeld&) = delete;
   GilHeld& operator=(const GilHeld&) = delete;
 
  private:
-  PyGILState_STATE state_{};
+  PyGILState_STATE state_;
 };
 
 }  // namespace pyc

@@ -80,7 +80,8 @@ void register_python_algorithm(const std::string& name, py::function build) {
                       .build =
                           [function](ScheduleBuilder& s, Operands io) {
                             const GilHeld gil;
-                            (*function)(py::cast(&s, py::return_value_policy::reference), io.in, io.out);
+                            never_unwound(
+                                [&] { (*function)(py::cast(&s, py::return_value_policy::reference), io.in, io.out); });
                           },
                       .steps = "",
                       .bytes = "",

@@ -113,13 +113,15 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
 }
 
 py::dict run_bootstrap(Rank size, const std::vector<std::vector<py::bytes>>& texts, Rank ranks_per_node, double pause,
-                       double patience, bool closes, std::size_t strays, double latency, double jitter,
-                       std::uint64_t seed) {
+                       double patience, double answer_time, bool driven_in_calls, bool closes, std::size_t strays,
+                       double latency, double jitter, std::uint64_t seed) {
   BootstrapScript script{.size = size,
                          .ranks_per_node = ranks_per_node,
                          .texts = {},
                          .pause = pause,
                          .patience = patience,
+                         .answer_time = answer_time,
+                         .driven_in_calls = driven_in_calls,
                          .closes = closes,
                          .strays = strays,
                          .network = {.latency = latency, .jitter = jitter},
@@ -173,8 +175,9 @@ void bind_simulation(py::module_& m) {
         py::arg("jitter") = 0.0, py::arg("delivery_seed") = 0, py::arg("payload_bytes") = py::none(),
         py::arg("record") = true, py::arg("max_events") = 0);
   m.def("simulate_bootstrap", &run_bootstrap, py::kw_only(), py::arg("size"), py::arg("texts"),
-        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("patience") = 0.0, py::arg("closes") = true,
-        py::arg("strays") = 0, py::arg("latency") = 0.0, py::arg("jitter") = 0.0, py::arg("seed") = 0);
+        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("patience") = 0.0, py::arg("answer_time") = 0.0,
+        py::arg("driven_in_calls") = false, py::arg("closes") = true, py::arg("strays") = 0, py::arg("latency") = 0.0,
+        py::arg("jitter") = 0.0, py::arg("seed") = 0);
 }
 
 }  // namespace pyc

@@ -70,13 +70,21 @@ std::optional<std::vector<std::string>> Bootstrap::texts() const {
   return all;
 }
 
-/// At the root: whoever withdraws is told so, unless the step is decided or over.
 void Bootstrap::withdraw() {
-  if (parent_ != kNoRank) {
+  if (parent_ == kNoRank) {
+    withdraw(begun_);
+  } else {
     send_(kRoot, bytes_of(Message{control(Control::kWithdraw), begun_, 0, 0, 0}));
-  } else if (Step& step = steps_[begun_]; !step.done && !step.decided) {
-    step.withdrawn = true;
   }
+}
+
+/// At the root. Whether it came in time.
+bool Bootstrap::withdraw(std::uint64_t number) {
+  if (number < begun_) return false;
+  Step& step = steps_[number];
+  if (step.done || step.decided) return false;
+  step.withdrawn = true;
+  return true;
 }
 
 // ------------------------------------------------------------------------------------------------ comparison
@@ -95,10 +103,21 @@ void Bootstrap::add_report(Step& step, bool is_alike, const Digest& digest) {
 /// Once this rank and all below it have come.
 void Bootstrap::report(std::uint64_t number) {
   const Step& step = steps_[number];
-  if (!step.begun || !step.digest || step.reports < children_.size() || step.withdrawn) return;
-  if (parent_ == kNoRank) return decide(number, step.is_alike);
+  if (!step.begun || !step.digest || step.reports < children_.size()) return;
+  if (parent_ == kNoRank) {
+    must_decide_ = true;
+    return;
+  }
   send_(parent_, bytes_of(Message{control(Control::kDigest), number, step.digest->value, step.digest->length,
                                   step.is_alike ? 1U : 0U}));
+}
+
+/// The root decides once it has taken in what has arrived: some may have withdrawn before it came itself.
+bool Bootstrap::advance() {
+  if (!std::exchange(must_decide_, false)) return false;
+  const Step& step = steps_[begun_];
+  if (!step.withdrawn) decide(begun_, step.is_alike);
+  return true;
 }
 
 void Bootstrap::decide(std::uint64_t number, bool all_alike) {
@@ -217,10 +236,9 @@ void Bootstrap::on_message(Rank from, Control kind, ConstBytes bytes) {
       if (!take_chunk(step.handed_down, message, bytes)) return;
       step.gathered = 1;
       return hand_on(number);
-    case Control::kWithdraw:
-      if (step.done || step.decided) return;  // the verdict, or the text, is on its way
-      step.withdrawn = true;
-      return send_(from, bytes_of(Message{control(Control::kWithdrawn), number, 0, 0, 0}));
+    case Control::kWithdraw:  // else the verdict is on its way
+      if (withdraw(number)) send_(from, bytes_of(Message{control(Control::kWithdrawn), number, 0, 0, 0}));
+      return;
     case Control::kWithdrawn:
       step.withdrawn = true;
       return;

@@ -19,8 +19,9 @@
 // yet waits here, and a rank that is ahead (by one comparison at most, since the next needs everybody) disturbs nobody.
 // What is forwarded is forwarded on arrival, not when the application looks: a rank that has its verdict may leave
 // once the messages that follow from it have left. A comparison that somebody has withdrawn from is complete nowhere,
-// and one that is complete somewhere comes to an end everywhere: both by the one decision of the root. Only if the
-// root, or a rank between, is stopped or gone may one that waits no longer not hear of it.
+// and one that is complete somewhere comes to an end everywhere: both by the one decision of the root. A rank
+// fails alone only if the root, or a rank between, is not driven meanwhile: stopped, gone, or outside of any call where
+// only calls drive it. A root that comes later knows what was sent to it before, and takes it in before it decides.
 //
 // Texts are the same if their lengths and 64-bit digests are: a mistake is missed once in 2^64 mistakes.
 #pragma once
@@ -60,8 +61,10 @@ class Bootstrap {
   bool done() const;
   /// Waits no longer for the newest step: it is `done` soon, because it has been decided, or `withdrawn`.
   void withdraw();
-  /// The newest step completes on no rank.
+  /// The root never decides the newest step. (Where a text is handed down, some ranks may have it.)
   bool withdrawn() const { return newest().withdrawn; }
+  /// After what has arrived was taken in. Whether it did anything.
+  bool advance();
   /// The outcome of a comparison that is done: nothing if all texts are the same, else the text of each rank.
   std::optional<std::vector<std::string>> texts() const;
   /// The text that a step which is done has handed down.
@@ -112,6 +115,7 @@ class Bootstrap {
   const Step& newest() const { return steps_.at(begun_); }
   void add_report(Step& step, bool is_alike, const Digest& digest);
   void report(std::uint64_t number);
+  bool withdraw(std::uint64_t number);
   void decide(std::uint64_t number, bool all_alike);
   void gather(std::uint64_t number);
   void publish(std::uint64_t number, const std::string& all);
@@ -125,6 +129,7 @@ class Bootstrap {
   Rank parent_;  // kNoRank: this is the root
   std::vector<Rank> children_;
   std::uint64_t begun_ = 0;
+  bool must_decide_ = false;             // the root: all have come
   std::map<std::uint64_t, Step> steps_;  // the newest, and later ones that others are at
 };
 

@@ -80,7 +80,7 @@ PYC_HOT void Engine::check_process() const {
 
 void Engine::check_can_start() const {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
-  if (left_announced_ || aborted_) throw ClosedError("this rank has closed the communicator");
+  if (leaves_) throw ClosedError("this rank has closed the communicator, or is closing it");
 }
 
 std::uint32_t Engine::claim_id() {
@@ -171,8 +171,8 @@ std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
 bool Engine::pass() {
   bool moved = false;
   bool busy = false;
-  std::vector<const Collective*> ended;  // looked at once: another process may end one at any moment
-  bool background = (aborted_ || left_announced_) && !may_close();  // others ask this rank, or close through it
+  std::vector<const Collective*> ended;       // looked at once: another process may end one at any moment
+  bool background = leaves_ && !may_close();  // others ask this rank, or close through it
   for (const auto& collective : collectives_) {
     moved = collective->advance() || moved;
     busy = busy || collective->busy();
@@ -184,7 +184,8 @@ bool Engine::pass() {
   if (!ended.empty()) forget(ended);
   if (aborted_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
   moved = shutdown_.advance() || moved;
-  return transport_->poll(*this) || moved;
+  moved = transport_->poll(*this) || moved;
+  return bootstrap_.advance() || moved;
 }
 
 void Engine::forget(const std::vector<const Collective*>& ended) {
@@ -251,7 +252,7 @@ void Engine::on_message(Rank from, ConstBytes message) {
   const auto header = read_front<MessageHeader>(message);
   if (header.collective == 0) return on_control(from, static_cast<Control>(header.kind), message);
   ++received_;
-  if (header.collective == kUncreated && explicit_partners_.insert(from) && left_announced_) {
+  if (header.collective == kUncreated && explicit_partners_.insert(from) && leaves_) {
     send_departure(Control::kLeft, from);
   }
   if (const auto found = by_id_.find(header.collective); found != by_id_.end()) {
@@ -271,7 +272,9 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
       return roll_call_.on_answer(from, message);
     case Control::kGaveUp:
       read<Departure>(message);
-      gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
+      if (!std::binary_search(gave_up_.begin(), gave_up_.end(), from)) {
+        gave_up_.insert(std::lower_bound(gave_up_.begin(), gave_up_.end(), from), from);
+      }
       return;
     case Control::kLeft:
       if (left_.insert(from)) departed_.push_back({from, read<Departure>(message).steps});

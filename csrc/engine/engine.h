@@ -129,7 +129,8 @@ class Engine final : private Listener {
   std::string hand_down(const std::string& text, const std::vector<Rank>& members, const std::string& what,
                         Seconds timeout, const Interrupt& interrupt);
 
-  /// This rank comes to no step any more: from now on those that do are told, instead of waiting for it.
+  /// This rank comes to no step any more: its neighbours in the tree are told, who tell the others if these wait for
+  /// it.
   void leave();
 
   // The same without waiting, for who drives the engine himself.
@@ -139,6 +140,7 @@ class Engine final : private Listener {
   std::optional<std::string> finished_hand_down();
   void start_withdrawal() { bootstrap_.withdraw(); }
   bool withdrawn() const { return bootstrap_.withdrawn(); }
+  void start_giving_up() { send_departures(Control::kGaveUp); }
   void start_close();
   bool may_close();
 
@@ -184,7 +186,7 @@ class Engine final : private Listener {
   void finish_step(const std::vector<Rank>& members, const std::string& what, Seconds timeout,
                    const Interrupt& interrupt);
   bool wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt& interrupt);
-  bool withdraw_in_vain(const Interrupt& interrupt);
+  bool is_decided_after_all(const Interrupt& interrupt);
   std::string why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
                              Seconds waited) const;
   std::vector<Rank> left_before(std::uint64_t step) const;
@@ -219,7 +221,7 @@ class Engine final : private Listener {
   RankSet left_;
   std::vector<Departed> departed_;  // who left, and how far it came
   RankSet explicit_partners_;       // that have sent a message of the uncreated collective
-  bool left_announced_ = false;
+  bool leaves_ = false;             // this rank, by close or abort
   bool aborted_ = false;
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`

@@ -17,6 +17,7 @@ namespace {
 constexpr Seconds kArrivalTime = 0.1;
 constexpr Seconds kAnswerTime = 0.5;  // an engine answers by itself
 constexpr Seconds kClosingNap = 1e-3;
+constexpr Seconds kMoment = 1e-3;  // the time limit was over before this step
 
 /// Lets another thread close, when this one is done or has failed.
 class EndOfClosing {
@@ -115,11 +116,14 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   const FlightRecorder::Waiting waiting(recorder_, 0, what);
   const std::uint64_t step = exclusively([this] { return bootstrap_.steps(); });
   const Seconds start = transport_->now();
+  Seconds waited = 0;
   bool is_complete = false;
   bool in_time = false;
   try {
     in_time = wait_for_step(step, timeout, interrupt);
-    is_complete = exclusively([this] { return bootstrap_.done(); }) || withdraw_in_vain(interrupt);
+    waited = transport_->now() - start;
+    if (exclusively([this] { return aborted_; })) throw ClosedError("the communicator was closed while a call waited");
+    is_complete = exclusively([this] { return bootstrap_.done(); }) || is_decided_after_all(interrupt);
   } catch (...) {  // Ctrl-C, or the engine failed
     give_up();
     throw;
@@ -128,7 +132,6 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
     exclusively([this] { in_step_ = false; });
     return;
   }
-  const Seconds waited = transport_->now() - start;
   if (!in_time || gave_up().empty()) give_up();
   const std::vector<Rank> missing = call_roll(step, interrupt);
   exclusively([&] { throw StallError(what + ":" + why_incomplete(step, missing, members, waited)); });
@@ -146,17 +149,17 @@ bool Engine::wait_for_step(std::uint64_t step, Seconds timeout, const Interrupt&
       if (bootstrap_.done()) done_since = std::min(done_since, now);
       // Others need this rank's messages, and it may drive nothing after; a collective's may take longer to leave.
       const bool is_done = bootstrap_.done() && (!is_sending() || now - done_since > kArrivalTime);
-      return is_done || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
+      return is_done || aborted_ || !left_before(step).empty() || now - hopeless_since > kArrivalTime;
     });
   };
   return wait(is_over, timeout, interrupt, longer_naps());
 }
 
-/// What is to be made exists on every rank or on none. Whether this rank came too late to prevent it.
-bool Engine::withdraw_in_vain(const Interrupt& interrupt) {
+/// What is to be made exists on every rank or on none: the root is asked before this rank gives up.
+bool Engine::is_decided_after_all(const Interrupt& interrupt) {
   exclusively([this] { bootstrap_.withdraw(); });
   const auto is_settled = [this] {
-    return exclusively([this] { return bootstrap_.done() || (bootstrap_.withdrawn() && !is_sending()); });
+    return exclusively([this] { return (bootstrap_.done() || bootstrap_.withdrawn()) && !is_sending(); });
   };
   wait(is_settled, kAnswerTime, interrupt);
   return exclusively([this] { return bootstrap_.done(); });
@@ -174,8 +177,8 @@ std::string Engine::why_incomplete(std::uint64_t step, std::vector<Rank> missing
   std::string text;
   const auto add = [&text](const std::string& reason) { text += (text.empty() ? " " : ", ") + reason; };
   if (!missing.empty()) {
-    add(list_ranks(missing) + " did not call it " +
-        (waited < kArrivalTime ? "in time" : "within " + in_seconds(waited)) + " (it is collective)");
+    add(list_ranks(missing) + " did not call it " + (waited < kMoment ? "in time" : "within " + in_seconds(waited)) +
+        " (it is collective)");
   }
   if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
   if (!left.empty()) add(list_ranks(left) + " left the communicator");
@@ -209,7 +212,10 @@ std::vector<Rank> Engine::call_roll(std::uint64_t step, const Interrupt& interru
 /// Announces to the others that what they make together will not be complete.
 void Engine::give_up() {
   if (!is_in_own_process() || failed_ || closed_) return;
-  exclusively([this] { send_departures(Control::kGaveUp); });
+  exclusively([this] {
+    bootstrap_.withdraw();
+    send_departures(Control::kGaveUp);
+  });
 }
 
 std::vector<Rank> Engine::gave_up() {
@@ -290,8 +296,8 @@ bool Engine::may_close() { return shutdown_.ended() && transport_->in_flight() =
 /// Who may wait for this rank is told, now or when it comes: its neighbours in the tree of the bootstrap, who tell all
 /// others, and whoever has come to the uncreated collective.
 void Engine::leave() {
-  if (left_announced_ || failed_) return;
-  left_announced_ = true;
+  if (leaves_ || failed_) return;
+  leaves_ = true;
   for (const Rank neighbour : bootstrap_.neighbours()) send_departure(Control::kLeft, neighbour);
   for (Rank r = 0; r < size() && !explicit_partners_.empty(); ++r) {
     if (explicit_partners_.contains(r)) send_departure(Control::kLeft, r);
@@ -314,12 +320,9 @@ void Engine::send(Rank to, ConstBytes message) {
 
 void Engine::abort() {
   exclusively([this] {
-    aborted_ = true;
     in_background_ = true;
-    if (!left_announced_ && !failed_) {  // nobody may drive this engine: do not rely on its answers
-      left_announced_ = true;
-      send_departures(Control::kLeft);
-    }
+    if (!aborted_ && !failed_) send_departures(Control::kLeft);  // nobody may drive this engine to answer
+    aborted_ = leaves_ = true;
     for (const auto& collective : collectives_) collective->abort();
   });
   wake();

@@ -34,6 +34,7 @@ class BootstrapSimulation {
   BootstrapOutcome::PerRank& outcome(Rank rank) { return outcome_.ranks[static_cast<std::size_t>(rank)]; }
   void pause(Rank rank);
   void lose_patience(Rank rank);
+  void give_up(Rank rank);
   void call(Rank rank);
   void compare(Rank rank);
   void close(Rank rank);
@@ -71,7 +72,7 @@ BootstrapOutcome BootstrapSimulation::run() {
     if (woken == kNoRank) continue;
     auto& counts = outcome(woken);
     ++(at(woken).closing ? counts.received_to_close : counts.received);
-    drive(woken);
+    if (!script_.driven_in_calls || at(woken).is_in_call || at(woken).closing) drive(woken);
   }
   return std::move(outcome_);
 }
@@ -88,6 +89,19 @@ void BootstrapSimulation::lose_patience(Rank rank) {
     if (!at(rank).is_in_call || at(rank).called != call) return;
     at(rank).engine->start_withdrawal();
     drive(rank);
+    give_up(rank);
+  });
+}
+
+/// If the root does not answer in time.
+void BootstrapSimulation::give_up(Rank rank) {
+  if (script_.answer_time == 0) return;
+  network_.at(network_.now() + script_.answer_time, [this, rank, call = at(rank).called] {
+    if (!at(rank).is_in_call || at(rank).called != call) return;
+    at(rank).engine->start_giving_up();
+    drive(rank);
+    at(rank).is_in_call = false;
+    outcome(rank).withdrew = true;
   });
 }
 

@@ -17,6 +17,8 @@ struct BootstrapScript {
   std::vector<std::vector<std::string>> texts;  ///< of each comparison: by rank
   Seconds pause = 1;                            ///< before each call of a rank, at most
   Seconds patience = 0;                         ///< after which a rank withdraws from a call, at most; 0: it never does
+  Seconds answer_time = 0;                      ///< after which it gives up then; 0: it never does
+  bool driven_in_calls = false;                 ///< only; else on each arrival
   bool closes = true;                           ///< after the last comparison
   std::size_t strays = 0;                       ///< active messages that ranks send as they close
   NetworkCosts network;

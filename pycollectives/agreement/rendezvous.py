@@ -34,9 +34,9 @@ class Rendezvous:
         self._engine = engine
         self._checks = checks
         self._timeout = timeout
-        self._turn = threading.RLock()  # a signal handler is let in: the engine refuses it
-        self._closing = threading.Lock()
-        self._closer: int | None = None  # the thread that closes
+        self._turn = threading.RLock()  # reentrant for signal handlers, which are refused
+        self._closing = threading.RLock()
+        self._busy: set[int] = set()  # threads that close, or have the turn
         self._open = True
         self._closed = False
 
@@ -56,19 +56,14 @@ class Rendezvous:
         StallError
             Another thread closes, or is in such a call, until the deadline.
         ClosedError
-            This thread closes already: the caller is a signal handler.
+            This thread is in such a call, or closes already: the caller is a signal handler.
         """
-        if self._closer == threading.get_ident():
-            raise ClosedError("the communicator is being closed: this thread is in its close() already")
-        with _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
-            self._closer = threading.get_ident()
-            try:
-                with _held(self._turn, deadline, "another thread of this rank is in a collective call, and waits"):
-                    self._engine.leave()
-                    self._open = False
-                yield
-            finally:
-                self._closer = None
+        self._engine.check_process()
+        with self._entered(), _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
+            with _held(self._turn, deadline, "another thread of this rank is in a collective call, and waits"):
+                self._engine.leave()
+                self._open = False
+            yield
 
     def close(self) -> None:
         """Note that the communicator is closed."""
@@ -101,20 +96,33 @@ class Rendezvous:
             return share(self._engine, call, make, timeout=deadline.remaining())
 
     @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Refuse a signal handler what its own thread is in the middle of."""
+        thread = threading.get_ident()
+        if thread in self._busy:
+            raise ClosedError("the communicator is in use: this thread is in a collective call or in close() already")
+        self._busy.add(thread)
+        try:
+            yield
+        finally:
+            self._busy.discard(thread)
+
+    @contextmanager
     def _come(self, call: str) -> Iterator[Deadline]:
         self.check_open()
-        with self._turn:
+        with self._entered():
             deadline = Deadline(self._timeout)
-            self.check_open()  # it may have been closed meanwhile
-            self._checks.meet(call, deadline.remaining())
-            yield deadline
+            self._checks.meet(call, deadline.remaining())  # not in the turn: another thread may close meanwhile
+            with self._turn:
+                self.check_open()
+                yield deadline
 
 
 @contextmanager
 def _held(lock: Any, deadline: Deadline, why_not: str) -> Iterator[None]:
     """Hold a lock, which another thread may have until the deadline."""
     remaining = deadline.remaining()
-    if not lock.acquire(timeout=-1 if remaining is None else remaining):
+    if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
         raise StallError(f"closing the communicator: {why_not}")
     try:
         yield

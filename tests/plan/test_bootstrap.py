@@ -156,3 +156,17 @@ def test_a_comparison_is_complete_on_all_ranks_or_on_none(size, network, ranks_p
         ends.add(all(outcome["withdrew"]))
         assert any(outcome["withdrew"]) == (not all(completed[-1]))
     assert True in ends or size == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_late_root_does_not_decide_against_ranks_that_gave_up(size):
+    """Where ranks are driven in their calls only, the root learns of them no earlier than of their arrival."""
+    ends = set()
+    for seed in range(40):
+        patience = [10.0, 100.0, 1000.0, 1e5][seed % 4]
+        options = {"patience": patience, "answer_time": 20.0, "driven_in_calls": True, "pause": 60.0, "jitter": 0.5}
+        outcome = run(size, [["x"] * size] * 4, closes=False, seed=seed, **options)
+        completed = [[end is None for end in each] for each in outcome["comparisons"]]
+        assert all(len(set(each)) == 1 for each in completed)
+        ends.add(all(completed[-1]))
+    assert ends == {True, False} or size == 1

@@ -12,7 +12,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives.support.native import core
-from pycollectives.testing import run_ranks
+from pycollectives.testing import loopback, run_ranks
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, "all"])
@@ -122,6 +122,88 @@ def test_a_thread_that_creates_while_another_closes(size, ranks_per_node):
 
     for _ in range(20):
         assert len(set(run_ranks(size, program, ranks_per_node=ranks_per_node))) == 1
+
+
+def test_a_creation_under_checks_while_all_ranks_close():
+    """With PYC_CHECK=1: the rank that closes makes no other call, and the other has a thread that closes too."""
+
+    def program(comm):
+        comm.partial_allreduce(like=np.ones(4))
+        with ThreadPoolExecutor(1) as other:
+            if comm.rank == 1:
+                made = other.submit(comm.partial_allreduce, like=np.ones(4))
+                time.sleep(0.1)
+            comm.close()
+            if comm.rank == 1:
+                with pytest.raises(pc.ClosedError):
+                    made.result(30)
+
+    run_ranks(2, program, check=True)
+
+
+def test_a_communicator_that_another_thread_aborts():
+    """Whoever waits in a call of it is let go."""
+
+    def program(comm):
+        if comm.rank == 0:
+            with ThreadPoolExecutor(1) as other:
+                creation = other.submit(comm.partial_allreduce, like=np.ones(4))
+                time.sleep(0.1)
+                comm.abort()
+                with pytest.raises(pc.ClosedError):
+                    creation.result(30)
+        else:
+            time.sleep(0.2)
+
+    run_ranks(2, program)
+
+
+@pytest.mark.parametrize("progress", ["thread", "caller"])
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_a_rank_that_comes_after_the_others_gave_up(late, progress):
+    """Nothing drives its engine until it comes; still, the call fails on all ranks."""
+    gave_up = threading.Barrier(3)
+
+    def program(comm):
+        if comm.rank == late:
+            gave_up.wait(30)
+        with pytest.raises(pc.StallError):
+            comm.is_same_on_all_ranks(np.ones(4))
+        if comm.rank != late:
+            gave_up.wait(30)
+        comm.abort()
+
+    run_ranks(loopback(3, timeout=0.2, progress=progress, ranks_per_node=1), program)
+
+
+def test_a_signal_handler_that_closes_during_a_creation():
+    def program(comm):
+        refused = []
+
+        def close(*_):
+            with pytest.raises(pc.ClosedError, match="this thread is in a collective call"):
+                comm.close()
+            refused.append(True)
+            first.set()
+
+        if comm.rank == 1:
+            first.wait(30)
+            comm.partial_allreduce(like=np.ones(4))
+            return None
+        before = signal.signal(signal.SIGALRM, close)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            comm.partial_allreduce(like=np.ones(4))
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        return refused
+
+    first = threading.Event()
+    ranks = loopback(2)
+    with ThreadPoolExecutor(1) as other, ranks[0] as comm:
+        peer = other.submit(lambda: run_ranks(ranks[1:], program))
+        assert program(comm) == [True]
+    peer.result(30)
 
 
 @pytest.mark.parametrize("size", [1, 3])

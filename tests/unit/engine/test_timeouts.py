@@ -74,3 +74,11 @@ def test_a_limit_of_its_own_goes_before_the_default(call, timeout):
         return True
 
     assert run_ranks(loopback(2, timeout=DEFAULT, ranks_per_node=1), program, timeout=LIMIT) == [True, True]
+
+
+@pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 30.0])
+def test_closing_with_any_limit(timeout):
+    with loopback(1, timeout=math.inf)[0] as comm:
+        comm.partial_allreduce(like=ONE)
+        comm.close(timeout)
+        assert comm.closed
