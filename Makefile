@@ -77,11 +77,17 @@ style: $(VENV)/.lint-tools
 	ruff format --check
 	clang-format --dry-run -Werror $(CPP)
 
-tidy: $(VENV)/.lint-tools $(VENV)/.installed  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
-	python tools/tidy.py --jobs $(JOBS) $(BUILD)
+# How each file is compiled by itself, for clang-tidy.
+compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF \
+                   -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 
-tidy-all: $(VENV)/.lint-tools $(VENV)/.installed  ## Run clang-tidy on everything
-	python tools/tidy.py --all --jobs $(JOBS) $(BUILD)
+tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
+	$(compile_commands)
+	python tools/tidy.py --jobs $(JOBS) build/tidy
+
+tidy-all: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on everything
+	$(compile_commands)
+	python tools/tidy.py --all --jobs $(JOBS) build/tidy
 
 types: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Check the types of the public package
 	mypy

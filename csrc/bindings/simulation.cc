@@ -92,8 +92,8 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   options.ending = endings_from(ending, static_cast<std::size_t>(size));
   options.pipeline = pipeline;
   options.barrier = barrier;
-  options.collective =
-      options_from({policy, policy_size, seed, grace, late, missed, max_staleness, activation, algorithm, history, op});
+  options.collective = options_from(PolicyArguments{policy, policy_size, seed, grace, late, missed, max_staleness,
+                                                    activation, algorithm, history, op});
   options.collective.name = "simulated";
   options.collective.count = count;
   options.collective.track_members = record;
