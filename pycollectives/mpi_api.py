@@ -31,9 +31,9 @@ def Allreduce_init(
     op: Op = "SUM",
     comm: MPI.Comm | Communicator | None = None,
     *,
-    policy: Policy | str = Solo(),  # noqa: B008 - immutable
+    policy: Policy = Solo(),  # noqa: B008 - immutable
     late: Late = "accumulate",
-    missed: Missed | None = None,
+    missed: Missed = "latest",
     max_staleness: int | None = None,
     algorithm: str = "auto",
     history: int = 8,

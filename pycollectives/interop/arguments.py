@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..partial_allreduce.eager_mean import EagerMean, check_average
-from ..partial_allreduce.policies import Policy
 from ..support.validation import checked_integer, checked_timeout
 from .deadlock_guard import Waits
 from .parameters import Signature
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
     from ..partial_allreduce.eager_mean import Average
+    from ..partial_allreduce.policies import Policy
     from ..support.typing import Array, Missed
 
 __all__ = ["Arguments"]
@@ -51,8 +51,6 @@ class Arguments:
             One is refused. Those of the partial allreduces are checked when these are made.
         """
         check_average(self.average)
-        if not isinstance(self.policy, Policy):
-            raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), got {self.policy!r}")
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
         timeout = checked_timeout(self.timeout)

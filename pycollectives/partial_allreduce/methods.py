@@ -24,9 +24,9 @@ class PartialAllreduceMethods(Factory):
         count: int | None = None,
         dtype: DType | None = None,
         op: Op = "SUM",
-        policy: Policy | str = Solo(),  # noqa: B008 - immutable
+        policy: Policy = Solo(),  # noqa: B008 - immutable
         late: Late = "accumulate",
-        missed: Missed | None = None,
+        missed: Missed = "latest",
         max_staleness: int | None = None,
         algorithm: str = "auto",
         history: int = 8,
@@ -44,7 +44,7 @@ class PartialAllreduceMethods(Factory):
             `MPI.SUM`, `MPI.PROD`, `MPI.MIN`, `MPI.MAX`, or `pycollectives.AVG`, which divides by the number of
             contributors; or its name.
         policy
-            Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2".
+            Who may start a round.
         late
             What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
             with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
@@ -52,9 +52,8 @@ class PartialAllreduceMethods(Factory):
             discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
             replaced by newer.
         missed
-            What a late call is given: "sum", the sum of all results that this rank had not been given (`op` SUM or
-            AVG), so that ranks that add up their results end with the same; or "latest", the newest result alone.
-            Default: "sum" where `op` has it, else "latest".
+            What a late call is given: "latest", the newest result, or "sum", the sum of all results that this rank
+            had not been given (`op` SUM or AVG).
         max_staleness
             After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
         algorithm

@@ -55,8 +55,6 @@ def checked_name(value: Any) -> str:
         raise TypeError(f"name: expected a string, got {value!r}")
     if not 0 < len(value) <= MAX_NAME:
         raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(value)}")
-    if not value.isprintable():
-        raise ValueError(f"name: expected printable characters, got {value!r}")
     return value
 
 

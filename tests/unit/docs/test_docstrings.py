@@ -22,7 +22,6 @@ def test_examples(name):
 
 
 def test_every_public_class_has_an_example():
-    classes = [name for name in policies.__all__ if name[0].isupper()]
-    for name in ("Communicator", "PartialAllreduce", "PartialRequest", *classes):
+    for name in ("Communicator", "PartialAllreduce", "PartialRequest", *policies.__all__[:-1]):
         if name != "Policy":
             assert ">>> " in getattr(pycollectives, name).__doc__, name
