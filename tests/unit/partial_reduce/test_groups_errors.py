@@ -86,7 +86,7 @@ def test_a_rank_that_leaves_is_not_waited_for(leave):
 
 def test_a_rank_that_gave_up_is_not_waited_for():
     """Rank 0 can perform none any more; what it had come to is performed."""
-    given_up = threading.Event()
+    given_up, refused = threading.Event(), threading.Event()
 
     def program(comm):
         x = np.full(1, float(comm.rank))
@@ -94,6 +94,7 @@ def test_a_rank_that_gave_up_is_not_waited_for():
             with pytest.raises(pc.StallError):
                 call(comm, (0, 1), timeout=0.2, x=x)
             given_up.set()
+            assert refused.wait(LIMIT)  # once it closes, that is the reason
         elif comm.rank == 1:
             assert given_up.wait(LIMIT)
             call(comm, (0, 1), timeout=None, x=x)
@@ -102,6 +103,7 @@ def test_a_rank_that_gave_up_is_not_waited_for():
             assert given_up.wait(LIMIT)
             with pytest.raises(pc.ClosedError, match="rank 0 gave up an earlier one"):
                 call(comm, (0, 2), timeout=None)
+            refused.set()
         return None
 
     assert run_ranks(3, program, timeout=20.0) == [None, 0.5, None]
