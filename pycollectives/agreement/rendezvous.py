@@ -34,8 +34,8 @@ class Rendezvous:
         self._engine = engine
         self._checks = checks
         self._timeout = timeout
-        self._turn = threading.RLock()  # reentrant for signal handlers, which are refused
-        self._closing = threading.RLock()
+        self._turn = threading.Lock()
+        self._closing = threading.Lock()
         self._busy: set[int] = set()  # threads that close, or have the turn
         self._open = True
         self._closed = False
@@ -119,7 +119,7 @@ class Rendezvous:
 
 
 @contextmanager
-def _held(lock: Any, deadline: Deadline, why_not: str) -> Iterator[None]:
+def _held(lock: threading.Lock, deadline: Deadline, why_not: str) -> Iterator[None]:
     """Hold a lock, which another thread may have until the deadline."""
     remaining = deadline.remaining()
     if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
