@@ -21,6 +21,7 @@ LIMIT = 60.0
 OPTIMUM = np.linspace(9.0, 11.0, 4)
 
 OFF, APART = 2e-3, 1e-3  # relative: from the optimum, which noise in the gradients hides, and from each other
+SCATTER = 4e-4  # of weights that differ by APART, or of all but one: the standard deviation over workers
 
 GENERATORS = [pc.RandomGroups(3), pc.SmartGroups(3), pc.SmartGroups(3, inter_intra=False), pc.PunctualGroups(3)]
 
@@ -34,7 +35,8 @@ def descend(weights, step, rng):
 def assert_all_are_there(weights):
     relative = np.asarray(weights) / OPTIMUM
     assert np.abs(relative - 1).max() < OFF
-    assert np.ptp(relative, axis=0).max() < APART
+    assert relative.std(axis=0).max() < SCATTER
+    return np.ptp(relative, axis=0).max()
 
 
 def in_virtual_time(generator, *, seed=0, average=True):
@@ -61,16 +63,19 @@ def in_virtual_time(generator, *, seed=0, average=True):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("generator", GENERATORS, ids=repr)
 def test_with_a_generator(generator, seed):
-    assert_all_are_there(in_virtual_time(generator, seed=seed))
+    assert assert_all_are_there(in_virtual_time(generator, seed=seed)) < APART
 
 
 def test_alone_they_end_further_apart():
-    with pytest.raises(AssertionError):
-        assert_all_are_there(in_virtual_time(GENERATORS[0], average=False))
+    relative = in_virtual_time(GENERATORS[0], average=False) / OPTIMUM
+    assert np.ptp(relative, axis=0).max() > 2 * APART
+    assert relative.std(axis=0).max() > 2 * SCATTER
 
 
 @pytest.mark.parametrize("groups", [pc.RandomGroups(3), pc.StaticGroups(WORKERS_PER_NODE)], ids=repr)
 def test_on_threads(groups):
+    """A thread that the machine runs late makes its last steps among workers that have ended, and may end apart."""
+
     def program(comm):
         rng = np.random.default_rng(comm.rank)
         weights = np.zeros(len(OPTIMUM))
