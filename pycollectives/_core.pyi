@@ -116,6 +116,9 @@ class PartialAllreduce:
     @property
     def closed(self) -> bool: ...
     @property
+    def has_contributed(self) -> bool:
+        """Whether this thread has contributed since the last flush."""
+    @property
     def rounds(self) -> int:
         """Rounds completed at this rank."""
     @property
@@ -240,6 +243,22 @@ class RoundInfo:
     @property
     def overrun(self) -> bool:
         """Whether more were missed than `history`. Under missed="sum" they are in the result all the same."""
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+def restored_round_info(
+    number: int,
+    initiator: int,
+    included: bool,
+    contributors: Sequence[int],
+    active: int,
+    staleness: int,
+    missed: int,
+    overrun: bool,
+    /,
+) -> RoundInfo:
+    """What `RoundInfo.__reduce__` names: a copy."""
 
 @final
 class Grant:

@@ -80,6 +80,11 @@ class Collective(ABC):
     def abort(self) -> int:
         """Close at once and discard what waits; the number of contributions that no rank will get."""
 
+    @property
+    def must_flush(self) -> bool:
+        """Whether other ranks may wait here for this thread: it must not wait for them elsewhere before `flush`."""
+        return False
+
     def start_flush(self) -> None:
         """Begin a `flush`, which is to follow: from now on no rank waits for this one. Here: nothing."""
         return
@@ -180,6 +185,8 @@ class Factory:
             Arguments differ between ranks, or another rank's were refused.
         StallError
             Some ranks do not create it within the communicator's timeout.
+        RuntimeError
+            A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
         ClosedError
             The communicator is closed.
         """

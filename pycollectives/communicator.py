@@ -232,14 +232,15 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         ClosedError
             The communicator is closed.
         """
+        self._context.check_flushed(call)
         return self._context.rendezvous.agree(call, check)
 
     def is_same_on_all_ranks(self, x: BufferSpec) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
         For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
-        is, by one core at about 1 GB/s. All ranks wait for all, as in a barrier: so `flush` first, or the others may
-        wait for a contribution of a rank that waits here.
+        is, by one core at about 1 GB/s. All ranks wait for all, as in a barrier: before it, `flush` the partial
+        allreduces that are open.
 
         Parameters
         ----------
@@ -259,6 +260,8 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
             The buffer is refused: on this rank. The others raise `MismatchError`.
         MismatchError
             Another rank's buffer was refused, or another rank makes another collective call.
+        RuntimeError
+            A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
         StallError
             Some ranks do not call it within the communicator's timeout; no collective can be made on it afterwards.
         ClosedError
@@ -274,6 +277,7 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         >>> run_ranks(2, program)
         [(True, False), (True, False)]
         """
+        self._context.check_flushed("is_same_on_all_ranks")
         _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
         return all(reply == replies[0] for reply in replies)
 

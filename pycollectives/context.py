@@ -100,7 +100,18 @@ class Context:
             self._open[made] = None
             return made
 
+        self.check_flushed(call)
         return self.rendezvous.make(call, check, build_and_enter)
+
+    def check_flushed(self, call: str) -> None:
+        """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
+        unflushed = [collective.name for collective in self.open if not collective.closed and collective.must_flush]
+        if unflushed:
+            names = ", ".join(map(repr, unflushed))
+            raise RuntimeError(
+                f"{call}: flush first: ranks may still wait for this one in {names}, while it would wait for them "
+                f"here. Call flush() on {names} on all ranks, then {call}"
+            )
 
     def default_name(self, service: str) -> str:
         """Return the name of a collective that was given none; for `check` in `make`."""

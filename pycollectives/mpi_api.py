@@ -11,7 +11,7 @@ import numpy as np
 
 from .communicator import Communicator
 from .partial_allreduce.collective import PartialAllreduce
-from .partial_allreduce.policies import Policy, Solo
+from .partial_allreduce.policies import Full, Policy
 from .support import buffers
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def Allreduce_init(
     op: Op = "SUM",
     comm: MPI.Comm | Communicator | None = None,
     *,
-    policy: Policy = Solo(),  # noqa: B008 - immutable
+    policy: Policy | str = Full(),  # noqa: B008 - immutable
     late: Late = "accumulate",
-    missed: Missed = "latest",
+    missed: Missed | None = None,
     max_staleness: int | None = None,
     algorithm: str = "auto",
     history: int = 8,
@@ -52,7 +52,9 @@ def Allreduce_init(
     comm
         An mpi4py communicator, `MPI.COMM_WORLD` by default: the first request makes a `Communicator` for it, later
         ones share it, and freeing the last request closes it (collective). Or a `Communicator`, which stays open.
-    policy, late, missed, max_staleness, algorithm, history, name
+    policy
+        Who may start a round. Default: all ranks together, as in `MPI_Allreduce_init`.
+    late, missed, max_staleness, algorithm, history, name
         As for `Communicator.partial_allreduce`.
 
     Raises

@@ -186,6 +186,7 @@ class PartialAllreduce:
                 op=MPI.SUM,
                 policy=self._policy.build(self._operand.seed + block),
                 late=self._late,
+                missed="latest",  # as the paper
                 algorithm=self._algorithm,
             )
         except ValueError as error:  # of the arguments, which are the same on every rank

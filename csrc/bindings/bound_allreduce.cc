@@ -98,6 +98,7 @@ PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
 
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data) {
   const ExclusiveUse use(*this);
+  contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   const GilReleased released(!brief_);
   return collective_->contribute(static_cast<const std::byte*>(data));
 }
@@ -130,7 +131,9 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   const ExclusiveUse use(*this);
   const GilReleased released;
   const std::shared_ptr<Call> call = collective_->start_flush();
-  return collective_->wait(*call, limit, run_signal_handlers);
+  const RoundInfo& info = collective_->wait(*call, limit, run_signal_handlers);
+  contributor_ = std::thread::id();
+  return info;
 }
 
 std::size_t BoundPartialAllreduce::abort() {

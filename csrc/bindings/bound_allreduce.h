@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -35,6 +36,8 @@ class BoundPartialAllreduce {
   void wait(Call& call, Seconds limit);
   void start_flush();
   RoundInfo flush(Seconds limit);
+  /// Whether this thread has contributed since the last flush.
+  bool has_contributed() const { return contributor_ == std::this_thread::get_id(); }
   /// Discards what waits and leaves for good, also where the engine has failed: nobody could be given anything then.
   /// The number of contributions discarded.
   std::size_t abort();
@@ -64,6 +67,7 @@ class BoundPartialAllreduce {
   bool brief_;  // nor does handing data over
   Seconds default_limit_ = -1;
   std::atomic_flag in_use_;
+  std::atomic<std::thread::id> contributor_;  // since the last flush
   std::shared_ptr<PartialAllreduce> collective_;
   py::object convert_;
   py::object writable_;

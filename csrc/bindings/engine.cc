@@ -4,6 +4,7 @@
 #include <mpi4py/mpi4py.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -38,6 +39,15 @@ std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int co
 std::size_t flight_rounds() {
   const char* const text = std::getenv("PYC_FLIGHT_ROUNDS");
   return text == nullptr || *text == '\0' ? 256 : std::strtoul(text, nullptr, 10);
+}
+
+/// PYC_STALL_WARNING, which Python has checked.
+Seconds stall_warning() {
+  const char* const text = std::getenv("PYC_STALL_WARNING");
+  if (text == nullptr || *text == '\0') return 30;
+  char* end = nullptr;
+  const Seconds after = std::strtod(text, &end);
+  return end == text || !std::isfinite(after) ? -1 : after;  // "none", "inf"
 }
 
 int next_communicator() {
@@ -116,6 +126,7 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const s
   const std::string group = std::to_string(transport->group());
   auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace), flight_rounds());
   engine->recorder().set_group(group);
+  engine->set_stall_warning(stall_warning());
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   FlightDump::instance().set_world_rank(world_rank);
@@ -132,6 +143,7 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
     engines.push_back(std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback",
                                                std::move(trace), flight_rounds()));
     engines.back()->recorder().set_group("loopback " + std::to_string(communicator));
+    engines.back()->set_stall_warning(stall_warning());
   }
   return engines;
 }

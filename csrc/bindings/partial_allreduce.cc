@@ -124,6 +124,7 @@ void bind_partial_allreduce(py::module_& m) {
       .def(
           "abort", [](Bound& b) { return b.abort(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
+      .def_property_readonly("has_contributed", &Bound::has_contributed)
       .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
       .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })
       .def_property_readonly("algorithm", [](Bound& b) { return (*b).options().algorithm; })

@@ -1,6 +1,9 @@
 #include "bindings/rounds.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "bindings/c_api.h"
 #include "hot/hot.h"
@@ -57,6 +60,59 @@ PyObject* repr(PyObject* self) {
   });
 }
 
+py::tuple fields(const RoundInfo& info) {
+  return py::make_tuple(info.round, info.initiator, info.included, py::tuple(py::cast(info.contributor_list())),
+                        info.active, info.staleness, info.missed, info.overrun);
+}
+
+/// What `fields` was made of.
+PyObject* restored(RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
+                   std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun) {
+  RoundInfo info;
+  info.round = round;
+  info.initiator = initiator;
+  info.included = included;
+  info.contributor_count = static_cast<std::uint32_t>(contributors.size());
+  std::vector<std::uint64_t> words;
+  for (const Rank rank : contributors) {
+    if (rank < 0) throw std::invalid_argument("RoundInfo: expected ranks >= 0, got " + std::to_string(rank));
+    const auto word = static_cast<std::size_t>(rank) / 64;
+    words.resize(std::max(words.size(), word + 1));
+    words[word] |= std::uint64_t{1} << (rank % 64);
+  }
+  info.contributors.assign(words.data(), words.size());
+  info.active = active;
+  info.staleness = staleness;
+  info.missed = missed;
+  info.overrun = overrun;
+  return make_round_info(info);
+}
+
+/// For `pickle` and `copy`.
+PyObject* reduce(PyObject* self, PyObject*) {
+  return guarded([&] {
+    const py::object restore = py::module_::import("pycollectives._core").attr("restored_round_info");
+    return py::make_tuple(restore, fields(Objects<RoundInfo>::content(self))).release().ptr();
+  });
+}
+
+PyObject* compare(PyObject* self, PyObject* other, int how) {
+  if (Py_TYPE(self) != Py_TYPE(other) || (how != Py_EQ && how != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
+  return guarded([&] {
+    const bool equal = fields(Objects<RoundInfo>::content(self)).equal(fields(Objects<RoundInfo>::content(other)));
+    return PyBool_FromLong(equal == (how == Py_EQ));
+  });
+}
+
+Py_hash_t hash(PyObject* self) {
+  try {
+    return py::hash(fields(Objects<RoundInfo>::content(self)));
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return -1;
+  }
+}
+
 PyObject* to_python(bool value) { return PyBool_FromLong(value); }
 PyObject* to_python(Rank value) { return PyLong_FromLong(value); }
 PyObject* to_python(std::uint32_t value) { return PyLong_FromUnsignedLong(value); }
@@ -88,6 +144,8 @@ PyGetSetDef info_members[] = {
      "Whether more were missed than `history`. Under missed='sum' they are in the result all the same.", nullptr},
     {}};
 
+PyMethodDef info_methods[] = {{"__reduce__", &reduce, METH_NOARGS, nullptr}, {}};
+
 PyMethodDef round_methods[] = {
     {"test", &test, METH_NOARGS,
      "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
@@ -118,11 +176,20 @@ PYC_HOT PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective,
 PYC_HOT PyObject* make_round_info(const RoundInfo& info) { return Objects<RoundInfo>::make(info); }
 
 void bind_rounds(py::module_& m) {
-  m.attr("RoundInfo") =
-      Objects<RoundInfo>::define("pycollectives._core.RoundInfo", {{Py_tp_doc, info_doc},
-                                                                   {Py_tp_getset, info_members},
-                                                                   {Py_tp_repr, reinterpret_cast<void*>(&repr)},
-                                                                   {0, nullptr}});
+  m.attr("RoundInfo") = Objects<RoundInfo>::define("pycollectives._core.RoundInfo",
+                                                   {{Py_tp_doc, info_doc},
+                                                    {Py_tp_getset, info_members},
+                                                    {Py_tp_methods, info_methods},
+                                                    {Py_tp_richcompare, reinterpret_cast<void*>(&compare)},
+                                                    {Py_tp_hash, reinterpret_cast<void*>(&hash)},
+                                                    {Py_tp_repr, reinterpret_cast<void*>(&repr)},
+                                                    {0, nullptr}});
+  m.def("restored_round_info",
+        [](RoundNumber round, Rank initiator, bool included, const std::vector<Rank>& contributors,
+           std::uint32_t active, std::uint64_t staleness, std::uint64_t missed, bool overrun) {
+          return py::reinterpret_steal<py::object>(
+              restored(round, initiator, included, contributors, active, staleness, missed, overrun));
+        });
   m.attr("Round") = Objects<Round>::define(
       "pycollectives._core.Round",
       {{Py_tp_doc, round_doc}, {Py_tp_methods, round_methods}, {Py_tp_getset, round_members}, {0, nullptr}});

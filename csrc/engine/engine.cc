@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -120,6 +121,12 @@ std::optional<std::uint32_t> Engine::waits_in(Rank rank, const Collective* other
     if (collective != other_than && collective->has_waiting(rank)) return id;
   }
   return std::nullopt;
+}
+
+void Engine::warn(const std::string& text) const {
+  const std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " +
+                           text + " `python -m pycollectives dump` shows what every rank waits for.\n";
+  std::fputs(line.c_str(), stderr);
 }
 
 std::string Engine::name_of(std::uint32_t id) {

@@ -53,6 +53,12 @@ class Engine final : private Listener {
   Trace* trace() { return trace_.get(); }
   FlightRecorder& recorder() { return recorder_; }
 
+  /// Seconds before a call that waits for other ranks says so on stderr; negative: never. See `wait_and_warn`.
+  Seconds stall_warning() const { return stall_warning_; }
+  void set_stall_warning(Seconds after) { stall_warning_ = after; }
+  /// Writes a line to stderr.
+  void warn(const std::string& text) const;
+
   // ---- collectives
 
   /// ClosedError if this rank has closed the communicator, though other ranks have not: it starts nothing more.
@@ -189,6 +195,8 @@ class Engine final : private Listener {
   bool is_decided_after_all(const Interrupt& interrupt);
   std::string why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
                              Seconds waited) const;
+  bool is_first_not_in(const std::vector<Rank>& ranks) const;
+  std::string what_is_open();
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
   void give_up();
@@ -204,6 +212,7 @@ class Engine final : private Listener {
   std::string transport_name_;
   std::unique_ptr<Trace> trace_;
   FlightRecorder recorder_;
+  Seconds stall_warning_ = -1;
 
   std::mutex progress_mutex_;
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation

@@ -10,6 +10,7 @@
 #include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
 #include "engine/progress_thread.h"
+#include "engine/stall_warning.h"
 
 namespace pyc {
 namespace {
@@ -120,7 +121,15 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   bool is_complete = false;
   bool in_time = false;
   try {
-    in_time = wait_for_step(step, timeout, interrupt);
+    in_time = wait_and_warn(
+        *this, timeout, [&](Seconds limit) { return wait_for_step(step, limit, interrupt); },
+        [&] {
+          const std::vector<Rank> missing = call_roll(step, interrupt);
+          if (!is_first_not_in(missing)) return std::string();  // what all wait for is said once
+          return exclusively([&] {
+            return what + ":" + why_incomplete(step, missing, members, transport_->now() - start) + ".";
+          });
+        });
     waited = transport_->now() - start;
     if (exclusively([this] { return aborted_; })) throw ClosedError("the communicator was closed while a call waited");
     is_complete = exclusively([this] { return bootstrap_.done(); }) || is_decided_after_all(interrupt);
@@ -134,7 +143,9 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   }
   if (!in_time || gave_up().empty()) give_up();
   const std::vector<Rank> missing = call_roll(step, interrupt);
-  exclusively([&] { throw StallError(what + ":" + why_incomplete(step, missing, members, waited)); });
+  exclusively([&] {
+    throw StallError(what + ":" + why_incomplete(step, missing, members, waited) + "; the communicator is unusable now");
+  });
 }
 
 /// Whether the step was over within the time limit: complete, or hopeless.
@@ -183,7 +194,12 @@ std::string Engine::why_incomplete(std::uint64_t step, std::vector<Rank> missing
   if (!gave_up_.empty()) add(list_ranks(gave_up_) + " gave up waiting");
   if (!left.empty()) add(list_ranks(left) + " left the communicator");
   if (text.empty()) add("every rank has called it, but the outcome has not come in time");
-  return text + "; the communicator is unusable now";
+  return text;
+}
+
+/// Whether all ranks below this one are among some, which are in ascending order.
+bool Engine::is_first_not_in(const std::vector<Rank>& ranks) const {
+  return static_cast<Rank>(std::lower_bound(ranks.begin(), ranks.end(), rank()) - ranks.begin()) == rank();
 }
 
 /// Ranks that come to no such step any more, ascending.
@@ -232,43 +248,49 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   const FlightRecorder::Waiting waiting(recorder_, 0, "closing");
   const auto remaining = [&] { return timeout < 0 ? timeout : std::max(0.0, timeout - (transport_->now() - start)); };
   // Others close through this engine: if the application stops waiting, the progress thread goes on driving it.
-  const auto wait_until = [&](const std::function<bool()>& done) {
+  const auto wait_until = [&](const std::function<bool()>& done, const std::function<std::string()>& why_not) {
     try {
-      return wait(done, remaining(), interrupt, longer_naps());
+      return wait_and_warn(
+          *this, remaining(), [&](Seconds limit) { return wait(done, limit, interrupt, longer_naps()); }, why_not);
     } catch (...) {
       wake();
       throw;
     }
   };
   exclusively([this] { leave(); });
-  if (!wait_until([this] { return exclusively([this] { return collectives_.empty(); }); })) {
+  const auto is_alone = [this] { return exclusively([this] { return collectives_.empty(); }); };
+  if (!wait_until(is_alone, [this] { return what_is_open(); })) {
     wake();
-    throw StallError(exclusively([this] {
-      std::string text = "closing the communicator:";
-      for (const auto& collective : collectives_) {
-        text += " '" + collective->name() + "' is not closed on " + list_ranks(collective->not_closed()) + ";";
-      }
-      return text + " every rank must close (or leave) it";
-    }));
+    throw StallError(what_is_open());
   }
   exclusively([this] { shutdown_.close(); });
   const auto is_over = [this] { return exclusively([this] { return may_close(); }); };
-  if (!wait_until(is_over)) {
+  const auto why_not_over = [&] {
     const std::vector<Rank> missing = call_roll(0, interrupt);
+    return "closing the communicator: " +
+           (missing.empty() ? "every rank has closed it, but messages are still on their way"
+                            : "not closed on " + list_ranks(missing) + "; every rank must close (or leave) it");
+  };
+  if (!wait_until(is_over, why_not_over)) {
+    const std::string text = why_not_over();
     wake();
-    if (!missing.empty()) {
-      throw StallError("closing the communicator: not closed on " + list_ranks(missing) +
-                       "; every rank must close (or leave) it");
-    }
-    if (!is_over()) {
-      throw StallError("closing the communicator: every rank has closed it, but messages are still on their way");
-    }
+    if (!is_over()) throw StallError(text);
   }
   exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
   FlightDump::instance().remove(&recorder_);
   transport_->close();
   if (trace_) trace_->write();
+}
+
+std::string Engine::what_is_open() {
+  return exclusively([this] {
+    std::string text = "closing the communicator:";
+    for (const auto& collective : collectives_) {
+      text += " '" + collective->name() + "' is not closed on " + list_ranks(collective->not_closed()) + ";";
+    }
+    return text + " every rank must close (or leave) it";
+  });
 }
 
 /// Waits until no other thread closes: what it does last, to free what MPI has given, can be done once only.

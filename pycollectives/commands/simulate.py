@@ -23,7 +23,7 @@ __all__ = ["simulate"]
     "policy_text",
     default="solo",
     show_default=True,
-    help="solo, majority, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
+    help="solo, majority, quorum, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
 )
 @click.option(
     "--load",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +102,15 @@ def _choices(command: Any) -> Any:
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
-def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: int | None, **options: Any) -> None:
+@click.option("--allow-not-finite", is_flag=True, help="Exit with 0 though the validation loss is no finite number.")
+def train(
+    config: Path | None,
+    resume: bool,
+    ranks: int | None,
+    ranks_per_node: int | None,
+    allow_not_finite: bool,
+    **options: Any,
+) -> None:
     """Train with METHOD, a name and its options.
 
     mpirun -n 8 python -m pycollectives train eager,policy=majority,missed=sum --output run
@@ -120,7 +129,7 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
             raise ValueError("--resume needs --output: that is where the checkpoint is")
-        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node)
+        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite)
     except (Exception, KeyboardInterrupt) as error:
         failing.explain(failures, error)
         code = 1
@@ -129,7 +138,12 @@ def train(config: Path | None, resume: bool, ranks: int | None, ranks_per_node: 
 
 
 def _run(
-    settings: settings_.Settings, world: MPI.Intracomm, signals: Signals, resume: bool, ranks_per_node: int | None
+    settings: settings_.Settings,
+    world: MPI.Intracomm,
+    signals: Signals,
+    resume: bool,
+    ranks_per_node: int | None,
+    allow_not_finite: bool,
 ) -> int:
     from .. import Communicator
     from ..train import job
@@ -145,11 +159,16 @@ def _run(
             except OSError as error:  # the checkpoint is good all the same
                 click.echo(f"Error: {error}", err=True)
         return settings_.REQUEUE if settings.output is not None else 1
+    errors = []
+    if not summary.is_same_on_all_ranks:
+        errors.append("the replicas are different; at the end they should be equal")
+    if not math.isfinite(summary.curve[-1].loss) and not allow_not_finite:
+        errors.append("the validation loss is no finite number; with --allow-not-finite that is no error")
     if world.rank == 0:
         report(settings, summary)
-        if not summary.is_same_on_all_ranks:
-            click.echo("Error: the replicas are different; at the end they should be equal", err=True)
-    return 0 if summary.is_same_on_all_ranks else 1
+        for text in errors:
+            click.echo(f"Error: {text}", err=True)
+    return 1 if errors else 0
 
 
 def _how_to_go_on(settings: settings_.Settings) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..partial_allreduce.eager_mean import EagerMean, check_average
+from ..partial_allreduce.policies import as_policy
 from ..support.validation import checked_integer, checked_timeout
 from .deadlock_guard import Waits
 from .parameters import Signature
@@ -27,7 +28,7 @@ __all__ = ["Arguments"]
 class Arguments:
     """See `EagerOptimizer`."""
 
-    policy: Policy
+    policy: Policy | str
     missed: Missed
     average: Average
     bucket_bytes: int
@@ -37,13 +38,12 @@ class Arguments:
     history: int
     timeout: float | None
 
-    @property
-    def waits(self) -> Waits:
-        """What rounds may wait for."""
-        return Waits.of(self.policy, self.max_staleness)
+    def waits(self, size: int) -> Waits:
+        """What rounds of `size` ranks may wait for."""
+        return Waits.of(as_policy(self.policy), self.max_staleness, size)
 
-    def checked(self) -> Arguments:
-        """Return the same, with numbers as Python has them.
+    def checked(self, size: int) -> Arguments:
+        """Return the same for `size` ranks, with a policy for a text, and numbers as Python has them.
 
         Raises
         ------
@@ -51,10 +51,11 @@ class Arguments:
             One is refused. Those of the partial allreduces are checked when these are made.
         """
         check_average(self.average)
+        policy = as_policy(self.policy).for_size(size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
         timeout = checked_timeout(self.timeout)
-        return replace(self, bucket_bytes=bucket_bytes, sync_every=sync_every, timeout=timeout)
+        return replace(self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, timeout=timeout)
 
     def signature(self, parameters: Sequence[torch.Tensor]) -> Signature:
         """Return what must be the same on all ranks, parameters included."""

@@ -36,8 +36,6 @@ class GradientAverager:
     ----------
     make
         Makes a mean over ranks, with a name, for a buffer like the one that it is given; collective.
-    arrivals
-        Rounds may wait for the arrival of a rank: all policies but `Solo` and `Full`.
     overlap
         Let backward contribute.
     name_of
@@ -48,14 +46,12 @@ class GradientAverager:
         self,
         make: Callable[[str, Array], EagerMean],
         *,
-        arrivals: bool,
         overlap: bool,
         name_of: Callable[[torch.Tensor], str],
     ) -> None:
         """See the class; buckets come by `add`."""
         self.buckets: list[Bucket] = []
         self._make = make
-        self._arrivals = arrivals
         self._overlap = overlap
         self._name_of = name_of
         self._hooks: list[Any] = []
@@ -101,6 +97,7 @@ class GradientAverager:
 
     # ------------------------------------------------------------------------------------------------ backward
 
+    @torch.compiler.disable
     def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
         """Count down a bucket: a hook that backward calls when a parameter has its gradient."""
         if parameter.grad is not None and parameter.grad.layout is not torch.strided:
@@ -171,7 +168,7 @@ class GradientAverager:
     def _wait(self, deadline: Deadline) -> None:
         waiting = [bucket for bucket in self.buckets if bucket.must_wait()]
         for bucket in waiting:
-            if self._arrivals:
+            if bucket.mean.waits_for_arrivals:
                 for other in self.buckets:
                     other.arrive_again()
             bucket.wait(deadline)

@@ -72,7 +72,7 @@ class Bucket:
 
     `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
     added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the means that
-    this rank was given since `begin`.
+    this rank was given since `begin`. Behind the gradients it has a number for each: on how many ranks there was one.
 
     Attributes
     ----------
@@ -88,8 +88,9 @@ class Bucket:
         """Fuse gradients `summed_in` one type; `make` creates the mean for a buffer like its argument."""
         self.parameters = tuple(parameters)
         count = sum(tensor.numel() for tensor in parameters)
-        self.flat = torch.zeros(count, dtype=summed_in(parameters[0].dtype))
+        self.flat = torch.zeros(count + len(parameters), dtype=summed_in(parameters[0].dtype))
         self._views = parts_of(self.flat, parameters)
+        self._present = self.flat[count:]
         self._array = self.flat.numpy()
         self.mean = make(self._array)
         self._zeros: Array | None = None
@@ -124,6 +125,8 @@ class Bucket:
 
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
+        is_present = [parameter.grad is not None and parameter.requires_grad for parameter in self.parameters]
+        self._present.copy_(torch.tensor(is_present))
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is None or not parameter.requires_grad:
                 view.zero_()
@@ -219,11 +222,17 @@ class Bucket:
         return self._given > 0
 
     def show(self) -> None:
-        """Let `.grad` be the averages; of frozen parameters None, so that optimizers leave them alone."""
-        if not self.given:
+        """Let `.grad` be the averages.
+
+        None, so that optimizers leave them alone, for frozen parameters, and where no rank had a gradient.
+        """
+        if self.given:
+            has_one = self._present.gt(0).tolist()
+        else:
             self.flat.zero_()
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            gradient = view.to(parameter.dtype) if parameter.requires_grad else None
+            has_one = [True] * len(self.parameters)
+        for parameter, view, present in zip(self.parameters, self._views, has_one, strict=True):
+            gradient = view.to(parameter.dtype) if parameter.requires_grad and present else None
             if parameter.grad is not gradient:
                 parameter.grad = gradient
 

@@ -15,9 +15,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from ..partial_allreduce.policies import Full, Policy, Solo
-
 if TYPE_CHECKING:
+    from ..partial_allreduce.policies import Policy
     from .torch import EagerOptimizer
 
 __all__ = ["DeadlockGuard", "Waits"]
@@ -31,11 +30,11 @@ class Waits(enum.Enum):
     ARRIVALS = "arrivals"
 
     @classmethod
-    def of(cls, policy: Policy, max_staleness: int | None) -> Waits:
-        """Tell from its options."""
-        if not isinstance(policy, (Solo, Full)):
+    def of(cls, policy: Policy, max_staleness: int | None, size: int) -> Waits:
+        """Tell from its options, for `size` ranks."""
+        if policy.waits_for_arrivals(size):
             return cls.ARRIVALS
-        return cls.NEVER if isinstance(policy, Solo) and max_staleness is None else cls.DATA
+        return cls.NEVER if policy.kind == "solo" and max_staleness is None else cls.DATA
 
 
 class DeadlockGuard(threading.local):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsFloat, overload
 
 try:
     import torch
@@ -11,15 +11,17 @@ except ModuleNotFoundError as error:
     raise ImportError("EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'", name=error.name) from None
 
 from ..communicator import Communicator
-from ..partial_allreduce.policies import Majority, Policy
+from ..partial_allreduce.policies import Policy, Quorum
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
 from ..support.lifecycle import exit_context
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
-from .deadlock_guard import DeadlockGuard, Waits
+from .deadlock_guard import DeadlockGuard
 from .parameters import Signature, name_of, parameters_of
+from .statistics import StepStatistics
+from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from typing_extensions import Self
 
-    from .._core import RoundInfo
     from ..partial_allreduce.eager_mean import Average, EagerMean
-    from ..support.typing import Array, Missed
+    from ..support.typing import Array, BufferSpec, Missed
 
 __all__ = ["EagerOptimizer"]
 
@@ -40,7 +41,7 @@ MIB = 2**20
 _deadlock_guard = DeadlockGuard()
 
 
-class EagerOptimizer(torch.optim.Optimizer):
+class EagerOptimizer(StepStatistics, WrappedOptimizer):
     """Any `torch.optim.Optimizer`, whose `step` uses gradients averaged over ranks without waiting for stragglers.
 
     Gradients are fused into buckets, each with a persistent partial allreduce. `backward()` contributes a bucket as
@@ -57,10 +58,11 @@ class EagerOptimizer(torch.optim.Optimizer):
     comm
         A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
     policy
-        Who may start a round; see docs/semantics.md.
+        Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
+        ranks, once they have arrived. See docs/semantics.md.
     missed
-        What a rank that is behind is given: "latest", the newest result (eager-SGD: replicas drift apart, and
-        `sync_every` brings them together), or "sum", all results that it missed.
+        What a rank that is behind is given: "sum", all results that it missed, or "latest", the newest alone
+        (eager-SGD: replicas drift apart, and `sync_every` brings them together).
     average
         Divide by the size of the communicator ("world"; eager-SGD), or by the ranks that are in the round
         ("contributors").
@@ -102,15 +104,13 @@ class EagerOptimizer(torch.optim.Optimizer):
     [[-0.5, -0.5]]
     """
 
-    # torch.optim.Optimizer.__init__ is not called: parameters, state and hooks are those of the wrapped optimizer.
-
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         comm: Communicator | MPI.Comm,
-        policy: Policy = Majority(),  # noqa: B008 - immutable
+        policy: Policy | str = Quorum(),  # noqa: B008 - immutable
         *,
-        missed: Missed = "latest",
+        missed: Missed = "sum",
         average: Average = "world",
         bucket_bytes: int = 25 * MIB,
         sync_every: int | None = None,
@@ -142,7 +142,6 @@ class EagerOptimizer(torch.optim.Optimizer):
         )
         self._gradients = GradientAverager(
             self._make_mean,
-            arrivals=self._arguments.waits is Waits.ARRIVALS,
             overlap=overlap,
             name_of=partial(name_of, optimizer),
         )
@@ -162,12 +161,12 @@ class EagerOptimizer(torch.optim.Optimizer):
             )
         if not isinstance(self.optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
-        self._arguments = self._arguments.checked()
+        self._arguments = self._arguments.checked(self._comm.size)
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
         if self._comm.size > 1:
-            _deadlock_guard.admit(self, self._arguments.waits)
+            _deadlock_guard.admit(self, self._arguments.waits(self._comm.size))
         return self._arguments.signature(parameters)
 
     def _make_mean(self, name: str, like: Array) -> EagerMean:
@@ -234,6 +233,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         """Let gradients accumulate: nothing is contributed by a `backward()` in this block, as with torch's DDP."""
         return self._gradients.no_sync()
 
+    @torch.compiler.disable
     def average_gradients(self) -> None:
         """Contribute what is not yet, wait as the policy says, and put averages into `.grad`.
 
@@ -293,26 +293,6 @@ class EagerOptimizer(torch.optim.Optimizer):
         (loss,) = self._evaluated
         self.average_gradients()
         return loss
-
-    @property
-    def rounds(self) -> tuple[RoundInfo, ...]:
-        """The information that each bucket got on its round in the last step; see `RoundInfo`."""
-        return self._gradients.rounds
-
-    @property
-    def mean_active(self) -> float:
-        """The mean over `rounds` of how many ranks had fresh gradients."""
-        return _mean([info.active for info in self.rounds])
-
-    @property
-    def mean_late(self) -> float:
-        """The share of buckets whose result in the last step is without this rank's gradients: they came too late."""
-        return _mean([bucket.late for bucket in self._gradients.buckets])
-
-    @property
-    def mean_missed(self) -> float:
-        """The mean over buckets of how many rounds completed unseen before the one that the last step was given."""
-        return _mean([bucket.missed for bucket in self._gradients.buckets])
 
     # ------------------------------------------------------------------------------------------------ all ranks
 
@@ -381,6 +361,39 @@ class EagerOptimizer(torch.optim.Optimizer):
                 f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
             ) from None
 
+    def average(self, metric: SupportsFloat | BufferSpec) -> float | Array:
+        """Flush, and return the mean over ranks of a number or an array, such as a loss; collective.
+
+        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps.
+
+        Raises
+        ------
+        RuntimeError, StallError, ClosedError
+            As `flush`.
+        ValueError, TypeError, BufferError, MismatchError
+            As `Communicator.mean`.
+        """
+        self._check_between_steps("average")
+        deadline = Deadline(self._timeout)
+        self._flush(deadline)
+        return self._comm.mean(metric, deadline.remaining())
+
+    def finish(self) -> None:
+        """Flush, give every rank the mean of all ranks' parameters, and leave for good; collective.
+
+        At the end of a training, before evaluation: ranks may have made different numbers of steps, and end with the
+        same parameters. Averages that no `step()` used are dropped.
+
+        Raises
+        ------
+        RuntimeError, StallError, ClosedError
+            As `synchronize_parameters`.
+        """
+        self._check_open()
+        self._gradients.end_step()
+        self.synchronize_parameters()
+        self.close()
+
     def close(self) -> None:
         """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable.
 
@@ -446,14 +459,6 @@ class EagerOptimizer(torch.optim.Optimizer):
                 "when buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
             )
 
-    # ------------------------------------------------------------------------------------------------ delegation
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the wrapped optimizer's attribute: `param_groups`, `state`, `defaults`, hooks."""
-        if name == "optimizer":
-            raise AttributeError(name)  # not yet made
-        return getattr(self.optimizer, name)
-
     @property
     def _step_supports_amp_scaling(self) -> bool:
         """What a GradScaler asks in its `step`: False, it is to unscale `.grad` itself, which no version shows."""
@@ -469,26 +474,7 @@ class EagerOptimizer(torch.optim.Optimizer):
         self.optimizer.zero_grad(set_to_none=set_to_none)
         self._gradients.drop()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state: nothing of it is about communication. `flush` before."""
-        return self.optimizer.state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state."""
-        self.optimizer.load_state_dict(state_dict)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse to be copied or pickled: copies would take part in the same collectives."""
-        raise TypeError(
-            "EagerOptimizer cannot be copied or pickled, since it takes part in collectives: save state_dict(), or "
-            "copy the optimizer that it wraps"
-        )
-
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
         state = f"{len(self._gradients.buckets)} buckets{', closed' if self._closed else ''}"
         return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

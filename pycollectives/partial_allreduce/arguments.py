@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ..selection import choice, tables
 from ..support import buffers, operations
 from ..support.validation import checked_choice, checked_integer, checked_name
-from .policies import Policy
+from .policies import as_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..support.typing import Array
+    from .policies import Policy
 
 __all__ = ["PartialAllreduceSpecification"]
 
@@ -85,10 +86,10 @@ class PartialAllreduceSpecification:
         """
         buffer, exact_shape = _buffer(like, count, dtype)
         op = operations.checked_op(op)
-        if not isinstance(policy, Policy) or type(policy) is Policy:
-            raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), got {policy!r}")
-        policy.check(size)
+        policy = as_policy(policy).for_size(size)
         late = checked_choice("late", late, LATE)
+        if missed is None:  # nothing is lost, and replicas stay equal
+            missed = "sum" if op in ("SUM", "AVG") else "latest"
         missed = checked_choice("missed", missed, MISSED)
         if missed == "sum" and op not in ("SUM", "AVG"):
             raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {op}")

@@ -171,6 +171,11 @@ class PartialAllreduce(Reduction):
         """
         return self._collective.result
 
+    @property
+    def must_flush(self) -> bool:
+        """Whether this thread has contributed since the last `flush`, and other ranks may wait for its next call."""
+        return self._collective.has_contributed and self.policy.waits_for_arrivals(self._context.size)
+
     def start_flush(self) -> None:
         """Begin a `flush`, which is to follow: from now on no round waits for this rank.
 

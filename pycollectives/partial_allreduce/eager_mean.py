@@ -37,19 +37,25 @@ class EagerMean:
     average
         See `Average`.
     missed
-        What a rank that is behind is given; as for `Communicator.partial_allreduce`.
+        What a rank that is behind is given: "sum", all means that it missed, or "latest", the newest alone.
     options
         Of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
     """
 
     def __init__(
-        self, comm: Communicator, like: Array, *, average: Average = "world", missed: Missed = "latest", **options: Any
+        self, comm: Communicator, like: Array, *, average: Average = "world", missed: Missed = "sum", **options: Any
     ) -> None:
         check_average(average)
+        self._size = comm.size
         self._divisor = comm.size if average == "world" else 1
         self._sums = missed == "sum"
         op = "SUM" if average == "world" else AVG
         self._collective = comm.partial_allreduce(like=like, op=op, missed=missed, **options)
+
+    @property
+    def waits_for_arrivals(self) -> bool:
+        """Whether a rank may wait for others that have contributed as often as it has."""
+        return self._collective.policy.waits_for_arrivals(self._size)
 
     @property
     def rounds(self) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..collective import Factory
 from .collective import PartialAllreduce
-from .policies import Policy, Solo
+from .policies import Policy, Quorum
 
 if TYPE_CHECKING:
     from ..support.typing import BufferSpec, DType, Late, Missed, Op
@@ -24,9 +24,9 @@ class PartialAllreduceMethods(Factory):
         count: int | None = None,
         dtype: DType | None = None,
         op: Op = "SUM",
-        policy: Policy = Solo(),  # noqa: B008 - immutable
+        policy: Policy | str = Quorum(),  # noqa: B008 - immutable
         late: Late = "accumulate",
-        missed: Missed = "latest",
+        missed: Missed | None = None,
         max_staleness: int | None = None,
         algorithm: str = "auto",
         history: int = 8,
@@ -44,7 +44,8 @@ class PartialAllreduceMethods(Factory):
             `MPI.SUM`, `MPI.PROD`, `MPI.MIN`, `MPI.MAX`, or `pycollectives.AVG`, which divides by the number of
             contributors; or its name.
         policy
-            Who may start a round.
+            Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
+            ranks, once they have arrived.
         late
             What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
             with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
@@ -52,8 +53,9 @@ class PartialAllreduceMethods(Factory):
             discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
             replaced by newer.
         missed
-            What a late call is given: "latest", the newest result, or "sum", the sum of all results that this rank
-            had not been given (`op` SUM or AVG).
+            What a late call is given: "sum", the sum of all results that this rank had not been given (`op` SUM or
+            AVG), so that ranks that add up their results end with the same; or "latest", the newest result alone.
+            Default: "sum" where `op` has it, else "latest".
         max_staleness
             After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
         algorithm
@@ -75,6 +77,8 @@ class PartialAllreduceMethods(Factory):
             Arguments differ between ranks, or another rank's were refused. Only the shape may differ.
         StallError
             Some ranks do not create it within the communicator's timeout.
+        RuntimeError
+            Another one on which this thread has contributed is not flushed: ranks could wait for each other.
         ClosedError
             The communicator is closed.
         """

@@ -7,7 +7,7 @@ collective is created with it. "Arrives" and "late" are defined in docs/semantic
 |---|---|
 | `Solo()` | the first rank arrives (eager-SGD 4.1) |
 | `Majority(seed)` | the rank that a hash of (seed, round) designates arrives (eager-SGD 4.2) |
-| `Quorum(k, grace)` | k ranks have arrived, then up to `grace` seconds for the others |
+| `Quorum(k, grace)` | k ranks, by default half of them, have arrived, then up to `grace` seconds for the others |
 | `AnyOf(m, seed)` | any of m designated ranks arrives |
 | `AllOf(m, seed)` | all of m designated ranks have arrived |
 | `Full()` | all ranks have arrived |
@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from ..support.validation import integer_field, number_field, seed_field
 
-__all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "parse"]
+__all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "as_policy", "parse"]
 
 DEFAULT_SEED = 2020
 """Any fixed number serves; it must be the same on all ranks."""
@@ -42,14 +42,21 @@ class Policy:
         """Return the arguments that describe this policy to the engine and the simulator."""
         return {"policy": self.kind}
 
-    def check(self, size: int) -> None:
-        """Raise `ValueError` if this policy makes no sense for `size` ranks."""
+    def for_size(self, size: int) -> Policy:
+        """Return the policy for `size` ranks, with nothing left open; `ValueError` if there is none."""
+        del size
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """Whether a rank may wait for others that have made as many calls: late calls, which are no arrivals."""
+        return size > 1
 
 
 def _check_ranks_of(policy: Policy, field: str, size: int) -> None:
     number = getattr(policy, field)
     if number > size:
-        raise ValueError(f"{policy!r}: expected 1 <= {field} <= {size}, the number of ranks, got {number}")
+        alone = "; this program runs as one process: start it with mpirun -n" if size == 1 else ""
+        raise ValueError(f"{policy!r}: expected 1 <= {field} <= {size}, the number of ranks, got {number}{alone}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,11 @@ class Solo(Policy):
     """
 
     kind: ClassVar[str] = "solo"
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        del size
+        return False
 
 
 @dataclass(frozen=True)
@@ -102,30 +114,43 @@ class Quorum(Policy):
     Parameters
     ----------
     k
-        Ranks that must arrive, 1 <= k <= size.
+        Ranks that must arrive, 1 <= k <= size. None: half of them, rounded up.
     grace
         Seconds, >= 0, that the round waits for further ranks once it has its quorum. Rounds with all ranks do not wait.
 
     >>> Quorum(4, grace=0.001)
     Quorum(k=4, grace=0.001)
+    >>> Quorum().for_size(7)
+    Quorum(k=4, grace=0.0)
     """
 
     kind: ClassVar[str] = "quorum"
-    k: int
+    k: int | None = None
     grace: float = 0.0
 
     def __post_init__(self) -> None:
         """Check what does not depend on the size."""
-        integer_field(self, "k", at_least=1)
+        if self.k is not None:
+            integer_field(self, "k", at_least=1)
         number_field(self, "grace", unit="seconds")
 
     def engine_arguments(self) -> dict[str, Any]:
         """See `Policy.engine_arguments`."""
+        if self.k is None:
+            raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
         return {"policy": self.kind, "policy_size": self.k, "grace": self.grace}
 
-    def check(self, size: int) -> None:
-        """See `Policy.check`."""
+    def for_size(self, size: int) -> Quorum:
+        """See `Policy.for_size`."""
+        if self.k is None:
+            return Quorum((size + 1) // 2, self.grace)
         _check_ranks_of(self, "k", size)
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        k = self.for_size(size).k
+        return k is not None and 1 < k < size
 
 
 @dataclass(frozen=True)
@@ -144,9 +169,14 @@ class _OfDesignatedRanks(Policy):
         """See `Policy.engine_arguments`."""
         return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
 
-    def check(self, size: int) -> None:
-        """See `Policy.check`."""
+    def for_size(self, size: int) -> Policy:
+        """See `Policy.for_size`."""
         _check_ranks_of(self, "m", size)
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        return self.m < size
 
 
 @dataclass(frozen=True)
@@ -195,6 +225,11 @@ class Full(Policy):
 
     kind: ClassVar[str] = "full"
 
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        del size
+        return False  # no call is late
+
 
 def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
     """Return the policy that a command line names.
@@ -202,7 +237,8 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
     Parameters
     ----------
     text
-        "solo", "majority", "quorum:K", "quorum:K:GRACE" (seconds), "any-of:M", "all-of:M" or "full".
+        "solo", "majority", "quorum" (half of the ranks), "quorum:K", "quorum:K:GRACE" (seconds), "any-of:M", "all-of:M"
+        or "full".
     seed
         For the policies that draw ranks.
 
@@ -221,6 +257,8 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
                 return Solo()
             case "majority", []:
                 return Majority(seed)
+            case "quorum", []:
+                return Quorum()
             case "quorum", [k]:
                 return Quorum(int(k))
             case "quorum", [k, grace]:
@@ -233,4 +271,24 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
                 return Full()
     except ValueError as error:
         raise ValueError(f"policy {text!r}: {error}") from error
-    raise ValueError(f"policy {text!r}: expected solo, majority, quorum:K, quorum:K:GRACE, any-of:M, all-of:M or full")
+    raise ValueError(
+        f"policy {text!r}: expected solo, majority, quorum, quorum:K, quorum:K:GRACE, any-of:M, all-of:M or full"
+    )
+
+
+def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
+    """Return a policy that is given as an object, or as its text, as `parse` takes it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is neither.
+
+    >>> as_policy("quorum:2")
+    Quorum(k=2, grace=0.0)
+    """
+    if isinstance(policy, str):
+        return parse(policy, seed=seed)
+    if not isinstance(policy, Policy) or type(policy) is Policy:
+        raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), or its text, got {policy!r}")
+    return policy

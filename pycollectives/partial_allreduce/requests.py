@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..support.deadline import Deadline
+from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +82,7 @@ def wait_any(rounds: Sequence[Round], timeout: float | None = None) -> int:
 
 
 def _deadline(rounds: Sequence[Round], timeout: float | None) -> Deadline:
-    if timeout is None and rounds:
-        timeout = rounds[0].default_timeout
-    return Deadline(math.inf if timeout is None else timeout)
+    limit = checked_timeout(timeout)
+    if limit is None and rounds:
+        limit = rounds[0].default_timeout
+    return Deadline(math.inf if limit is None else limit)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, SupportsFloat
+
+import numpy as np
 
 from ..collective import Factory
+from ..support.buffers import array_of
 from ..support.operations import AVG
 from .collective import PartialReduce
 from .explicit import ExplicitGroups
@@ -12,7 +15,7 @@ from .explicit import ExplicitGroups
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..support.typing import BufferSpec, Op
+    from ..support.typing import Array, BufferSpec, Op
     from .arguments import AnyGroups
 
 __all__ = ["PartialReduceMethods"]
@@ -119,6 +122,41 @@ class PartialReduceMethods(Factory):
         """
         self._context.rendezvous.check_open()
         self._context.part(ExplicitGroups).reduce(x, group, op, self._context.limit(timeout))
+
+    def mean(self, x: SupportsFloat | BufferSpec, timeout: float | None = None) -> float | Array:
+        """Return the mean over all ranks of a number, or of an array element by element; collective.
+
+        For metrics, such as a loss. All ranks wait for all: before it, `flush` the partial allreduces that are open, or
+        use `EagerOptimizer.average`, which does.
+
+        Parameters
+        ----------
+        x
+            A number, or host memory of any shape, the same on all ranks. Integers are averaged as float64.
+        timeout
+            Seconds; None for the communicator's default.
+
+        Returns
+        -------
+        float or ndarray
+            A number for a number, else a new array of the shape of `x`. The same bits on all ranks.
+
+        Raises
+        ------
+        RuntimeError
+            A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
+        ValueError, TypeError, BufferError, StallError, MismatchError, RankFailedError, ClosedError
+            As `preduce`.
+
+        >>> from pycollectives.testing import run_ranks
+        >>> run_ranks(4, lambda comm: comm.mean(comm.rank))
+        [1.5, 1.5, 1.5, 1.5]
+        """
+        array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
+        values = np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C", ndmin=1)
+        self._context.check_flushed("mean")
+        self.preduce(values, range(self._context.size), AVG, timeout)
+        return values.reshape(array.shape) if array.ndim else float(values[0])
 
     @property
     def preduce_cache(self) -> tuple[int, int]:

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import json
 import os
+import stat
 import tempfile
 import warnings
 from importlib import resources
@@ -94,6 +95,8 @@ def read(path: Path) -> SelectionTable:
     """
     name = str(path)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # /dev/zero never ends, and a pipe may never begin
+            raise ValueError("expected a file")
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise _NoFileError(f"selection table {name}: {error.strerror}") from None

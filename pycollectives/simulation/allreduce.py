@@ -168,7 +168,6 @@ def _columns(
     from ..support.native import core
 
     ranks, calls = work.shape
-    policy.check(ranks)
     columns = core.simulate(
         size=ranks,
         work=np.ascontiguousarray(work),
@@ -182,7 +181,7 @@ def _columns(
         gap_per_byte=costs.gap_per_byte,
         reduce_per_byte=costs.reduce_per_byte,
         record=False,
-        **policy.engine_arguments(),
+        **policy.for_size(ranks).engine_arguments(),
         **options,
     )
     if not (columns["call"] == calls - 1).any():

@@ -26,7 +26,7 @@ __all__ = [
     "as_array",
     "as_bytes_exporter",
     "checked_dtype",
-    "contiguous",
+    "contiguous_array",
     "describe",
     "matching_array",
     "name_of",
@@ -174,7 +174,7 @@ def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
     buffer, count, kind = spec if len(spec) == 3 else (spec[0], None, None)
     if len(spec) == 2:
         count, kind = (None, spec[1]) if isinstance(spec[1], str) or _is_mpi_datatype(spec[1]) else (spec[1], None)
-    array = contiguous(as_array(buffer))
+    array = contiguous_array(buffer)
     flat = array.reshape(-1)
     if kind is not None:
         dtype = checked_dtype(kind)
@@ -195,12 +195,14 @@ def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
     return flat[:number]
 
 
-def contiguous(array: Array) -> Array:
-    """Return `array` if it is C-contiguous; else `BufferError`."""
+def contiguous_array(buffer: object) -> Array:
+    """Return an array over a buffer if that is C-contiguous; else `BufferError`."""
+    array = as_array(buffer)
     if not array.flags.c_contiguous:
+        copy = "x.contiguous()" if hasattr(buffer, "contiguous") else "numpy.ascontiguousarray(x)"  # PyTorch's tensors
         raise BufferError(
             f"expected a C-contiguous buffer, got shape {array.shape} with strides {array.strides} (bytes); "
-            "pass numpy.ascontiguousarray(x) if a copy is meant"
+            f"pass {copy} if a copy is meant"
         )
     return array
 
@@ -213,7 +215,7 @@ def array_of(buffer: object) -> Array:
     TypeError, BufferError, ValueError
         No buffer; not C-contiguous, or on a device; a count that exceeds the buffer.
     """
-    return _array_of_spec(buffer) if _is_spec(buffer) else contiguous(as_array(buffer))
+    return _array_of_spec(buffer) if _is_spec(buffer) else contiguous_array(buffer)
 
 
 def describe(buffer: object) -> BufferDescription:

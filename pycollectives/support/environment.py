@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit of calls that wait for other ranks |
+| `PYC_STALL_WARNING` | seconds > 0, or `none` | 30 | when a waiting call says on stderr for whom it waits (engine) |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
 | `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
@@ -21,11 +22,10 @@ from __future__ import annotations
 import functools
 import math
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from .validation import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,13 +106,15 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     timeout = _limit(environment, "PYC_TIMEOUT", "none")
     if timeout == 0:
         raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
+    if _limit(environment, "PYC_STALL_WARNING", "30") == 0:
+        raise ValueError("environment variable PYC_STALL_WARNING: expected seconds > 0 or 'none', got '0'")
     exit_timeout = _limit(environment, "PYC_EXIT_TIMEOUT", "60")
     ranks_per_node = checked_ranks_per_node(
         environment.get("PYC_RANKS_PER_NODE") or "all", "environment variable PYC_RANKS_PER_NODE"
     )
     trace = environment.get("PYC_TRACE")
-    if trace and not Path(trace).absolute().parent.is_dir():
-        raise ValueError(f"environment variable PYC_TRACE: expected a path in an existing folder, got {trace!r}")
+    if trace and not _can_write_in(Path(trace).absolute().parent):
+        raise ValueError(f"environment variable PYC_TRACE: expected a path in a folder to write in, got {trace!r}")
     check = environment.get("PYC_CHECK") or "0"
     if check not in ("0", "1"):
         raise ValueError(f"environment variable PYC_CHECK: expected '0' or '1', got {check!r}")
@@ -123,8 +125,8 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
             f"{MOST_FLIGHT_ROUNDS}, got {flight_rounds!r}"
         )
     dump_dir = environment.get("PYC_DUMP_DIR")
-    if dump_dir and not Path(dump_dir).is_dir():
-        raise ValueError(f"environment variable PYC_DUMP_DIR: expected an existing folder, got {dump_dir!r}")
+    if dump_dir and not _can_write_in(Path(dump_dir)):
+        raise ValueError(f"environment variable PYC_DUMP_DIR: expected a folder to write in, got {dump_dir!r}")
     sigusr2 = environment.get("PYC_SIGUSR2") or "1"
     if sigusr2 not in {"0", "1"}:
         raise ValueError(f"environment variable PYC_SIGUSR2: expected 0 or 1, got {sigusr2!r}")
@@ -141,10 +143,23 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
+def _can_write_in(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def _limit(environment: Mapping[str, str], variable: str, default: str) -> float | None:
     """Return the seconds that a variable holds; None for "none" or "inf"."""
     text = environment.get(variable) or default
-    seconds = None if text == "none" else checked_timeout(text, f"environment variable {variable}")
+    try:
+        seconds = math.inf if text == "none" else float(text)
+    except ValueError:
+        seconds = math.nan
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"environment variable {variable}: expected seconds >= 0 or 'none', got {text!r}")
     return None if seconds == math.inf else seconds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,6 +55,8 @@ def checked_name(value: Any) -> str:
         raise TypeError(f"name: expected a string, got {value!r}")
     if not 0 < len(value) <= MAX_NAME:
         raise ValueError(f"name: expected 1 to {MAX_NAME} characters, got {len(value)}")
+    if not value.isprintable():
+        raise ValueError(f"name: expected printable characters, got {value!r}")
     return value
 
 
@@ -91,18 +93,18 @@ def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
     return members
 
 
-def checked_timeout(value: float | str | None, what: str = "timeout") -> float | None:
-    """Return a limit in seconds, `math.inf` for no limit, or None for the default; `ValueError` or `TypeError`."""
+def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float | None:
+    """Return a limit in seconds, `math.inf` for no limit, or None for the default; `ValueError` or `TypeError`.
+
+    `timeout_from` of the bindings says the same of what goes to the engine without passing here.
+    """
     if value is None:
         return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    except TypeError:
-        raise TypeError(f"{what}: expected seconds or None, got {value!r}") from None
+    if isinstance(value, str) or not isinstance(value, SupportsFloat):
+        raise TypeError(f"{what}: expected seconds or None, got {value!r}")
+    seconds = float(value)
     if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"{what}: expected seconds >= 0, got {value!r}")
+        raise ValueError(f"{what}: expected seconds >= 0 or None, got {value!r}")
     return seconds
 
 

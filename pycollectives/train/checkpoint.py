@@ -14,6 +14,7 @@ Whatever fails, on whichever rank, every rank raises: none is left waiting for o
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from functools import partial
 from types import MappingProxyType
@@ -121,13 +122,18 @@ def newest(folder: Path) -> str:
     ------
     OSError
         There is none.
+    ValueError
+        The file `latest` names something else than a folder beside it.
     """
-    return (folder / "latest").read_text(encoding="utf-8").strip()
+    name = (folder / "latest").read_text(encoding="utf-8").strip()
+    if not re.fullmatch(r"step-[0-9]+\.[0-9]+(\.again)*", name):
+        raise ValueError(f"{folder / 'latest'}: expected the name of a checkpoint beside it, got {name[:200]!r}")
+    return name
 
 
 def _newest_there(folder: Path) -> str:
     name = newest(folder)
-    if not name or not (folder / name).is_dir():
+    if not (folder / name).is_dir() or (folder / name).is_symlink():
         raise ValueError(f"{folder / 'latest'} names {name!r}, which is not there")
     return name
 

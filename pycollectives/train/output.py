@@ -81,7 +81,9 @@ def locked(folder: Path | None, comm: MPI.Comm) -> Iterator[None]:
 
 
 def _lock(folder: Path, until: contextlib.ExitStack) -> None:
-    file = until.enter_context((folder / ".lock").open("a+", encoding="utf-8"))
+    # Not through a link: what it leads to would be emptied.
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    file = until.enter_context(os.fdopen(descriptor, "r+", encoding="utf-8"))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

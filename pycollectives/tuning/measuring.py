@@ -263,7 +263,7 @@ class _Group:
         with tables.using(_forced(choice)), open_communicator(comm, choice) as communicator:
             try:
                 collective = communicator.partial_allreduce(
-                    count=count, dtype=np.float32, policy=policy, late=late, algorithm=choice.name
+                    count=count, dtype=np.float32, policy=policy, late=late, missed="latest", algorithm=choice.name
                 )
             except ValueError:
                 return None

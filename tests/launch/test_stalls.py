@@ -87,3 +87,46 @@ def test_a_rank_does_not_make_the_communicator():
     for rank in (0, 2):
         stall, _ = outcome.said(rank)
         assert stall.startswith("stall: Communicator: some ranks did not call it within 0.5 s"), outcome
+
+
+@shapes
+@pytest.mark.parametrize("between", ["mean of MPI", "barrier of MPI"])
+def test_what_waits_in_mpi_without_a_flush_is_told_on_stderr(between, per_node):
+    """By default after 30 s; here after one, and again after two and four. No time limit is needed for it."""
+    outcome = mpirun(3, "not_flushed.py", between, limit=60, PYC_RANKS_PER_NODE=per_node, PYC_STALL_WARNING="1")
+    assert outcome.status == 0, outcome
+    assert outcome.said(0)[0] == "stalled", outcome
+    warnings = [line for line in outcome.err.splitlines() if line.startswith("pycollectives: rank ")]
+    for line, seconds in zip(warnings, (1, 2, 4), strict=True):
+        told = re.match(
+            r"pycollectives: rank 0 of 3: partial allreduce 'gradients', round 1: not complete after ([0-9.]+) s; "
+            r"have not arrived: ranks 1, 2 \(alive; last call [0-9.]+ s ago\)\.",
+            line,
+        )
+        assert told, outcome
+        assert seconds <= float(told[1]) < seconds + 0.9, outcome
+        assert "must flush() before it" in line, outcome
+        assert "pycollectives dump" in line, outcome
+
+
+@shapes
+@pytest.mark.parametrize("between", ["mean", "is_same_on_all_ranks", "partial_allreduce"])
+def test_the_own_calls_say_at_once_that_a_flush_is_missing(between, per_node):
+    """And after the flush that they ask for they work."""
+    outcome = mpirun(3, "not_flushed.py", between, limit=60, PYC_RANKS_PER_NODE=per_node)
+    assert outcome.status == 0, outcome
+    for rank in range(3):
+        refusal, result = outcome.said(rank)
+        assert refusal.startswith(f"refused: {between}: flush first: "), outcome
+        assert "'gradients'" in refusal, outcome
+        assert result.startswith("result "), outcome
+    assert outcome.seconds < 5, outcome
+
+
+def test_who_waits_for_a_creation_says_so():
+    """One rank says it for all: the first of those that have come."""
+    outcome = mpirun(3, "not_created.py", limit=60, PYC_EXIT_TIMEOUT="2", PYC_STALL_WARNING="0.2")
+    warnings = [line for line in outcome.err.splitlines() if line.startswith("pycollectives: rank 0 of 3: ")]
+    assert warnings, outcome
+    assert re.search(r"partial_allreduce: rank 1 did not call it within 0\.[2-9]", warnings[0]), outcome
+    assert not re.search("^pycollectives: rank 2 of 3: ", outcome.err, re.MULTILINE), outcome

@@ -77,7 +77,7 @@ def test_every_gradient_is_applied_once_if_models_are_not_linear_in_what_is_miss
     """`missed="latest"`: rounds are lost to a rank, on purpose. That this is seen shows that counting sees it."""
     if P == 1:
         pytest.skip("nobody can be late")
-    (*_, last) = count_examples(comm, "eager,policy=solo", epochs=3, load=ONE_LATE).curve
+    (*_, last) = count_examples(comm, "eager,policy=solo,missed=latest", epochs=3, load=ONE_LATE).curve
     assert last.accuracy < 3
 
 
@@ -110,7 +110,7 @@ def test_only_gradients_count_as_contributors(comm, policy, load, monkeypatch):
     """Each is the same here, and so is their mean: a rank that is absent would make it less, if it counted as zeros."""
     results = results_of(monkeypatch)
     monkeypatch.setattr(Counting, "backward", lambda model: model.gradient.fill(P))
-    count_examples(comm, f"eager,policy={policy},average=contributors,late=replace", epochs=2, load=load)
+    count_examples(comm, f"eager,policy={policy},missed=latest,average=contributors,late=replace", epochs=2, load=load)
     assert len(results) == 2 * STEPS_PER_EPOCH
     assert {float(value) for mean in results for value in np.unique(mean)} == {float(P)}
 

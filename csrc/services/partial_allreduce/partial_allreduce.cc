@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
-#include "services/common/stall.h"
 #include "services/common/tags.h"
 #include "services/common/waiting.h"
 #include "services/partial_allreduce/leader.h"
@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
 constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
+constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 constexpr int kLooksAtDying = 200;  // its mutex is given away before a process counts as ended
 
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
@@ -420,9 +421,22 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
   looks_ = 0;
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
                                         call.flush ? kNoRound : call.round);
-  const bool done = naming_the_dead([&] { return wait_.until([&] { return drive(call); }, timeout, interrupt); });
-  if (!done) stall(call, interrupt);
+  const auto wait = [&](Seconds limit) {
+    return naming_the_dead([&] { return wait_.until([&] { return drive(call); }, limit, interrupt); });
+  };
+  const auto warning = [&] {
+    return is_lowest_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
+  };
+  if (!wait_and_warn(*engine_, timeout, wait, warning)) throw StallError(explain(call, interrupt));
   return call.info;
+}
+
+/// Of this node's ranks: what they wait for is the same, and said once.
+bool PartialAllreduce::is_lowest_that_waits() const {
+  for (Rank local = 0; local < board_->ranks().own_local_rank(); ++local) {
+    if (board_->ranks()[local].waits.load(std::memory_order_relaxed)) return false;
+  }
+  return true;
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
@@ -434,22 +448,15 @@ bool PartialAllreduce::has_waiting(Rank rank) const {
   return board_->ranks()[static_cast<Rank>(nodes_.local_rank_of(rank))].waits.load(std::memory_order_relaxed);
 }
 
-void PartialAllreduce::stall(const Call& call, const Engine::Interrupt& interrupt) {
+/// Why the call is not done: who has not come.
+std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt& interrupt) {
   const Seconds waited = engine_->transport().now() - call.made;
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
     inspector_.inquire(round);
     wait_.until([this] { return inspector_.all_answered(); }, kAnswerTime, interrupt);
   }
-  const std::vector<Report> reports = inspector_.reports(round);
-  throw StallError(text_of_stall({.what = (call.flush ? "flush of '" : "partial allreduce '") + options_.name + "'",
-                                  .round = round,
-                                  .waited = waited,
-                                  .flush = call.flush,
-                                  .reports = reports,
-                                  .gave_up = engine_->gave_up(),
-                                  .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
-                                  .why_silent = inspector_.why_silent(reports)}));
+  return inspector_.text(round, waited, call.flush);
 }
 
 // ------------------------------------------------------------------------------------------------ Collective

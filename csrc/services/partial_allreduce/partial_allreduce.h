@@ -148,7 +148,8 @@ class PartialAllreduce final : public Collective {
 
   // waiting
   bool drive(Call& call);
-  [[noreturn]] void stall(const Call& call, const Engine::Interrupt& interrupt);
+  bool is_lowest_that_waits() const;
+  std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this
   Memory& memory_;

@@ -71,6 +71,19 @@ bool StallInspector::all_answered() const {
                      [](const Report& r) { return r.state != RankState::kSilent; });
 }
 
+std::string StallInspector::text(RoundNumber round, Seconds waited, bool flush) const {
+  const std::vector<Report> by_rank = reports(round);
+  return text_of_stall({.what = (flush ? "flush of '" : "partial allreduce '") + collective_.name() + "'",
+                        .round = round,
+                        .waited = waited,
+                        .flush = flush,
+                        .reports = by_rank,
+                        .gave_up = engine_.gave_up(),
+                        .name_of = [this](std::uint32_t id) { return engine_.name_of(id); },
+                        .why_silent = why_silent(by_rank)});
+}
+
+/// What is known, by rank.
 std::vector<Report> StallInspector::reports(RoundNumber round) const {
   std::vector<Report> reports(static_cast<std::size_t>(nodes_.size()));
   if (nodes_.count() > 1) {
@@ -88,6 +101,7 @@ std::vector<Report> StallInspector::reports(RoundNumber round) const {
   return reports;
 }
 
+/// Why nothing is known of some.
 std::string StallInspector::why_silent(const std::vector<Report>& reports) const {
   const Rank leader = board_->shape().ranks.front();
   const bool leader_is_stopped = reports[static_cast<std::size_t>(leader)].state == RankState::kStopped;

@@ -34,12 +34,13 @@ class StallInspector {
   /// If there are other nodes: lets this node's leader ask how their ranks stand to a round.
   void inquire(RoundNumber round);
   bool all_answered() const;
-  /// What is known, by rank. Takes the progress lock.
-  std::vector<Report> reports(RoundNumber round) const;
-  /// Why nothing is known of some.
-  std::string why_silent(const std::vector<Report>& reports) const;
+  /// Of a StallError: whom a round, or a flush, waits for. Takes the progress lock.
+  std::string text(RoundNumber round, Seconds waited, bool flush) const;
 
  private:
+  std::vector<Report> reports(RoundNumber round) const;
+  std::string why_silent(const std::vector<Report>& reports) const;
+
   Engine& engine_;
   const Collective& collective_;
   const Nodes& nodes_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/stall_warning.h"
 #include "services/common/stall.h"
 #include "services/common/waiting.h"
 #include "services/partial_reduce/sleep_on_board.h"
@@ -88,8 +89,12 @@ void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto done = [this] { return is_done(); };
   const auto board = [this] { return stage_ == Stage::kBegun && on_board_ ? on_node_.board() : nullptr; };
   const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
-  if (wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) return;
-  const std::string text = explain(engine_->transport().now() - start, interrupt);
+  const auto wait_for = [&](Seconds limit) {
+    return wait_while_alive(*engine_, done, limit, interrupt, [this] { check_alive(); }, sleep);
+  };
+  const auto why_not = [&] { return explain(engine_->transport().now() - start, interrupt); };
+  if (wait_and_warn(*engine_, timeout, wait_for, why_not)) return;
+  const std::string text = why_not();
   if (!is_done()) throw StallError(text);
 }
 

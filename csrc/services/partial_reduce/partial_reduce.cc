@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/stall_warning.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/waiting.h"
@@ -86,9 +87,12 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
   };
   const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
   const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
-  if (!wait_while_alive(*engine_, done, timeout, interrupt, [this] { check_alive(); }, sleep)) {
+  const auto wait = [&](Seconds limit) {
+    return wait_while_alive(*engine_, done, limit, interrupt, [this] { check_alive(); }, sleep);
+  };
+  if (!wait_and_warn(*engine_, timeout, wait, [&] { return explain(interrupt) + "."; })) {
     const std::string text = explain(interrupt);
-    if (!is_answered()) throw StallError(text);
+    if (!is_answered()) throw StallError(text + "; it is unusable now.");
   }
   return engine_->exclusively([this] {
     failed_ = false;
@@ -236,7 +240,7 @@ std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
   });
   const auto explanation = [this] { return engine_->exclusively([this] { return source_->explanation(); }); };
   engine_->wait([&] { return is_answered() || explanation().has_value(); }, kAnswerTime, interrupt);
-  return text + explanation().value_or(source_->silence()) + "; it is unusable now.";
+  return text + explanation().value_or(source_->silence());
 }
 
 }  // namespace pyc

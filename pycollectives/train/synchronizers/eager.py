@@ -2,10 +2,10 @@
 
 A gradient that comes too late is added to this rank's next one. What a rank does with rounds that it has missed:
 
-missed="latest"  only the newest counts, so replicas drift apart and are averaged every few epochs (section 5, last
-                 paragraph): the loop's `settle_every`.
 missed="sum"     the rank is given the sum of all that it missed. With an update rule that is linear in the gradient,
                  such as SGD without momentum at a constant rate, replicas differ by rounding only.
+missed="latest"  only the newest counts, so replicas drift apart and are averaged every few epochs (section 5, last
+                 paragraph): the loop's `settle_every`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_POLICY", "Eager"]
 
-DEFAULT_POLICY = "majority"
+DEFAULT_POLICY = "quorum"
 
 
 class Eager(GradientSynchronizer):
@@ -41,7 +41,7 @@ class Eager(GradientSynchronizer):
         model: Model,
         *,
         policy: policies.Policy | str = DEFAULT_POLICY,
-        missed: Missed = "latest",
+        missed: Missed = "sum",
         average: Average = "world",
         late: Late = "accumulate",
         max_staleness: int | None = None,

@@ -9,9 +9,9 @@ arguments()
 ONE = np.ones(1)
 with pc.Communicator(WORLD) as comm:
     first = comm.partial_allreduce(count=1, dtype="f8", policy=pc.Majority(seed=5))
-    designated = first.allreduce(ONE, timeout=30)[1].initiator
-    # The rounds of a collective are drawn from the seed alone, so round 0 of this one waits for the same rank.
     second = comm.partial_allreduce(count=1, dtype="f8", policy=pc.Majority(seed=5), name="gradients")
+    # The rounds of a collective are drawn from the seed alone, so round 0 of both waits for the same rank.
+    designated = first.allreduce(ONE, timeout=30)[1].initiator
     designated = WORLD.bcast(designated)
     if comm.rank == designated:
         for _ in range(comm.size - 1):

@@ -25,7 +25,7 @@ try:
         policy = pc.Full() if phase == "asleep" or seed % 2 else pc.Majority(seed)
         if phase == "solo":
             policy = pc.Solo()
-        ar = comm.partial_allreduce(count=count, dtype="f4", policy=policy, late="replace")
+        ar = comm.partial_allreduce(count=count, dtype="f4", policy=policy, late="replace", missed="latest")
         contribution = np.ones(count, np.float32)
         ar.allreduce(contribution, timeout=30)
         begin = time.monotonic()

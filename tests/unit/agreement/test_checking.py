@@ -93,7 +93,7 @@ def test_a_program_that_is_right(policy, missed, ranks_per_node, size):
                 if call % 10 == 9:
                     ar.flush()
             ar.close()
-            other = comm.partial_allreduce(count=2, dtype="i4")
+            other = comm.partial_allreduce(count=2, dtype="i4", policy="full")
             other.allreduce(np.ones(2, "i4"), timeout=20.0)
             assert comm.is_same_on_all_ranks(total * 0)
         return "closed"

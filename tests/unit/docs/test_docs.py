@@ -25,7 +25,9 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=ROOT)
 
 
-@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/training.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/tutorial.md", "docs/training.md", "docs/between-steps.md", "CONTRIBUTING.md"]
+)
 def test_the_examples_of_a_page_are_one_program(document):
     done = run("\n".join(python_blocks(ROOT / document)), "-W", "error")
     assert (done.returncode, done.stderr) == (0, "")

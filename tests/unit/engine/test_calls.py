@@ -193,7 +193,7 @@ def test_a_late_call_has_its_result_at_once_unless_earlier_ones_come_first():
     x, done = np.ones(1), [threading.Event() for _ in range(3)]
 
     def program(comm):
-        with comm.partial_allreduce(like=x, policy=pc.Solo(), late="drop") as ar:
+        with comm.partial_allreduce(like=x, policy=pc.Solo(), late="drop", missed="latest") as ar:
             if comm.rank == 1:
                 for value in (1.0, 2.0):
                     ar.allreduce(np.array([value]), timeout=LIMIT)

@@ -210,7 +210,7 @@ def test_a_signal_handler_that_closes_during_a_creation():
 def test_threads_that_close_a_communicator_with_open_collectives(size):
     def program(comm):
         for _ in range(2):
-            comm.partial_allreduce(like=np.ones(4)).contribute(np.ones(4))
+            comm.partial_allreduce(like=np.ones(4), policy="solo").contribute(np.ones(4))
         with ThreadPoolExecutor(3) as threads:
             list(threads.map(lambda _: comm.close(), range(3)))
         return comm.closed

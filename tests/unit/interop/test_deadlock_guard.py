@@ -32,7 +32,7 @@ def test_two_that_could_hang_are_refused_in_one_line(first, second, options):
             pass
         return True
 
-    assert ranks(2, program) == [True] * 2
+    assert ranks(3, program) == [True] * 3
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def on_meta(parameters):
         (sgd, {"bucket_bytes": 1.5}, "bucket_bytes: expected an integer"),
         (sgd, {"sync_every": 0}, "sync_every: expected at least 1"),
         (sgd, {"missed": "all"}, "missed: expected"),
-        (sgd, {"policy": "solo"}, "policy: expected"),
+        (sgd, {"policy": 2}, "policy: expected"),
     ],
 )
 def test_what_is_refused_on_one_rank_is_told_to_all(make, options, text):
@@ -58,7 +58,7 @@ def test_what_is_refused_on_one_rank_is_told_to_all(make, options, text):
         ([(3, 2), 4], {"sync_every": 3}, "sync_every: None on rank"),
         ([(3, 2), 4], {"average": "contributors"}, "average"),
         ([(3, 2), 4], {"policy": pc.Solo()}, "policy"),
-        ([(3, 2), 4], {"missed": "sum"}, "missed"),
+        ([(3, 2), 4], {"missed": "latest"}, "missed"),
     ],
 )
 def test_what_differs_between_ranks_is_told_to_all(shapes, options, text):

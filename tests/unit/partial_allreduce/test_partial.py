@@ -126,8 +126,10 @@ def ar(engine_side, context):
         ({"op": "sum"}, ValueError, "op: expected .* got 'sum'"),
         ({"op": print}, TypeError, "op: expected"),
         ({"policy": pc.Solo}, TypeError, "policy: expected an object such as"),
-        ({"policy": "solo"}, TypeError, "policy: expected an object such as"),
+        ({"policy": 7}, TypeError, "policy: expected an object such as"),
         ({"policy": pc.Quorum(5)}, ValueError, "expected 1 <= k <= 4, the number of ranks, got 5"),
+        ({"policy": "quorum:5"}, ValueError, "expected 1 <= k <= 4, the number of ranks, got 5"),
+        ({"name": "two\nlines"}, ValueError, r"name: expected printable characters, got 'two"),
         ({"late": "add"}, ValueError, "late: expected 'accumulate' or 'replace' or 'drop', got 'add'"),
         ({"missed": "all"}, ValueError, "missed: expected 'latest' or 'sum', got 'all'"),
         ({"missed": "sum", "op": "MAX"}, ValueError, "expected op SUM or AVG, got MAX"),
@@ -179,6 +181,11 @@ def test_the_signature_leaves_the_shape_out():
 )
 def test_the_signature_has_everything_else(changed):
     assert specification(like=np.zeros(3), **changed).signature() != specification(like=np.zeros(3)).signature()
+
+
+@pytest.mark.parametrize(("op", "missed"), [("SUM", "sum"), (pc.AVG, "sum"), ("MAX", "latest"), ("PROD", "latest")])
+def test_what_is_missed_is_summed_where_it_can_be(op, missed):
+    assert specification(like=np.zeros(3), op=op, missed=None).missed == missed
 
 
 def test_properties(ar):

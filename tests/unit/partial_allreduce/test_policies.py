@@ -6,6 +6,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives.partial_allreduce.policies import parse
+from pycollectives.testing import run_ranks
 
 
 @pytest.mark.parametrize(
@@ -38,14 +39,36 @@ def test_values_of_wrong_type(make):
 
 @pytest.mark.parametrize("policy", [pc.Quorum(5), pc.AnyOf(5), pc.AllOf(5)])
 def test_more_ranks_than_there_are(policy):
-    policy.check(5)
-    with pytest.raises(ValueError, match=r"expected 1 <= [km] <= 4, the number of ranks, got 5"):
-        policy.check(4)
+    assert policy.for_size(5) == policy
+    with pytest.raises(ValueError, match=r"expected 1 <= [km] <= 4, the number of ranks, got 5$"):
+        policy.for_size(4)
+
+
+def test_a_program_that_was_started_without_a_launcher_is_told_so():
+    with pytest.raises(ValueError, match=r"got 2; this program runs as one process: start it with mpirun -n$"):
+        pc.Quorum(2).for_size(1)
+
+
+@pytest.mark.parametrize(("size", "k"), [(1, 1), (2, 1), (3, 2), (4, 2), (7, 4), (8, 4)])
+def test_a_quorum_is_half_of_the_ranks_by_default(size, k):
+    assert pc.Quorum(grace=0.5).for_size(size) == pc.Quorum(k, 0.5)
+    with pytest.raises(ValueError, match="k depends on the number of ranks"):
+        pc.Quorum().engine_arguments()
+
+
+def test_a_policy_may_be_given_as_text():
+    def program(comm):
+        by_text, by_default = comm.partial_allreduce(count=1, dtype="f8", policy="quorum:2"), pc.Quorum()
+        with pytest.raises(ValueError, match="policy 'quorum:x'"):
+            comm.partial_allreduce(count=1, dtype="f8", policy="quorum:x")
+        return by_text.policy, comm.partial_allreduce(count=1, dtype="f8", policy=by_default).policy
+
+    assert run_ranks(3, program) == [(pc.Quorum(2), pc.Quorum(2))] * 3
 
 
 @pytest.mark.parametrize("policy", [pc.Solo(), pc.Majority(), pc.Full()])
 def test_other_policies_serve_any_size(policy):
-    policy.check(1)
+    assert policy.for_size(1) == policy
 
 
 @pytest.mark.parametrize(
@@ -83,6 +106,7 @@ def test_integers_of_numpy_give_the_same_text():
     [
         ("solo", pc.Solo()),
         ("majority", pc.Majority(5)),
+        ("quorum", pc.Quorum()),
         ("quorum:4", pc.Quorum(4)),
         (" quorum:4:0.25 ", pc.Quorum(4, 0.25)),
         ("any-of:2", pc.AnyOf(2, 5)),
@@ -94,7 +118,7 @@ def test_parse(text, policy):
     assert parse(text, seed=5) == policy
 
 
-@pytest.mark.parametrize("text", ["", "quorum", "quorum:x", "quorum:0", "solo:1", "Majority"])
+@pytest.mark.parametrize("text", ["", "quorum:", "quorum:x", "quorum:0", "solo:1", "Majority"])
 def test_parse_refuses(text):
     with pytest.raises(ValueError, match="policy"):
         parse(text)

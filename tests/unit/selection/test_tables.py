@@ -128,7 +128,10 @@ def test_the_named_one_must_be_there(folder, monkeypatch):
     with pytest.raises(ValueError, match=r"selection table .*nowhere.json: No such file"):
         tables.in_use()
     monkeypatch.setenv("PYC_SELECTION", str(folder))
-    with pytest.raises(ValueError, match=r"selection table .*: Is a directory"):
+    with pytest.raises(ValueError, match=r"selection table .*: expected a file"):
+        tables.in_use()
+    monkeypatch.setenv("PYC_SELECTION", "/dev/zero")
+    with pytest.raises(ValueError, match=r"selection table /dev/zero: expected a file"):
         tables.in_use()
 
 

@@ -28,7 +28,7 @@ def test_exit_timeout():
     assert settings({}).exit_timeout == 60.0
     assert settings({"PYC_EXIT_TIMEOUT": "2.5"}).exit_timeout == 2.5
     assert settings({"PYC_EXIT_TIMEOUT": "none"}).exit_timeout is None
-    with pytest.raises(ValueError, match="PYC_EXIT_TIMEOUT: expected seconds >= 0, got 'soon'"):
+    with pytest.raises(ValueError, match="PYC_EXIT_TIMEOUT: expected seconds >= 0 or 'none', got 'soon'"):
         settings({"PYC_EXIT_TIMEOUT": "soon"})
 
 
@@ -57,6 +57,12 @@ def test_no_limit():
         ("PYC_TIMEOUT", "0"),
         ("PYC_TIMEOUT", "nan"),
         ("PYC_TRACE", "/no/such/folder/run.json"),
+        ("PYC_TRACE", "/proc/run.json"),  # no file can be made there
+        ("PYC_TRACE", "/" + 300 * "x" + "/run.json"),
+        ("PYC_DUMP_DIR", "/proc"),
+        ("PYC_DUMP_DIR", "/" + 300 * "x"),
+        ("PYC_STALL_WARNING", "0"),
+        ("PYC_STALL_WARNING", "soon"),
     ],
 )
 def test_errors_name_the_variable_and_the_value(variable, value):
@@ -75,7 +81,7 @@ def test_arguments():
         checked_progress("both")
     assert checked_timeout(None) is None
     assert checked_timeout(0) == 0.0
-    with pytest.raises(ValueError, match="timeout: expected seconds >= 0, got -1"):
+    with pytest.raises(ValueError, match="timeout: expected seconds >= 0 or None, got -1"):
         checked_timeout(-1)
     with pytest.raises(TypeError, match="expected seconds or None, got"):
         checked_timeout([])

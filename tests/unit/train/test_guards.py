@@ -79,6 +79,14 @@ def test_a_folder_is_locked_until_the_training_has_ended(comm, tmp_path):
     assert asked
 
 
+def test_a_lock_that_is_a_link_is_not_followed(comm, tmp_path):
+    (tmp_path / "precious").write_text("content")
+    (tmp_path / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match=r"output: .*symbolic links"):
+        train(comm, "synchronous", tmp_path, epochs=1)
+    assert (tmp_path / "precious").read_text() == "content"
+
+
 def test_a_file_system_without_locks(comm, tmp_path, monkeypatch):
     def fails(*arguments):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -100,11 +108,14 @@ def test_a_checkpoint_of_more_ranks_whose_files_are_lost_is_refused(comm, tmp_pa
         train(comm, "synchronous", tmp_path, epochs=1, resume=True)
 
 
-@pytest.mark.parametrize("name", ["", "step-00000099.9"])
+NOT_THERE = {"": "expected the name of a checkpoint beside it, got ''", "step-00000099.9": "which is not there"}
+
+
+@pytest.mark.parametrize("name", NOT_THERE)
 def test_a_checkpoint_that_is_not_there_is_refused(comm, tmp_path, name):
     train(comm, "synchronous", tmp_path, epochs=1)
     (tmp_path / "checkpoint" / "latest").write_text(name)
-    with pytest.raises(ValueError, match=f"latest names '{name}', which is not there"):
+    with pytest.raises(ValueError, match=NOT_THERE[name]):
         train(comm, "synchronous", tmp_path, epochs=1, resume=True)
 
 

@@ -88,6 +88,23 @@ def test_files_of_a_checkpoint_are_on_the_disk_before_it_is_the_newest(tmp_path,
     assert checkpoint.newest(tmp_path) == name
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../other/step-00000003.0", "/tmp/step-00000003.0", "step-3.0/x"])
+def test_only_a_folder_beside_it_is_the_newest_checkpoint(tmp_path, name):
+    (tmp_path / "latest").write_text(name)
+    with pytest.raises(ValueError, match=r"latest: expected the name of a checkpoint beside it, got "):
+        checkpoint.newest(tmp_path)
+
+
+def test_a_link_is_no_checkpoint(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "step-00000003.0").symlink_to(tmp_path / "elsewhere")
+    (folder / "latest").write_text("step-00000003.0")
+    with pytest.raises(ValueError, match="which is not there"):
+        checkpoint.load(folder, MPI.COMM_SELF, loop.Training(8), None, {})
+
+
 def test_a_checkpoint_is_forgotten_on_the_disk(tmp_path, monkeypatch):
     (tmp_path / "latest").write_text("step-00000003.0")
     forced = []

@@ -36,7 +36,8 @@ def options_of(method):
     [
         ("synchronous", {"policy": policies.Full()}),
         ("ddp", {"policy": policies.Full()}),
-        ("eager", {"policy": policies.Majority(7)}),
+        ("eager", {"policy": policies.Quorum()}),
+        ("eager,policy=majority", {"policy": policies.Majority(7)}),
         ("eager,policy=solo,late=drop,missed=sum", {"policy": policies.Solo(), "late": "drop"}),
         ("eager,policy=any-of:2,seed=3,max_staleness=4", {"policy": policies.AnyOf(2, 3), "max_staleness": 4}),
         ("m-synchronous,m=3", {"policy": policies.Quorum(3), "late": "drop"}),

@@ -1,0 +1,31 @@
+"""What programs do between steps, with a quorum and without a flush: rank 0 makes one step more than the others."""
+
+import numpy as np
+from common import WORLD, arguments, say
+
+import pycollectives as pc
+
+(between,) = arguments()
+ONE = np.ones(1)
+with pc.Communicator(WORLD) as comm:
+    gradients = comm.partial_allreduce(like=ONE, policy="quorum:2", name="gradients")
+    WORLD.Barrier()
+    for _ in range(2 if comm.rank == 0 else 1):
+        try:
+            gradients.contribute(ONE).wait(timeout=5.0)
+        except pc.StallError:
+            say("stalled")
+    CALLS = {
+        "mean of MPI": lambda: WORLD.allreduce(1.0) / comm.size,
+        "barrier of MPI": WORLD.Barrier,
+        "mean": lambda: comm.mean(1.0),
+        "is_same_on_all_ranks": lambda: comm.is_same_on_all_ranks(ONE),
+        "partial_allreduce": lambda: comm.partial_allreduce(like=ONE, name="other").close(),
+    }
+    try:
+        say("result", CALLS[between]())
+    except RuntimeError as error:
+        say("refused:", error)
+        gradients.flush()
+        say("result", CALLS[between]())
+    gradients.flush()
