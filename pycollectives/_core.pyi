@@ -19,6 +19,9 @@ def mpi_library_version() -> str:
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
 
+def own_process() -> tuple[int, int]:
+    """The number of this process, and when it started: together never used again."""
+
 def close_all() -> None:
     """Serves the other ranks until all have closed every engine on MPI, at most `exit_timeout`; else ends the job."""
 
@@ -27,9 +30,17 @@ class Engine:
     """One rank's engine on one communicator: transport, collectives, and a share of the progress thread."""
 
     @staticmethod
-    def mpi(comm: MPI.Comm, *, local_ranks: int, progress: str = "thread", exit_timeout: float | None = 60.0) -> Engine:
+    def mpi(
+        comm: MPI.Comm,
+        *,
+        local_ranks: int,
+        neighbours: Sequence[tuple[int, int, int]] = ...,
+        progress: str = "thread",
+        exit_timeout: float | None = 60.0,
+    ) -> Engine:
         """Duplicates `comm` (collective), `local_ranks` of whose ranks share this machine.
 
+        neighbours: (rank, process number, start time) of the other ranks whose processes can be seen from here;
         progress: "thread" or "caller"; exit_timeout: seconds of `close_all`.
         """
     @staticmethod

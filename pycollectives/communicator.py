@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
 from .agreement.fingerprint import Fingerprint
-from .agreement.options import Options
+from .agreement.options import Options, naming_failed_ranks
 from .at_exit import open_communicators
 from .context import Context
 from .partial_allreduce.methods import PartialAllreduceMethods
@@ -17,7 +18,7 @@ from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
 from .support.lifecycle import exit_context
-from .support.nodes import nodes_of, ranks_of_kernel
+from .support.nodes import neighbours_of, nodes_of, ranks_of_kernel
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -92,16 +93,20 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods):
         """See the class."""
         from .support.native import core
 
-        options, machines = Options.agreed(comm, progress, ranks_per_node, timeout)
-        nodes = nodes_of(machines, options.ranks_per_node)
-        local_ranks = ranks_of_kernel(machines, comm.rank)
-
-        def engine() -> _core.Engine:
-            return core.Engine.mpi(
-                comm, local_ranks=local_ranks, progress=options.progress, exit_timeout=options.exit_timeout
+        with naming_failed_ranks(comm):
+            options, places = Options.agreed(comm, progress, ranks_per_node, timeout)
+            machines = [place.machine for place in places]
+            make_engine = partial(
+                core.Engine.mpi,
+                comm,
+                local_ranks=ranks_of_kernel(machines, comm.rank),
+                neighbours=neighbours_of(places, comm.rank),
+                progress=options.progress,
+                exit_timeout=options.exit_timeout,
             )
-
-        self._start(engine(), comm, nodes, options.timeout, engine() if options.check else None)
+            engine, check_engine = make_engine(), make_engine() if options.check else None
+        nodes = nodes_of(machines, options.ranks_per_node)
+        self._start(engine, comm, nodes, options.timeout, check_engine)
 
     @classmethod
     def from_engine(

@@ -4,11 +4,15 @@
 #include <mpi4py/mpi4py.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -55,6 +59,17 @@ int next_communicator() {
   return count++;
 }
 
+/// After a rank has died MPI_Finalize need not return: then this process ends without it.
+void bound_the_end(Seconds limit, Rank rank) {
+  if (limit < 0) return;
+  std::thread([=] {
+    std::this_thread::sleep_for(std::chrono::duration<Seconds>(limit));
+    std::fprintf(stderr, "pycollectives: rank %d, at the end: MPI_Finalize does not return; ending this process\n",
+                 rank);
+    std::_Exit(1);
+  }).detach();
+}
+
 /// Engines on MPI that are not closed: MPI_Finalize must find none that still uses MPI.
 class OpenEngines {
  public:
@@ -89,6 +104,7 @@ class OpenEngines {
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
+        bound_the_end(exit_timeout_, engine->rank());
       } catch (const std::exception& error) {
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s; ending the job\n", engine->rank(), error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -111,8 +127,10 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
-std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const std::string& progress,
-                               const py::object& exit_timeout) {
+using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
+
+std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
+                               const std::string& progress, const py::object& exit_timeout) {
   MPI_Comm* const handle = PyMPIComm_Get(comm.ptr());
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
@@ -127,6 +145,9 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const s
   auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace), flight_rounds());
   engine->recorder().set_group(group);
   engine->set_stall_warning(stall_warning());
+  std::vector<FailureDetector::Neighbour> watched;
+  for (const auto& [rank, number, started] : neighbours) watched.push_back({rank, {number, started}});
+  engine->failures().watch(std::move(watched));
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   FlightDump::instance().set_world_rank(world_rank);
@@ -152,10 +173,14 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
 
 void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
+  m.def("own_process", [] {
+    const ProcessId own = ProcessId::own();
+    return std::pair(own.number, own.started);
+  });
   m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<GilReleased>());
   py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
       .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("local_ranks"),
-                  py::arg("progress") = "thread", py::arg("exit_timeout") = 60.0)
+                  py::arg("neighbours") = Neighbours(), py::arg("progress") = "thread", py::arg("exit_timeout") = 60.0)
       .def_static("loopback", &on_loopback, py::arg("size"), py::kw_only(), py::arg("progress") = "thread",
                   py::arg("delay") = 0.0, py::arg("seed") = 0)
       .def_property_readonly("rank", &Engine::rank)

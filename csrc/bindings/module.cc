@@ -17,6 +17,12 @@ void raise(const char* name, const char* text) {
   PyErr_SetString(type.ptr(), text);
 }
 
+void raise_rank_failed(const RankFailedError& error) {
+  GilHeld gil;
+  const py::object type = py::module_::import("pycollectives.support.errors").attr("RankFailedError");
+  PyErr_SetObject(type.ptr(), type(error.what(), error.ranks()).ptr());
+}
+
 /// With the flight records of this process, which go to a file too if PYC_DUMP_DIR says where.
 void raise_stall(const char* what) {
   GilHeld gil;
@@ -46,7 +52,7 @@ void translate(std::exception_ptr error) {
   } catch (const MismatchError& e) {
     raise("MismatchError", e.what());
   } catch (const RankFailedError& e) {
-    raise("RankFailedError", e.what());
+    raise_rank_failed(e);
   } catch (const StallError& e) {
     raise_stall(e.what());
   } catch (const ClosedError& e) {

@@ -1,8 +1,13 @@
 // Errors that cross a layer. The bindings turn each into the Python exception of the same name.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "core/types.h"
 
 namespace pyc {
 
@@ -27,8 +32,16 @@ struct MismatchError : std::invalid_argument {
 };
 
 /// A rank that is needed has died.
-struct RankFailedError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+class RankFailedError : public std::runtime_error {
+ public:
+  /// `ranks`: who died, ascending; none: it is not known.
+  explicit RankFailedError(const std::string& text, std::vector<Rank> ranks = {})
+      : std::runtime_error(text), ranks_(std::make_shared<const std::vector<Rank>>(std::move(ranks))) {}
+
+  const std::vector<Rank>& ranks() const { return *ranks_; }
+
+ private:
+  std::shared_ptr<const std::vector<Rank>> ranks_;  // shared: copies of an exception must not throw
 };
 
 /// The object was closed, or MPI was finalized under it.

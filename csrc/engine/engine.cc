@@ -17,6 +17,7 @@ namespace pyc {
 namespace {
 
 constexpr Seconds kInterruptPeriod = 0.05;
+constexpr Seconds kLookPeriod = 0.25;  // whether all live: a system call for each rank of this machine
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
 std::atomic<unsigned>& forks() {
@@ -55,6 +56,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       transport_name_(std::move(transport_name)),
       trace_(std::move(trace)),
       recorder_(*transport_, flight_rounds),
+      failures_(*transport_),
       runs_{nullptr},
       bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
       roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
@@ -153,6 +155,8 @@ bool Engine::advance() {
     return pass();
   } catch (const RankFailedError&) {
     fail(seen_death(std::current_exception()));
+  } catch (const TransportError&) {  // an MPI need not say that it is because of a death
+    fail(seen_death(std::current_exception()));
   } catch (...) {
     fail(std::current_exception());
   }
@@ -165,14 +169,27 @@ void Engine::fail(std::exception_ptr error) {
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
 }
 
-/// A transport's report of a death need not name who died; ranks that share memory see each other.
+/// A transport's report of a death need not name who died.
 std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
+  const std::vector<Rank> dead = failures_.dead();
+  if (!dead.empty()) return std::make_exception_ptr(died("", dead, "the communicator is unusable now"));
   try {
     for (const auto& collective : collectives_) collective->name_the_dead();
   } catch (const RankFailedError&) {
     return std::current_exception();
   }
   return reported;
+}
+
+/// For who waits: an MPI may never tell. Once this rank has closed, others may have seen that all have, and ended.
+void Engine::look_for_the_dead() {
+  if (failed_ || exclusively([this] { return shutdown_.closed(); })) return;
+  const std::vector<Rank> dead = failures_.dead();
+  if (dead.empty()) return;
+  exclusively([&] {
+    if (!failed_ && !shutdown_.closed())
+      fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
+  });
 }
 
 bool Engine::pass() {
@@ -222,6 +239,7 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
   const Waiting waiting(waiters_);
   const Seconds start = transport_->now();
   Seconds next_interrupt = start + kInterruptPeriod;
+  Seconds next_look = start + kLookPeriod;
   Backoff backoff(transport_->local_ranks());
   for (;;) {
     const bool moved = advance();
@@ -234,6 +252,10 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
       const Away away(waiters_);  // it may block, on the GIL or in a signal handler: the progress thread takes over
       interrupt();
       next_interrupt = transport_->now() + kInterruptPeriod;
+    }
+    if (now >= next_look) {
+      look_for_the_dead();
+      next_look = transport_->now() + kLookPeriod;
     }
     if (moved) {
       backoff.reset();
@@ -289,6 +311,10 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
     default:
       return bootstrap_.on_message(from, kind, message);
   }
+}
+
+RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then) {
+  return RankFailedError((what.empty() ? what : what + ": ") + list_ranks(ranks) + " died; " + then, ranks);
 }
 
 std::string in_seconds(Seconds duration) {

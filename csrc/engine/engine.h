@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/rank_set.h"
 #include "diagnostics/flight_recorder.h"
 #include "diagnostics/trace.h"
@@ -24,6 +25,7 @@
 #include "engine/bootstrap.h"
 #include "engine/collective.h"
 #include "engine/control.h"
+#include "engine/failure_detector.h"
 #include "engine/roll_call.h"
 #include "engine/run.h"
 #include "engine/shutdown.h"
@@ -58,6 +60,9 @@ class Engine final : private Listener {
   void set_stall_warning(Seconds after) { stall_warning_ = after; }
   /// Writes a line to stderr.
   void warn(const std::string& text) const;
+
+  /// Who has died, as far as this rank can see.
+  FailureDetector& failures() { return failures_; }
 
   // ---- collectives
 
@@ -182,6 +187,7 @@ class Engine final : private Listener {
   bool pass();
   void fail(std::exception_ptr error);
   std::exception_ptr seen_death(std::exception_ptr reported) const;
+  void look_for_the_dead();
   void forget(const std::vector<const Collective*>& ended);
   void send(Rank to, ConstBytes message);
   void send_departure(Control kind, Rank to);
@@ -212,6 +218,7 @@ class Engine final : private Listener {
   std::string transport_name_;
   std::unique_ptr<Trace> trace_;
   FlightRecorder recorder_;
+  FailureDetector failures_;
   Seconds stall_warning_ = -1;
 
   std::mutex progress_mutex_;
@@ -250,6 +257,9 @@ std::shared_ptr<Kind> with_engine(std::shared_ptr<Engine> engine, std::shared_pt
   Kind* const of = collective.get();
   return {std::make_shared<Both>(std::move(engine), std::move(collective)), of};
 }
+
+/// What is thrown when ranks have died: "WHAT: rank 3 died; THEN".
+RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then);
 
 /// Text such as "0.5 s".
 std::string in_seconds(Seconds duration);

@@ -126,9 +126,8 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
         [&] {
           const std::vector<Rank> missing = call_roll(step, interrupt);
           if (!is_first_not_in(missing)) return std::string();  // what all wait for is said once
-          return exclusively([&] {
-            return what + ":" + why_incomplete(step, missing, members, transport_->now() - start) + ".";
-          });
+          return exclusively(
+              [&] { return what + ":" + why_incomplete(step, missing, members, transport_->now() - start) + "."; });
         });
     waited = transport_->now() - start;
     if (exclusively([this] { return aborted_; })) throw ClosedError("the communicator was closed while a call waited");
@@ -144,7 +143,8 @@ void Engine::finish_step(const std::vector<Rank>& members, const std::string& wh
   if (!in_time || gave_up().empty()) give_up();
   const std::vector<Rank> missing = call_roll(step, interrupt);
   exclusively([&] {
-    throw StallError(what + ":" + why_incomplete(step, missing, members, waited) + "; the communicator is unusable now");
+    throw StallError(what + ":" + why_incomplete(step, missing, members, waited) +
+                     "; the communicator is unusable now");
   });
 }
 

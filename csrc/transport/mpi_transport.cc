@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "hot/hot.h"
+
+/// Of fault-tolerant MPI (ULFM); null where the library has none.
+extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed)  // NOLINT(readability-identifier-naming)
+    __attribute__((weak));
 
 namespace pyc {
 namespace {
@@ -250,6 +255,24 @@ bool means_a_failed_rank(int error_class) {
 }
 
 }  // namespace
+
+std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
+  MPI_Group failed = MPI_GROUP_NULL;
+  if (MPIX_Comm_get_failed == nullptr || MPIX_Comm_get_failed(heads_, &failed) != MPI_SUCCESS) return std::nullopt;
+  MPI_Group all = MPI_GROUP_NULL;
+  int count = 0;
+  check(MPI_Group_size(failed, &count), "MPI_Group_size", kNoRank);
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::vector<Rank> ranks(numbers.size());
+  check(MPI_Comm_group(heads_, &all), "MPI_Comm_group", kNoRank);
+  check(MPI_Group_translate_ranks(failed, count, numbers.data(), all, ranks.data()), "MPI_Group_translate_ranks",
+        kNoRank);
+  MPI_Group_free(&all);
+  if (count > 0) MPI_Group_free(&failed);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
 
 void MpiTransport::check(int code, const char* what, Rank peer) const {
   if (code == MPI_SUCCESS) return;

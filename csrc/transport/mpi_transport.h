@@ -15,6 +15,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/transport.h"
@@ -42,6 +43,7 @@ class MpiTransport final : public Transport {
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
   bool poll(Listener& listener) override;
   std::size_t in_flight() const override { return open_; }
+  std::optional<std::vector<Rank>> failed_ranks() const override;
   void close() override;
   Seconds now() const override;
 

@@ -14,7 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "core/types.h"
 
@@ -89,6 +91,9 @@ class Transport {
 
   /// Sends or receives started and not completed.
   virtual std::size_t in_flight() const = 0;
+
+  /// The ranks that are known to have died, ascending. Nothing if this is not looked for.
+  virtual std::optional<std::vector<Rank>> failed_ranks() const { return std::nullopt; }
 
   /// Ends the use of the network. Collective: every rank has received all that was sent to it.
   virtual void close() = 0;

@@ -7,6 +7,7 @@ import hashlib
 import os
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,19 @@ import numpy as np
 
 from ..support.deadline import Deadline
 from ..support.environment import checked_progress, checked_ranks_per_node, settings
-from ..support.errors import StallError
-from ..support.nodes import machine_of_this_process
+from ..support.errors import RankFailedError, StallError
+from ..support.nodes import Place
 from ..support.validation import checked_timeout
-from .consistency import agree
+from .consistency import agree, describe_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mpi4py import MPI
 
     from ..support.typing import Progress
 
-__all__ = ["Options"]
+__all__ = ["Options", "naming_failed_ranks"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,10 @@ class Options:
     @classmethod
     def agreed(
         cls, comm: MPI.Comm, progress: Progress | None, ranks_per_node: object, timeout: float | None
-    ) -> tuple[Options, list[str]]:
+    ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator`; collective.
 
-        Returns them, and the machine of each rank, once all ranks have said the same.
+        Returns them, and the place of each rank, once all ranks have said the same.
         """
         _check_usable(comm)
         _warn_of_singletons()
@@ -51,9 +54,9 @@ class Options:
         options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
         # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
         # To duplicate the communicator, which has no time limit, is safe only once all have come.
-        here = machine_of_this_process()
-        machines = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
-        return options, [here] * comm.size if machines is None else [machine.decode() for machine in machines]
+        here = Place.here()
+        places = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
+        return options, [here] * comm.size if places is None else list(map(Place.decode, places))
 
     @classmethod
     def checked(cls, progress: Progress | None, ranks_per_node: object, timeout: float | None) -> Options:
@@ -114,6 +117,32 @@ class _OverMpi:
         complete(self._comm.Iallgatherv(mine, [everything, lengths]), mine, everything, lengths)
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for end, length in zip(ends, lengths, strict=True)]
+
+
+@contextmanager
+def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
+    """Raise RankFailedError, which names who has died, for what MPI says if a rank dies while one is made."""
+    from ..support.native import MPI
+
+    try:
+        yield
+    except MPI.Exception as error:
+        if error.Get_error_class() not in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+            raise
+        raise _rank_failed(comm, str(error)) from error
+    except RankFailedError as error:
+        raise (error if error.ranks else _rank_failed(comm, str(error))) from None
+
+
+def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
+    from ..support.native import MPI
+
+    try:
+        failed, every = comm.Get_failed(), comm.Get_group()
+    except (MPI.Exception, NotImplementedError):
+        return RankFailedError(f"Communicator: {text}")
+    ranks = sorted(failed.Translate_ranks(None, every))
+    return RankFailedError(f"Communicator: {describe_ranks(ranks)} died ({text})" if ranks else text, ranks)
 
 
 def _limit_of_creation(timeout: object) -> float | None:

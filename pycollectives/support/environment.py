@@ -103,11 +103,8 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     30.0
     """
     progress = checked_progress(environment.get("PYC_PROGRESS") or "thread", "environment variable PYC_PROGRESS")
-    timeout = _limit(environment, "PYC_TIMEOUT", "none")
-    if timeout == 0:
-        raise ValueError("environment variable PYC_TIMEOUT: expected seconds > 0 or 'none', got '0'")
-    if _limit(environment, "PYC_STALL_WARNING", "30") == 0:
-        raise ValueError("environment variable PYC_STALL_WARNING: expected seconds > 0 or 'none', got '0'")
+    timeout = _limit(environment, "PYC_TIMEOUT", "none", "> 0")
+    _limit(environment, "PYC_STALL_WARNING", "30", "> 0")  # which the engine reads
     exit_timeout = _limit(environment, "PYC_EXIT_TIMEOUT", "60")
     ranks_per_node = checked_ranks_per_node(
         environment.get("PYC_RANKS_PER_NODE") or "all", "environment variable PYC_RANKS_PER_NODE"
@@ -151,15 +148,15 @@ def _can_write_in(folder: Path) -> bool:
         return False
 
 
-def _limit(environment: Mapping[str, str], variable: str, default: str) -> float | None:
+def _limit(environment: Mapping[str, str], variable: str, default: str, bound: str = ">= 0") -> float | None:
     """Return the seconds that a variable holds; None for "none" or "inf"."""
     text = environment.get(variable) or default
     try:
         seconds = math.inf if text == "none" else float(text)
     except ValueError:
         seconds = math.nan
-    if math.isnan(seconds) or seconds < 0:
-        raise ValueError(f"environment variable {variable}: expected seconds >= 0 or 'none', got {text!r}")
+    if math.isnan(seconds) or seconds < 0 or (seconds == 0 and bound == "> 0"):
+        raise ValueError(f"environment variable {variable}: expected seconds {bound} or 'none', got {text!r}")
     return None if seconds == math.inf else seconds
 
 

@@ -7,7 +7,12 @@ Misuse of a single call raises the built-in `ValueError`, `TypeError` or `Buffer
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
 
 __all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "StallError", "TransportError"]
 
@@ -32,7 +37,22 @@ class TransportError(RuntimeError):
 
 
 class RankFailedError(RuntimeError):
-    """A rank that is needed has died; the text names it. The collective is unusable now."""
+    """A rank that is needed has died; the text names it. The collective is unusable now.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        Who has died, as far as this rank can see, ascending. Empty if MPI does not tell: see docs/faults.md.
+    """
+
+    def __init__(self, text: str = "", ranks: Sequence[int] = ()) -> None:
+        """Make one."""
+        super().__init__(text)
+        self.ranks = tuple(ranks)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[int, ...]]]:
+        """Return what copies are made of."""
+        return type(self), (str(self), self.ranks)
 
 
 class StallError(TimeoutError):

@@ -5,12 +5,58 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["machine_of_this_process", "nodes_of", "ranks_of_kernel"]
+__all__ = ["Place", "machine_of_this_process", "neighbours_of", "nodes_of", "ranks_of_kernel"]
+
+
+class Place(NamedTuple):
+    """Where a rank is.
+
+    Attributes
+    ----------
+    machine
+        See `machine_of_this_process`.
+    process, started
+        The number of the process there, and its start time, which no two processes of that number share.
+    """
+
+    machine: str
+    process: int
+    started: int
+
+    @classmethod
+    def here(cls) -> Place:
+        """Return that of this process; loads the engine."""
+        from .native import core
+
+        return cls(machine_of_this_process(), *core.own_process())
+
+    @classmethod
+    def decode(cls, text: bytes) -> Place:
+        """Return what `encode` was given."""
+        machine, process, started = text.decode().rsplit(" ", 2)
+        return cls(machine, int(process), int(started))
+
+    def encode(self) -> bytes:
+        """Return it as ranks exchange it."""
+        return " ".join(map(str, self)).encode()
+
+
+def neighbours_of(places: Sequence[Place], rank: int) -> list[tuple[int, int, int]]:
+    """Return rank, process and start time of the other ranks on a rank's machine.
+
+    >>> neighbours_of([Place("a", 7, 100), Place("a", 8, 101), Place("b", 7, 90)], 0)
+    [(1, 8, 101)]
+    """
+    return [
+        (other, place.process, place.started)
+        for other, place in enumerate(places)
+        if place.machine == places[rank].machine and other != rank
+    ]
 
 
 def machine_of_this_process() -> str:

@@ -34,7 +34,7 @@ def test_all_ranks_must_have_it(monkeypatch):
 @pytest.mark.parametrize("ranks_per_node", ["all", 1])
 def test_flush_of_different_collectives(ranks_per_node, progress):
     comm = pc.Communicator(WORLD, ranks_per_node=ranks_per_node, progress=progress, timeout=LIMIT)
-    a, b = (comm.partial_allreduce(count=3, dtype="f8", name=name) for name in "AB")
+    a, b = (comm.partial_allreduce(count=3, dtype="f8", name=name, policy="solo") for name in "AB")
     a.allreduce(np.ones(3), timeout=LIMIT)
     with pytest.raises(pc.MismatchError, match=r"different calls: flush of 'A' .* on rank 0, flush of 'B' .* on rank"):
         (a if comm.rank == 0 else b).flush()

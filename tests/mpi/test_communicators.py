@@ -154,12 +154,14 @@ def test_many_communicators_one_after_another():
     """Each is freed at its end: MPI's communicators do not run out."""
     for _ in range(60):
         with pc.Communicator(WORLD) as comm:
-            assert comm.partial_allreduce(count=1, dtype="int64").allreduce(np.ones(1, np.int64), timeout=LIMIT)
+            assert comm.partial_allreduce(count=1, dtype="int64", policy="solo").allreduce(
+                np.ones(1, np.int64), timeout=LIMIT
+            )
 
 
 def test_many_collectives_open_at_once():
     with pc.Communicator(WORLD) as comm:
-        collectives = [comm.partial_allreduce(count=3, dtype="int64", missed="sum") for _ in range(50)]
+        collectives = [comm.partial_allreduce(count=3, dtype="int64", missed="sum", policy="solo") for _ in range(50)]
         totals = [np.zeros(3, np.int64) for _ in collectives]
         for _ in range(2):
             for ar, total in zip(collectives, totals, strict=True):

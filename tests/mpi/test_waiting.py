@@ -165,7 +165,7 @@ def test_a_time_limit_is_kept_and_the_call_can_be_taken_up_again(comm):
 def test_a_flush_that_runs_into_its_limit_names_who_has_not_flushed_and_is_taken_up_again(comm):
     if comm.size == 1:
         pytest.skip("needs a rank to wait for")
-    ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum", name="gradients")
+    ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum", name="gradients", policy="solo")
     if comm.rank == 0:
         for rank in range(1, comm.size):
             WORLD.recv(source=rank, tag=7)
@@ -205,7 +205,7 @@ def test_threads_that_close_the_same_communicator():
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), "soon"])
 def test_limits_that_are_refused(comm, limit):
-    ar = comm.partial_allreduce(count=1, dtype="int64")
+    ar = comm.partial_allreduce(count=1, dtype="int64", policy="solo")
     with pytest.raises((ValueError, TypeError)):
         ar.allreduce(ONE, timeout=limit)
     assert ar.rounds == 0 or comm.size > 1

@@ -1,6 +1,8 @@
 #include "services/partial_allreduce/board.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -42,7 +44,12 @@ void Board::fail(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& thrown) {
-    shared_->rank_failed = dynamic_cast<const RankFailedError*>(&thrown) != nullptr;
+    const auto* const failed = dynamic_cast<const RankFailedError*>(&thrown);
+    shared_->rank_failed = failed != nullptr;
+    if (failed != nullptr) {
+      shared_->dead_count = static_cast<std::uint32_t>(std::min(failed->ranks().size(), std::size(shared_->dead)));
+      std::copy_n(failed->ranks().begin(), shared_->dead_count, shared_->dead);
+    }
     std::snprintf(shared_->failure, sizeof shared_->failure, "%s", thrown.what());
   }
   shared_->failed.store(true, std::memory_order_release);
@@ -53,7 +60,7 @@ void Board::check_failure() const {
   if (!shared_->failed.load(std::memory_order_acquire)) return;
   const std::string text = "rank " + std::to_string(shape_.ranks.front()) +
                            ", which exchanges this node's messages with other nodes: " + shared_->failure;
-  if (shared_->rank_failed) throw RankFailedError(text);
+  if (shared_->rank_failed) throw RankFailedError(text, {shared_->dead, shared_->dead + shared_->dead_count});
   throw TransportError(text);
 }
 

@@ -74,6 +74,8 @@ class Board {
   void check_failure() const;
 
  private:
+  static constexpr std::size_t kMostNamed = 16;
+
   // What is written often and what hardly ever is lie on different cache lines.
   struct Shared {  // NOLINT(clang-analyzer-optin.performance.Padding)
     std::atomic<bool> attention{false};
@@ -81,6 +83,8 @@ class Board {
     alignas(64) std::atomic<bool> failed{false};  // the leader's engine; why is written before
     bool rank_failed = false;
     char failure[256] = {};
+    Rank dead[kMostNamed] = {};  // the first of them
+    std::uint32_t dead_count = 0;
   };
 
   Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank local, BoardMemory memory);

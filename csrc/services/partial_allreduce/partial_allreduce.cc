@@ -149,7 +149,8 @@ template <class Action>
 auto PartialAllreduce::naming_the_dead(Action action) {
   try {
     return action();
-  } catch (const RankFailedError&) {
+  } catch (const RankFailedError& error) {
+    if (!error.ranks().empty()) throw;
     for (int looks = 0; looks < kLooksAtDying; ++looks) {
       inspector_.check_alive();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -28,8 +28,8 @@ void StallInspector::check_alive() const {
     if (slot.gone.load(std::memory_order_relaxed) && !serves) continue;
     if (state_of(slot.process) == ProcessState::kGone) gone.push_back(ranks[i]);
   }
-  if (gone.empty()) return;
-  throw RankFailedError("'" + collective_.name() + "': " + list_ranks(gone) + " died; the collective is unusable now");
+  const std::vector<Rank> dead = engine_.failures().dead_if_gone(std::move(gone));
+  if (!dead.empty()) throw died("'" + collective_.name() + "'", dead, "the collective is unusable now");
 }
 
 void StallInspector::check_briefly() const {

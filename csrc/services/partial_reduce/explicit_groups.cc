@@ -184,9 +184,9 @@ std::vector<Rank> ExplicitGroups::not_closed() const {
 
 /// RankFailedError if a rank of this node is gone that this one has met.
 void ExplicitGroups::check_alive() {
-  const std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
-  if (gone.empty()) return;
-  throw RankFailedError("preduce: " + list_ranks(gone) + " died; it is unusable on this communicator now");
+  std::vector<Rank> gone = engine_->exclusively([this] { return on_node_.gone(); });
+  const std::vector<Rank> dead = engine_->failures().dead_if_gone(std::move(gone));
+  if (!dead.empty()) throw died("preduce", dead, "it is unusable on this communicator now");
 }
 
 /// Asks the other members, and says whom it waits for.

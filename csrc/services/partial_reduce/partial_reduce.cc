@@ -222,8 +222,8 @@ void PartialReduce::check_alive() const {
   if (!board_) return;
   std::vector<Rank> gone;
   for (const std::size_t local : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[local]);
-  if (gone.empty()) return;
-  throw RankFailedError("'" + options_.name + "': " + list_ranks(gone) + " died; it is unusable now");
+  const std::vector<Rank> dead = engine_->failures().dead_if_gone(std::move(gone));
+  if (!dead.empty()) throw died("'" + options_.name + "'", dead, "it is unusable now");
 }
 
 std::string PartialReduce::what() const {

@@ -9,15 +9,15 @@ from pathlib import Path
 _file = Path(environ["DEATH"])
 
 
-def die() -> None:
-    """Note the time and end by SIGKILL."""
+def die(how: int = signal.SIGKILL) -> None:
+    """Note the time and end by a signal."""
     _file.write_text(str(time.monotonic()))
-    kill(getpid(), signal.SIGKILL)
+    kill(getpid(), how)
 
 
-def die_later(seconds: float) -> None:
+def die_later(seconds: float, how: int = signal.SIGKILL) -> None:
     """Die while the program goes on."""
-    threading.Thread(target=lambda: (time.sleep(seconds), die()), daemon=True).start()
+    threading.Thread(target=lambda: (time.sleep(seconds), die(how)), daemon=True).start()
 
 
 def time_of_death() -> float:

@@ -61,7 +61,7 @@ def corrupt(ar, number):
 
 def test_nothing_is_wrapped_when_off():
     (comm,) = loopback(1)
-    ar = comm.partial_allreduce(like=ONE)
+    ar = comm.partial_allreduce(like=ONE, policy="solo")
     assert type(comm._context.checks) is NoChecks
     assert type(ar._collective) is core.PartialAllreduce
     assert ar.contribute.__self__ is ar._collective
@@ -103,7 +103,7 @@ def test_a_program_that_is_right(policy, missed, ranks_per_node, size):
 
 def test_allreduce_is_noted_too():
     def program(comm):
-        with comm.partial_allreduce(like=ONE) as ar:
+        with comm.partial_allreduce(like=ONE, policy="solo") as ar:
             out = np.empty_like(ONE)
             result, info = ar.allreduce(ONE, out, timeout=20.0)
             assert np.shares_memory(result, out)
@@ -121,7 +121,7 @@ def test_handles_that_are_waited_for_out_of_order():
     turn = threading.Barrier(2)
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         if comm.rank == 0:
             older = ar.contribute(ONE)
             turn.wait()
@@ -143,7 +143,7 @@ def test_handles_that_are_waited_for_out_of_order():
 
 def test_a_rank_that_closes_before_the_others_flush():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         if comm.rank == 0:
             ar.close()
         else:
@@ -158,12 +158,12 @@ def test_a_rank_that_closes_before_the_others_flush():
 
 def test_a_rank_that_leaves_a_collective_by_an_exception():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         if comm.rank == 0:
             ar.abort()
         else:
             ar.flush()
-        comm.partial_allreduce(like=ONE).flush()
+        comm.partial_allreduce(like=ONE, policy="solo").flush()
         comm.close()
         return len(comm._context.checks._aborted)
 
@@ -174,7 +174,7 @@ def test_a_rank_that_leaves_the_communicator_by_an_exception():
     """The others are warned, and go on without it, as they do without checks."""
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         if comm.rank == 0:
             comm.abort()
             return None
@@ -192,7 +192,7 @@ def test_a_flush_that_runs_into_its_limit():
     late = threading.Event()
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         if comm.rank == 0:
             late.wait(20.0)
         else:
@@ -200,7 +200,7 @@ def test_a_flush_that_runs_into_its_limit():
                 ar.flush(timeout=0.05)
             late.set()
         ar.flush()
-        comm.partial_allreduce(like=ONE).allreduce(ONE, timeout=20.0)
+        comm.partial_allreduce(like=ONE, policy="solo").allreduce(ONE, timeout=20.0)
         comm.close()
         return "closed"
 
@@ -210,7 +210,7 @@ def test_a_flush_that_runs_into_its_limit():
 
 def test_threads_may_flush_in_any_order():
     def program(comm):
-        collectives = [comm.partial_allreduce(like=ONE) for _ in range(3)]
+        collectives = [comm.partial_allreduce(like=ONE, policy="solo") for _ in range(3)]
         order = collectives[comm.rank :] + collectives[: comm.rank]
         threads = [threading.Thread(target=ar.flush) for ar in order]
         for thread in threads:
@@ -227,7 +227,7 @@ def test_threads_may_flush_in_any_order():
 
 def test_a_second_thread_in_a_collective_is_refused():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         watched = ar._collective
         with watched._exclusively(), pytest.raises(RuntimeError, match="another thread is in a call of this"):
             ar.contribute(ONE)
@@ -244,7 +244,7 @@ CALLS = {
     "flush A": (lambda comm, a, b: a.flush(), "flush of 'A' (collective 0)"),
     "flush B": (lambda comm, a, b: b.flush(), "flush of 'B' (collective 1)"),
     "close B": (lambda comm, a, b: b.close(), "close of 'B' (collective 1)"),
-    "create": (lambda comm, a, b: comm.partial_allreduce(like=ONE), "partial_allreduce"),
+    "create": (lambda comm, a, b: comm.partial_allreduce(like=ONE, policy="solo"), "partial_allreduce"),
     "compare": (lambda comm, a, b: comm.is_same_on_all_ranks(ONE), "is_same_on_all_ranks"),
 }
 
@@ -254,7 +254,7 @@ CALLS = {
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_different_calls(odd, ranks_per_node, other):
     def program(comm):
-        a, b = (comm.partial_allreduce(like=ONE, name=name) for name in "AB")
+        a, b = (comm.partial_allreduce(like=ONE, name=name, policy="solo") for name in "AB")
         a.flush()
         try:
             CALLS[other if comm.rank == odd else "flush A"][0](comm, a, b)
@@ -273,7 +273,7 @@ def test_different_calls(odd, ranks_per_node, other):
     "call",
     [
         lambda comm: comm.is_same_on_all_ranks(ONE),
-        lambda comm: comm.partial_allreduce(like=ONE),
+        lambda comm: comm.partial_allreduce(like=ONE, policy="solo"),
         lambda comm: comm.partial_reduce(like=ONE, groups=pc.StaticGroups(2)),
     ],
     ids=["is_same_on_all_ranks", "partial_allreduce", "partial_reduce"],
@@ -296,11 +296,11 @@ def test_the_time_limit_is_for_the_meeting_and_the_call_together(call):
 
 def test_leaving_the_communicator_while_others_flush():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, name="A")
+        ar = comm.partial_allreduce(like=ONE, name="A", policy="solo")
         ar.close()
         other = None if comm.rank == 0 else comm
         try:
-            comm.close() if other is None else comm.partial_allreduce(like=ONE)
+            comm.close() if other is None else comm.partial_allreduce(like=ONE, policy="solo")
         finally:
             comm.abort()
 
@@ -313,7 +313,7 @@ def test_different_calls_of_threads_are_told_when_a_limit_has_passed():
     """They may come to make the same calls, so it is no error before."""
 
     def program(comm):
-        a, b = (comm.partial_allreduce(like=ONE, name=name) for name in "AB")
+        a, b = (comm.partial_allreduce(like=ONE, name=name, policy="solo") for name in "AB")
         stop = threading.Event()
         idle = threading.Thread(target=lambda: (b.contribute(ONE), stop.wait(20.0)))
         idle.start()
@@ -381,7 +381,7 @@ def test_what_else_is_compared(field):
 
 def test_the_flush_round_is_compared():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, name="A")
+        ar = comm.partial_allreduce(like=ONE, name="A", policy="solo")
         if comm.rank == 1:
             corrupt(ar, 0)
         try:
@@ -396,7 +396,7 @@ def test_sums_of_several_rounds_are_not_compared():
     """Ranks that miss different rounds are given different sums."""
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, missed="sum")
+        ar = comm.partial_allreduce(like=ONE, missed="sum", policy="solo")
         if comm.rank == 0:
             for _ in range(4):
                 ar.allreduce(ONE, timeout=20.0)
@@ -431,7 +431,7 @@ def test_the_engine_of_meetings_is_left_once():
 
 def test_the_newest_rounds_are_kept():
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         for _ in range(KEPT_ROUNDS + 40):
             ar.allreduce(ONE, timeout=20.0)
         kept = list(ar._collective._rounds)
@@ -475,7 +475,7 @@ def test_many_contributors_are_told_shortly():
         contributors = tuple(range(0, 10000, 2))
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(like=ONE, policy="solo")
         ar.allreduce(ONE, timeout=20.0)
         watched = ar._collective
         watched._given = 0

@@ -104,7 +104,9 @@ def test_a_buffer_that_is_refused_is_an_error_of_all(wrong, error, text):
 def test_where_others_create_a_collective():
     def program(comm):
         with pytest.raises(pc.MismatchError, match="is_same_on_all_ranks on rank 0, partial_allreduce on ranks 1-2"):
-            comm.is_same_on_all_ranks(np.ones(1)) if comm.rank == 0 else comm.partial_allreduce(count=1, dtype="f8")
+            comm.is_same_on_all_ranks(np.ones(1)) if comm.rank == 0 else comm.partial_allreduce(
+                count=1, dtype="f8", policy="solo"
+            )
         return comm.is_same_on_all_ranks(np.ones(1))
 
     assert run_ranks(3, program) == [True] * 3

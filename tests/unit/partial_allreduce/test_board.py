@@ -72,7 +72,7 @@ def test_a_sleeping_rank_is_given_the_sum_of_what_the_others_did():
     """More rounds than the history holds are folded for it, by the others."""
 
     def program(comm):
-        ar = comm.partial_allreduce(count=4, dtype="int64", missed="sum", history=2)
+        ar = comm.partial_allreduce(count=4, dtype="int64", missed="sum", history=2, policy="solo")
         if comm.rank == 0:
             done.wait(LIMIT)
         else:
@@ -91,7 +91,7 @@ def test_a_sleeping_rank_is_given_the_sum_of_what_the_others_did():
 
 def test_a_late_call_releases_a_round_that_is_held_for_it():
     def program(comm):
-        ar = comm.partial_allreduce(count=1, dtype="int64", max_staleness=1)
+        ar = comm.partial_allreduce(count=1, dtype="int64", max_staleness=1, policy="solo")
         if comm.rank == 0:
             ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)  # rank 1 is absent
             held.set()

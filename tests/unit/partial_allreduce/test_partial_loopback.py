@@ -120,13 +120,13 @@ def test_contributions_may_be_overwritten_and_results_stay():
 def test_no_result_before_the_first_round():
     (comm,) = loopback(1)
     with comm, pytest.raises(RuntimeError):
-        _ = comm.partial_allreduce(count=1, dtype="f8").result
+        _ = comm.partial_allreduce(count=1, dtype="f8", policy="solo").result
 
 
 def test_ranks_that_differ_all_hear_of_it_and_go_on():
     def program(comm):
         with pytest.raises(pc.MismatchError, match="count: 3 on ranks 0, 2, 4 on rank 1"):
-            comm.partial_allreduce(count=4 if comm.rank == 1 else 3, dtype="f8")
+            comm.partial_allreduce(count=4 if comm.rank == 1 else 3, dtype="f8", policy="solo")
         result, _ = comm.partial_allreduce(count=1, dtype="f8", policy=pc.Full()).allreduce(np.ones(1), timeout=LIMIT)
         return result[0]
 
@@ -139,7 +139,7 @@ def test_a_mistake_of_one_rank():
             (ValueError, "late: expected") if comm.rank == 1 else (pc.MismatchError, "refused on rank 1: ValueError")
         )
         with pytest.raises(error, match=message) as caught:
-            comm.partial_allreduce(count=3, dtype="f8", late="often" if comm.rank == 1 else "drop")
+            comm.partial_allreduce(count=3, dtype="f8", late="often" if comm.rank == 1 else "drop", policy="solo")
         return type(caught.value)
 
     assert run_ranks(3, program) == [pc.MismatchError, ValueError, pc.MismatchError]
@@ -149,7 +149,7 @@ def test_a_rank_that_creates_nothing():
     """The rank that waited in vain is told so; both can still leave."""
     first, second = loopback(2, timeout=0.3)
     with pytest.raises(pc.StallError, match="1"):
-        first.partial_allreduce(count=3, dtype="f8")
+        first.partial_allreduce(count=3, dtype="f8", policy="solo")
     first.abort()
     second.abort()
 
@@ -169,7 +169,7 @@ def test_a_stalled_round_names_the_missing_rank():
 
 def test_an_exception_on_one_rank_warns_and_stops_nobody():
     def program(comm):
-        ar = comm.partial_allreduce(count=1, dtype="f8")
+        ar = comm.partial_allreduce(count=1, dtype="f8", policy="solo")
         if comm.rank == 0:
             raise KeyError
         for _ in range(20):
@@ -196,7 +196,7 @@ def test_different_numbers_of_calls():
 
 def test_closed_collectives():
     def program(comm):
-        ar = comm.partial_allreduce(count=1, dtype="f8")
+        ar = comm.partial_allreduce(count=1, dtype="f8", policy="solo")
         ar.close()
         ar.close()
         assert ar.closed
@@ -212,7 +212,7 @@ def test_closed_communicators():
         comm.close()
         comm.close()
         with pytest.raises(pc.ClosedError):
-            comm.partial_allreduce(count=1, dtype="f8")
+            comm.partial_allreduce(count=1, dtype="f8", policy="solo")
         with pytest.raises(pc.ClosedError), comm:
             pass
         return repr(comm)
@@ -344,7 +344,7 @@ def test_one_thread_at_a_time(call):
     waiting, refused = threading.Event(), threading.Event()
 
     def program(comm):
-        ar = comm.partial_allreduce(count=2, dtype="f8", name="sum")
+        ar = comm.partial_allreduce(count=2, dtype="f8", name="sum", policy="solo")
         ar.allreduce(np.ones(2), timeout=LIMIT)
         if comm.rank == 1:
             assert refused.wait(LIMIT)
@@ -376,7 +376,7 @@ def test_a_fork_is_told_that_the_communicator_is_its_parent_s():
     """And the parent goes on undisturbed, though its progress thread does not exist in the fork."""
     (comm,) = loopback(1)
     with comm:
-        ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum")
+        ar = comm.partial_allreduce(count=1, dtype="int64", missed="sum", policy="solo")
         ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)
         handle = ar.contribute(np.ones(1, np.int64))
         child = os.fork()
@@ -388,7 +388,7 @@ def test_a_fork_is_told_that_the_communicator_is_its_parent_s():
                 ar.close,
                 handle.test,
                 comm.close,
-                lambda: comm.partial_allreduce(count=1, dtype="int64"),
+                lambda: comm.partial_allreduce(count=1, dtype="int64", policy="solo"),
             ):
                 try:
                     call()

@@ -233,7 +233,7 @@ def test_ranks_with_different_tables_are_told():
 
     def program(comm):
         with pytest.raises(pc.MismatchError) as caught:
-            comm.partial_allreduce(count=4, dtype="f8")
+            comm.partial_allreduce(count=4, dtype="f8", policy="solo")
         return str(caught.value)
 
     def by_rank():
@@ -251,7 +251,7 @@ def test_using_a_table_for_a_while():
     table = SelectionTable((Row("rabenseifner"),))
 
     def program(comm):
-        return comm.partial_allreduce(count=4, dtype="f8").algorithm
+        return comm.partial_allreduce(count=4, dtype="f8", policy="solo").algorithm
 
     with tables.using(table):
         assert run_ranks(3, program, ranks_per_node=1) == ["rabenseifner"] * 3

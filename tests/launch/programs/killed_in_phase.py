@@ -1,0 +1,114 @@
+"""A rank dies at some moment of what all ranks do; the others say, as JSON, what they are told and how soon.
+
+killed_in_phase.py RANKS PHASE VICTIM SIGNAL SEED
+"""
+
+import json
+import random
+import signal
+import time
+
+import numpy as np
+from common import WORLD, arguments, say
+from death import die_later, time_of_death
+
+import pycollectives as pc
+
+phase, *numbers = arguments()
+victim, number, seed = map(int, numbers)
+sleeper = (victim + 1) % WORLD.size
+SHORT, LONG = np.ones(4, np.float32), np.ones(1 << 20, np.float32)
+
+
+def rounds(policy, data=SHORT, pause=0.0, late="replace"):
+    """Return a program that calls a partial allreduce again and again."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(like=data, policy=policy, late=late, missed="latest")
+        while True:
+            if pause and comm.rank in (sleeper, victim):
+                time.sleep(pause)
+            yield
+            ar.allreduce(data, timeout=15)
+
+    return program
+
+
+def flushes(comm):
+    ar = comm.partial_allreduce(like=SHORT, policy="solo")
+    while True:
+        yield
+        ar.contribute(SHORT).wait(timeout=15)
+        ar.flush(timeout=15)
+
+
+def groups(comm):
+    pr = comm.partial_reduce(like=LONG, groups=pc.SmartGroups(2))
+    while True:
+        yield
+        pr.sync(LONG, timeout=15)
+
+
+def repeated(call):
+    def program(comm):
+        while True:
+            yield
+            call(comm)
+
+    return program
+
+
+def closing(comm):
+    comm.partial_allreduce(like=SHORT)
+    yield
+    if comm.rank == victim:
+        time.sleep(30)
+    comm.close(timeout=15)
+
+
+def idle(comm):
+    ar = comm.partial_allreduce(like=SHORT, policy="full")
+    for pause in (0.0, 0.8):
+        time.sleep(pause)
+        yield
+        ar.allreduce(SHORT, timeout=15)
+
+
+PHASES = {
+    "solo": rounds("solo"),
+    "majority": rounds("majority"),
+    "quorum": rounds("quorum"),
+    "full": rounds("full"),
+    "long solo": rounds("solo", LONG),
+    "long quorum": rounds("quorum", LONG, late="accumulate"),
+    "long full": rounds("full", LONG),
+    "asleep": rounds("full", pause=0.5),
+    "idle": idle,
+    "flush": flushes,
+    "groups": groups,
+    "preduce": repeated(lambda comm: comm.preduce(LONG, range(comm.size), timeout=15)),
+    "compare": repeated(lambda comm: comm.is_same_on_all_ranks(SHORT)),
+    "create": repeated(lambda comm: comm.partial_allreduce(like=SHORT).close()),
+    "communicator": repeated(lambda comm: pc.Communicator(WORLD, timeout=15).close()),
+    "closing": closing,
+}
+
+told = {"error": None}
+called = 0.0
+try:
+    with pc.Communicator(WORLD, timeout=15) as comm:
+        steps = PHASES[phase](comm)
+        next(steps)
+        comm.preduce(np.ones(1), range(comm.size))  # all have begun
+        if comm.rank == victim:
+            die_later(random.Random(seed).uniform(0.1, 0.4), signal.Signals(number))
+        until = time.monotonic() + 20
+        for _ in steps:
+            called = time.monotonic()
+            if called > until:
+                break
+except Exception as error:
+    after = time.monotonic() - max(called, time_of_death())
+    told = {"error": type(error).__name__, "ranks": getattr(error, "ranks", None), "after_s": after, "text": str(error)}
+say(json.dumps(told))
+say("end")

@@ -1,0 +1,33 @@
+"""Whatever ranks do when one of them dies, by whatever signal, all others are told who it was, and soon.
+
+With LONG=1 seven times as many kills.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from killer import PHASES, SHAPES, SIGNALS, Kill
+
+SEEDS = range(7 if os.environ.get("LONG") else 1)
+BOUND_S = 4.0
+
+
+@pytest.mark.parametrize("repetition", SEEDS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("phase", PHASES)
+def test_all_others_are_told_who_died(phase, shape, repetition, tmp_path):
+    seed = PHASES.index(phase) + list(SHAPES).index(shape) + repetition
+    kill = Kill(phase, shape, seed)
+    told = kill.run(tmp_path)
+    for rank, survivor in told.items():
+        assert survivor.error == "RankFailedError", (kill, rank, survivor)
+        assert survivor.ranks == [kill.victim], (kill, rank, survivor)
+        assert f"rank {kill.victim} died" in survivor.text, (kill, rank, survivor)
+        assert survivor.after_s < BOUND_S, (kill, rank, survivor)
+
+
+def test_all_signals_come_in_all_shapes():
+    for index, _ in enumerate(SHAPES):
+        assert {(place + index) % len(SIGNALS) for place, _ in enumerate(PHASES)} == set(range(len(SIGNALS)))

@@ -1,0 +1,131 @@
+"""Kills a rank of a job at some moment of what it does, and collects what the others are told.
+
+python tests/support/killer.py [--kills N] [--at-once N]    prints a table of how soon they were told who died
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import signal
+import statistics
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher import mpirun
+
+__all__ = ["PHASES", "SHAPES", "SIGNALS", "WITH_FAULT_TOLERANCE", "Kill", "Told"]
+
+# Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
+WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
+
+SHAPES = {"flat": "1", "mixed": "2", "board": "all"}
+SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
+PHASES = (
+    *("solo", "majority", "quorum", "full", "long solo", "long quorum", "long full", "asleep", "idle", "flush"),
+    *("groups", "preduce", "compare", "create", "communicator", "closing"),
+)
+RANKS = 4
+
+MPI_CRASHED = "PMPI_Comm_dup"
+"""Open MPI 5.0 itself can crash in `MPI_Comm_dup` if a rank dies meanwhile: this stands in what it prints then."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a survivor was told; `after_s` counts from the death, or from the call that it was told in."""
+
+    error: str | None
+    ranks: list[int] | None = None
+    after_s: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One job of `RANKS` ranks, of which one dies."""
+
+    phase: str
+    shape: str
+    seed: int
+
+    @property
+    def victim(self) -> int:
+        """Who dies."""
+        return random.Random(f"{self}").randrange(RANKS)
+
+    def run(self, folder: Path) -> dict[int, Told]:
+        """Run it; what each survivor was told. Fails if a rank does not come to its last line, or the job hangs."""
+        how = SIGNALS[self.seed % len(SIGNALS)]
+        job = mpirun(
+            *(RANKS, "killed_in_phase.py", self.phase, self.victim, int(how), self.seed),
+            limit=60,
+            options=WITH_FAULT_TOLERANCE,
+            DEATH=str(folder / f"{self.phase}-{self.shape}-{self.seed}"),
+            PYC_RANKS_PER_NODE=SHAPES[self.shape],
+            PYC_EXIT_TIMEOUT="10",
+        )
+        told = {}
+        for rank in set(range(RANKS)) - {self.victim}:
+            said = job.said(rank)
+            if not said and self.phase == "communicator" and MPI_CRASHED in job.err:
+                continue
+            assert said[1:] == ["end"], f"rank {rank} of {self}: {job}"
+            told[rank] = Told(**json.loads(said[0]))
+        return told
+
+
+def outcome(kill: Kill, folder: Path) -> tuple[Kill, list[Told] | str]:
+    """What the survivors were told; or what was wrong with the job."""
+    try:
+        return kill, list(kill.run(folder).values())
+    except (AssertionError, ValueError) as error:
+        return kill, str(error)
+
+
+def row(name: str, kills: list[tuple[Kill, list[Told] | str]]) -> str:
+    """Return a line of the table."""
+    told = [(kill, each) for kill, all_told in kills if isinstance(all_told, list) for each in all_told]
+    right = sum(each.error == "RankFailedError" and each.ranks == [kill.victim] for kill, each in told)
+    seconds = sorted(each.after_s for _, each in told) or [0.0]
+    p99 = seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))]
+    hung = sum(isinstance(all_told, str) for _, all_told in kills)
+    times = "".join(f"{value:10.2f}" for value in (statistics.median(seconds), p99, seconds[-1]))
+    return f"{name:14}{len(kills):7}{len(told):11}{right:12}{hung:8}{times}"
+
+
+def main() -> None:
+    """Kill, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=336, help="a multiple of 48 has all phases and shapes equally")
+    parser.add_argument("--at-once", type=int, default=6, help="jobs side by side, which load the machine")
+    arguments = parser.parse_args()
+    every = ((phase, shape, seed) for seed in itertools.count() for phase in PHASES for shape in SHAPES)
+    kills = [Kill(*each) for each in itertools.islice(every, arguments.kills)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.at_once) as jobs:
+        outcomes = list(jobs.map(lambda kill: outcome(kill, Path(folder)), kills))
+    print(
+        f"# {len(kills)} kills in jobs of {RANKS} ranks, {arguments.at_once} at once on {os.cpu_count()} cores,", end=""
+    )
+    print(f" load {os.getloadavg()[1]:.0f}; signals {', '.join(each.name for each in SIGNALS)}")
+    print("# seconds from the death, or from the call in which a survivor was told, if that began later")
+    print(f"{'# phase':14}{'kills':>7}{'survivors':>11}{'told whom':>12}{'failed':>8}{'p50':>10}{'p99':>10}{'max':>10}")
+    for phase in PHASES:
+        print(row(phase, [each for each in outcomes if each[0].phase == phase]))
+    print(row("all", outcomes))
+    for kill, text in outcomes:
+        if isinstance(text, str):
+            print(f"# {kill}, victim {kill.victim}: {text}")
+    for kill, told in outcomes:
+        for each in told if isinstance(told, list) else ():
+            if each.ranks != [kill.victim] or each.after_s > 2:
+                print(f"# {kill}, victim {kill.victim}: {each}")
+
+
+if __name__ == "__main__":
+    main()
