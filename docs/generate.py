@@ -82,7 +82,7 @@ def algorithms_table() -> str:
 
 
 def algorithms_in_words() -> str:
-    return "\n\n".join(f"### `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
+    return "\n\n".join(f"## `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
 
 
 def algorithms_counted() -> str:
