@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
+.PHONY: help install demo test docs lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -67,6 +67,15 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 
 test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi" RANKS="2 5"; with more random cases: LONG=1
 	LONG='$(LONG)' tests/run.sh
+
+# --- Documentation ----------------------------------------------------------------------------------------------------
+
+$(VENV)/.docs-tools: pyproject.toml | $(VENV)/.installed
+	pip install --quiet 'pycollectives[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an error
+	python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning --keep-going --quiet docs build/docs
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 

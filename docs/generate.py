@@ -82,7 +82,7 @@ def algorithms_table() -> str:
 
 
 def algorithms_in_words() -> str:
-    return "\n\n".join(f"### `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
+    return "\n\n".join(f"## `{name}`\n\n{header_comment(source)}" for name, source in algorithm_sources().items())
 
 
 def algorithms_counted() -> str:
@@ -213,6 +213,17 @@ def policies_measured() -> str:
     return markdown(head, rows)
 
 
+def accuracy_measured() -> str:
+    """The accuracy of each method at the end, of the experiments whose model is a classifier."""
+    rows = []
+    for found in experiment_results():
+        titles, table = report.table(found)
+        if "Ripples" not in found["figure"] and "accuracy" in titles:
+            columns = [titles.index(key) for key in ("method", "speedup", "accuracy")]
+            rows += [[found["name"], *(row[column] for column in columns)] for row in table]
+    return markdown(["experiment", "method", "speedup", "accuracy at the end"], rows)
+
+
 def experiment_results() -> list[dict[str, Any]]:
     """What was measured of the jobs that the catalogue has now."""
     kept = []
@@ -295,6 +306,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
     "algorithms-counted": algorithms_counted,
+    "accuracy": accuracy_measured,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "headline": headline,
     "layers": layers,

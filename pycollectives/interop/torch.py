@@ -51,6 +51,8 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
     Made and closed by all ranks. As a context manager it is flushed and closed at the end (collective); if the block
     raises, it is closed at once, and a `RuntimeWarning` says what is discarded.
 
+    A second one in a thread is refused, by `ValueError`, if ranks could wait for each other in both: see docs/torch.md.
+
     Parameters
     ----------
     optimizer
@@ -88,8 +90,6 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         An argument or a parameter is refused: on this rank. The others raise `MismatchError`.
     MismatchError
         Arguments, or shapes, dtypes or order of parameters differ between ranks.
-
-    A second one in a thread is refused, by `ValueError`, if ranks could wait for each other in both: see docs/torch.md.
 
     >>> import torch, pycollectives as pc
     >>> from mpi4py import MPI

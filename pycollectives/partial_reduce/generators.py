@@ -214,12 +214,14 @@ class StaticGroups:
 
     The rule of Fig. 10, generalised. Every four steps, with the workers of a node numbered from 0, n of them:
 
-    | step | worker 0 | worker 1 | the others | worker n - 1 |
-    |---|---|---|---|---|
-    | 0 | workers 0 of all nodes | nobody | in pairs: 2 and 3, 4 and 5, ... | (is one of those) |
-    | 1 | all of the node | all | all | all |
-    | 2 | worker n - 1 | worker 1 of the opposite node | in pairs: 2 and 3, ... | worker 0 |
-    | 3 | all of the node | all | all | all |
+    ====  ======================  =============================  ===========================  ===================
+    step  worker 0                worker 1                       the others                   worker n - 1
+    ====  ======================  =============================  ===========================  ===================
+    0     workers 0 of all nodes  nobody                         in pairs: 2 and 3, 4 and 5   (is one of those)
+    1     all of the node         all                            all                          all
+    2     worker n - 1            worker 1 of the opposite node  in pairs: 2 and 3            worker 0
+    3     all of the node         all                            all                          all
+    ====  ======================  =============================  ===========================  ===================
 
     - An odd one of the pairs joins the last pair; if there is none, nobody.
     - Nodes of one or two workers: their last one meets the opposite node in step 2.

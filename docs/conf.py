@@ -1,0 +1,169 @@
+"""The site: `make docs` builds it with Sphinx from the Markdown pages of this folder and the package's docstrings.
+
+Nothing here needs the compiled extension, PyTorch or the network: the extension's types are read from its stub, PyTorch
+is imitated, and the names of other projects are looked up in docs/inventories.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+
+import mpi4py  # noqa: E402
+from sphinx.ext import napoleon  # noqa: E402
+
+mpi4py.rc.initialize = False  # nothing here communicates
+
+import pycollectives  # noqa: E402
+
+if TYPE_CHECKING:
+    from docutils.nodes import Element
+    from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
+
+project = "pycollectives"
+author = "pycollectives contributors"
+copyright = "pycollectives contributors, BSD-3-Clause"  # noqa: A001 - the name that Sphinx reads
+html_title = project
+html_theme = "furo"
+html_show_sourcelink = False
+smartquotes = False  # options begin with two hyphens, and texts are quoted as in a program
+exclude_patterns = ["inventories", "results"]
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.intersphinx",
+    "sphinx_click",
+    "sphinx_copybutton",
+]
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+myst_heading_anchors = 4  # as on a page of a repository: pages link to headings
+
+# --- Docstrings -------------------------------------------------------------------------------------------------------
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+default_role = "py:obj"  # a name in backticks is a link if it is documented, else code
+nitpicky = True
+nitpick_ignore_regex = [("py:obj", "(?s).*")]
+nitpick_ignore = [
+    *(
+        ("py:class", variable)
+        for variable in ("SignedT", "T", "pycollectives.collective.CollectiveT", "pycollectives.testing.T")
+    ),
+    ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
+]
+
+
+def _types_of_the_extension() -> None:
+    """Give the package `Round` and `RoundInfo` with the signatures and docstrings of the extension's stub."""
+    stub = types.ModuleType("pycollectives._core")
+    text = (DOCS.parent / "pycollectives" / "_core.pyi").read_text()
+    exec(f"from __future__ import annotations\n{text}", vars(stub))
+    for name in ("Round", "RoundInfo"):
+        setattr(pycollectives, name, getattr(stub, name))
+
+
+def _imitate_torch() -> None:
+    """Let modules on PyTorch be imported without it, and what is derived from its optimizer keep its signature."""
+    torch = MagicMock()
+    torch.optim.Optimizer = type("Optimizer", (), {})
+    torch.compiler.disable = lambda function: function
+    sys.modules["torch"] = torch
+
+
+def _read_numpy_style(app: Sphinx, what: str, name: str, item: object, options: Any, lines: list[str]) -> None:
+    """Turn the sections of a docstring into fields.
+
+    The extension `napoleon` itself would take the first words of an attribute's docstring for its type, and an example
+    at the end for a part of the section before it.
+    """
+    sections = [number for number, line in enumerate(lines) if re.fullmatch("-{3,}", line)]
+    examples = [number for number, line in enumerate(lines) if line.startswith(">>>")]
+    if sections and examples:
+        lines[examples[0] : examples[0]] = ["Examples", "--------"]
+    style = napoleon.Config(napoleon_use_ivar=True, napoleon_use_rtype=False)
+    lines[:] = napoleon.NumpyDocstring(lines, style, None, "function", name).lines()
+    for number, line in enumerate(lines):  # a link would drop the dot of `.grad`
+        lines[number] = re.sub(r"(?<!`)`(\.\w+)`", r"``\1``", line)
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+intersphinx_mapping = {
+    name: (address, f"inventories/{name}.inv")
+    for name, address in {
+        "mpi4py": "https://mpi4py.readthedocs.io/en/stable/",
+        "numpy": "https://numpy.org/doc/stable/",
+        "python": "https://docs.python.org/3/",
+        "torch": "https://docs.pytorch.org/docs/stable/",
+    }.items()
+}
+SHORT_NAMES = {
+    "AbstractContextManager": "contextlib.AbstractContextManager",
+    "MPI": "mpi4py.MPI",
+    "NDArray": "numpy.typing.NDArray",
+    "ndarray": "numpy.ndarray",
+    "np": "numpy",
+    "npt": "numpy.typing",
+}
+TOP_LEVEL = {"class", "data", "exception", "function", "type"}
+
+
+def _full_name(app: Sphinx, env: BuildEnvironment, node: Element, contnode: Element) -> Any:
+    """Find a type by the name that the sources have for it: `BufferSpec`, `MPI.Comm`, `np.dtype`."""
+    if node.get("refdomain") != "py":
+        return None
+    first, dot, rest = node["reftarget"].partition(".")
+    if first in SHORT_NAMES:  # what intersphinx looks for next
+        node["reftarget"] = SHORT_NAMES[first] + dot + rest
+        return None
+    name = node["reftarget"].removeprefix("_core.")
+    if first == "pycollectives":  # where a class is defined, not where it is imported from
+        name = name.rpartition(".")[2]
+    domain = env.domains["py"]
+    found = [
+        full
+        for full, _, kind, *_ in domain.get_objects()
+        if full.endswith(f".{name}") and ("." in name or kind in TOP_LEVEL)
+    ]
+    if len(found) != 1:
+        return None
+    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found[0], node, contnode)
+
+
+# --- Pages ------------------------------------------------------------------------------------------------------------
+
+
+def _links_into_the_repository(app: Sphinx, page: str, source: list[str]) -> None:
+    """Make a link to a file outside this folder a download of it, and a link to a folder plain text."""
+    folder = (DOCS / page).parent
+
+    def replaced(link: re.Match[str]) -> str:
+        text, path = link["text"].replace("`", ""), (folder / link["path"]).resolve()
+        if path.is_dir():
+            return text
+        if path.is_file() and DOCS not in path.parents:
+            return f"{{download}}`{text} <{link['path']}>`"
+        return link[0]
+
+    source[0] = re.sub(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<path>[^)#:\s]+)(#[^)\s]*)?\)", replaced, source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what is above."""
+    _types_of_the_extension()
+    _imitate_torch()
+    app.connect("source-read", _links_into_the_repository)
+    app.connect("autodoc-process-docstring", _read_numpy_style)
+    app.connect("missing-reference", _full_name, priority=400)  # before intersphinx
