@@ -34,6 +34,7 @@ def main():
     """Train, validate after each epoch, and evaluate the model that all ranks end with."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=0, help="processes that load data, for each rank")
     parser.add_argument("--checkpoint", help="a file that rank 0 writes after each epoch")
     options = parser.parse_args()
 
@@ -45,7 +46,7 @@ def main():
     comm = pc.Communicator(MPI.COMM_WORLD, timeout=60.0)
     rank, size = comm.rank, comm.size
     sampler = DistributedSampler(train_set, num_replicas=size, rank=rank, seed=1)
-    loader = DataLoader(train_set, batch_size=16, sampler=sampler)
+    loader = DataLoader(train_set, batch_size=16, sampler=sampler, num_workers=options.workers)
     optimizer = EagerOptimizer(torch.optim.SGD(model.parameters(), lr=0.5), comm)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4, gamma=0.5)
 

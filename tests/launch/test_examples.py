@@ -64,6 +64,13 @@ def test_ddp_style(ranks, tmp_path):
     assert [tuple(weights.shape) for weights in state["model"].values()] == [(32, 2), (32,), (2, 32), (2,)]
 
 
+@slow_start
+def test_processes_that_load_data_may_be_forked():
+    pytest.importorskip("torch")
+    said = output(2, EXAMPLES / "ddp_style.py", "--epochs", 1, "--workers", 1)
+    assert "same on all ranks: True" in said
+
+
 @both
 def test_group_averaging(ranks):
     """No rank sees all features: without averaging, the error of each is at least 1."""
