@@ -364,7 +364,8 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
     def average(self, metric: SupportsFloat | BufferSpec) -> float | Array:
         """Flush, and return the mean over ranks of a number or an array, such as a loss; collective.
 
-        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps.
+        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps. What
+        is evaluated for it, as an argument, is evaluated before the flush: `flush` first if that is to see its step.
 
         Raises
         ------

@@ -219,6 +219,27 @@ def test_threads_that_close_a_communicator_with_open_collectives(size):
         assert all(run_ranks(size, program))
 
 
+def test_closing_waits_for_a_creation_that_is_under_way():
+    """It is complete on all ranks, though the rank that came first wants to close meanwhile."""
+    closing = threading.Event()
+
+    def program(comm):
+        if comm.rank == 1:
+            closing.wait(30)
+            time.sleep(0.2)
+            comm.partial_allreduce(like=np.ones(4), policy="solo")
+            comm.close()
+            return "made"
+        with ThreadPoolExecutor(1) as threads:
+            made = threads.submit(comm.partial_allreduce, like=np.ones(4), policy="solo")
+            time.sleep(0.2)
+            closing.set()
+            comm.close()
+            return "made" if made.result() else "not made"
+
+    assert run_ranks(2, program, timeout=30.0) == ["made"] * 2
+
+
 def test_an_aborted_communicator_is_not_polled_once_all_have_closed():
     def program(comm):
         comm.partial_allreduce(like=np.ones(4), policy="solo")

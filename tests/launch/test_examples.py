@@ -1,0 +1,148 @@
+"""The programs in examples/ run, and what they print is right; the how-to pages show what is in them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import environment, launcher, run
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+HOWTO = ROOT / "docs" / "howto"
+NUMBER = r"(-?[\d.]+(?:e[-+]\d+)?)"
+
+both = pytest.mark.parametrize("ranks", [2, 4])
+slow_start = pytest.mark.timeout(240)  # each rank imports PyTorch, which takes long where ranks share a core
+
+
+def output(ranks, program, *arguments):
+    """Return what a program prints, which ends well and says nothing on stderr."""
+    command = [*launcher(), "-n", str(ranks), sys.executable, str(program), *map(str, arguments)]
+    outcome = run(command, limit=90, env=environment(PYC_STALL_WARNING="10"))
+    assert (outcome.status, outcome.err) == (0, ""), outcome
+    return outcome.out
+
+
+def numbers(pattern, text):
+    """Return the numbers in the one place where a pattern matches; N stands for a number."""
+    match = re.search(pattern.replace("N", NUMBER), text)
+    assert match, f"{pattern!r} is not in:\n{text}"
+    return [float(number) for number in match.groups()]
+
+
+@both
+def test_linear_regression(ranks):
+    said = output(ranks, EXAMPLES / "linear_regression.py")
+    assert f"{ranks} ranks, 100 steps each" in said
+    error, spread = numbers("largest error of a rank N, largest difference between ranks N", said)
+    assert error < 1e-3, said
+    assert spread < 1e-12, said
+
+
+@both
+def test_solver(ranks):
+    """The answer is 6: 1 / (1 + 6 / 2) of the particles pass. 0.25 is 5 standard deviations on 2 ranks."""
+    said = output(ranks, EXAMPLES / "solver.py")
+    thickness, spread = numbers(f"{ranks} ranks: thickness N, ranks differ by N", said)
+    assert thickness == pytest.approx(6, abs=0.25), said
+    assert spread < 1e-12, said
+
+
+@slow_start
+@both
+def test_ddp_style(ranks, tmp_path):
+    torch = pytest.importorskip("torch")
+    said = output(ranks, EXAMPLES / "ddp_style.py", "--checkpoint", tmp_path / "model.pt")
+    (accuracy,) = numbers(f"{ranks} ranks, 6 epochs: accuracy N, same on all ranks: True", said)
+    assert accuracy > 0.93, said
+    state = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert state["epoch"] == 5
+    assert state["optimizer"]["param_groups"][0]["lr"] == 0.25  # it has been halved once
+    assert [tuple(weights.shape) for weights in state["model"].values()] == [(32, 2), (32,), (2, 32), (2,)]
+
+
+@slow_start
+def test_processes_that_load_data_may_be_forked():
+    pytest.importorskip("torch")
+    said = output(2, EXAMPLES / "ddp_style.py", "--epochs", 1, "--workers", 1)
+    assert "same on all ranks: True" in said
+
+
+@both
+def test_group_averaging(ranks):
+    """No rank sees all features: without averaging, the error of each is at least 1."""
+    said = output(ranks, EXAMPLES / "group_averaging.py")
+    error, others = numbers("largest error of a rank N; a rank was in groups with N others", said)
+    assert error < 0.1, said
+    assert others == ranks - 1, said
+
+
+@both
+def test_resumed_is_the_same_as_uninterrupted(ranks, tmp_path):
+    program = EXAMPLES / "checkpoint_resume.py"
+    stopped = output(ranks, program, "--until", 30, "--file", tmp_path / "a.npz")
+    resumed = output(ranks, program, "--file", tmp_path / "a.npz")
+    uninterrupted = output(ranks, program, "--file", tmp_path / "b.npz")
+    assert f"{30 * ranks} gradients" in stopped
+    assert resumed.startswith("steps 30 to 60: weights [ 1. -2.  3.]"), resumed
+    assert uninterrupted.startswith("steps 0 to 60:"), uninterrupted
+    assert resumed.split(":", 1)[1] == uninterrupted.split(":", 1)[1]
+    assert stopped.split("digest")[1] != resumed.split("digest")[1]
+
+
+@both
+def test_no_gradient_is_lost_by_a_stop(ranks, tmp_path):
+    """Under a quorum too, where runs differ."""
+    program = EXAMPLES / "checkpoint_resume.py"
+    for until in (25, 60):
+        said = output(ranks, program, "--policy", "quorum", "--until", until, "--file", tmp_path / "a.npz")
+        assert f" {until * ranks} gradients" in said, said
+
+
+def test_a_checkpoint_of_another_number_of_ranks_is_refused(tmp_path):
+    program = EXAMPLES / "checkpoint_resume.py"
+    output(2, program, "--until", 10, "--file", tmp_path / "a.npz")
+    command = [*launcher(), "-n", "4", sys.executable, str(program), "--file", str(tmp_path / "a.npz")]
+    outcome = run(command, limit=60)
+    assert outcome.status == 1, outcome
+    assert "was written by 2 ranks, not 4" in outcome.err, outcome
+    assert "Traceback" not in outcome.err, outcome
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", (HOWTO / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "example"), [("ddp.md", "ddp_style.py"), ("solver.md", "solver.py")])
+def test_the_changes_on_a_page_lead_to_the_example(page, example):
+    """Each line that is added, or stays, is in the example: in this order between two lines of `@@`."""
+    lines = (EXAMPLES / example).read_text().splitlines()
+    (changes,) = blocks(page, "diff")
+    place = 0
+    for line in changes.splitlines():
+        if line.startswith("@@"):
+            place = 0
+        elif not line.startswith("-"):
+            assert line[1:] in lines[place:], line
+            place = lines.index(line[1:], place) + 1
+
+
+def test_the_program_of_the_page_on_learning_rates(tmp_path):
+    (tmp_path / "program.py").write_text("\n".join(blocks("learning-rate.md", "python")))
+    outcome = run([sys.executable, "-W", "error", str(tmp_path / "program.py")], limit=60)
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", ""), outcome
+
+
+@slow_start
+@both
+def test_the_program_of_the_page_on_checkpoints(ranks, tmp_path):
+    pytest.importorskip("torch")
+    (program,) = blocks("checkpoint.md", "python")
+    (tmp_path / "program.py").write_text(program)
+    for first in (0, 3):
+        said = output(ranks, tmp_path / "program.py", tmp_path / "checkpoint.pt")
+        (error,) = numbers(f"epochs {first} to {first + 3}: largest error of a weight N", said)
+    assert error < 1e-2, said
