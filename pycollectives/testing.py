@@ -129,8 +129,15 @@ def run_ranks(
     for thread in threads:
         thread.start()
     deadline = Deadline(timeout)
-    for thread in threads:
-        thread.join(deadline.remaining())
+    try:
+        for thread in threads:
+            thread.join(deadline.remaining())
+    except BaseException:  # Ctrl-C: no rank goes on to wait for another
+        for communicator in communicators:
+            communicator.abort()
+        for thread in threads:
+            thread.join(1.0)
+        raise
     running = [thread for thread in threads if thread.is_alive()]
     if running:
         raise TimeoutError(f"not done after {timeout} s:\n" + "\n".join(map(_where, running))) from next(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ __all__ = ["dump"]
 
 @click.command()
 @click.argument("pids", nargs=-1, metavar="[PID]...", type=click.IntRange(1))
+@click.option(
+    "--all", "every", is_flag=True, help="Ask all of your processes on this machine, whatever job they are of."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all records as one JSON object.")
 @click.option(
     "--timeout",
@@ -28,24 +32,34 @@ __all__ = ["dump"]
     type=click.FloatRange(0, min_open=True),
     help="Seconds to wait for answers.",
 )
-def dump(pids: tuple[int, ...], as_json: bool, timeout: float) -> None:
-    """Show what running programs do: the newest rounds of processes on this machine, by default of all of yours.
+def dump(pids: tuple[int, ...], every: bool, as_json: bool, timeout: float) -> None:
+    """Show what a running program does: the newest rounds of its processes on this machine.
 
-    Each is sent SIGUSR2 and writes its record into its PYC_DUMP_DIR, or its working folder.
+    Without PIDs: of this SLURM job, or of your only job here. Each is sent SIGUSR2 and writes its record into its
+    PYC_DUMP_DIR, or its working folder.
     """
-    try:
-        asked = pids or tuple(flight.listening())
-        if not asked:
-            raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
-        documents, silent = flight.request(asked, timeout)
-    except flight.DumpError as error:
-        raise click.ClickException(str(error)) from error
+    documents, silent = flight.request(pids or _chosen(every), timeout)
     if as_json:
         click.echo(json.dumps({"format": 1, "processes": list(documents.values()), "silent": silent}))
     elif documents:
         _print_records(documents)
     if silent:
         raise click.ClickException("; ".join(silent))
+
+
+def _chosen(every: bool) -> list[int]:
+    """Return the processes of one job, or all."""
+    found = flight.listening()
+    jobs = flight.jobs(found)
+    if not found:
+        raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
+    own = jobs.get(f"SLURM job {os.environ.get('SLURM_JOB_ID')}")
+    if every or len(jobs) == 1:
+        return found
+    if own is not None:
+        return own
+    listed = "; ".join(f"{job}: {' '.join(map(str, pids))}" for job, pids in jobs.items())
+    raise click.ClickException(f"you have several jobs here: give the PIDs of one, or --all ({listed})")
 
 
 def _print_records(documents: dict[Path, flight.Document]) -> None:

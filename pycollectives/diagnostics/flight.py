@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DumpError", "Row", "listening", "request", "rows"]
+__all__ = ["DumpError", "Row", "jobs", "listening", "request", "rows"]
 
 PROC = Path("/proc")
 THREAD = "pyc-flight"
@@ -49,25 +49,43 @@ def listening() -> list[int]:
     return sorted(found)
 
 
+def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
+    """Return processes by the job that they are of: that of SLURM, or what one process has started."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]
+            number = _variable(PROC / str(pid), "SLURM_JOB_ID")
+            found[f"SLURM job {number}" if number else f"started by process {parent}"].append(pid)
+    return dict(found)
+
+
+def _variable(proc: Path, name: str) -> str:
+    """Return what a process was started with in its environment; "" if nothing."""
+    variables = (proc / "environ").read_bytes().split(b"\0")
+    start = f"{name}=".encode()
+    return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
+
+
 def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Document], list[str]]:
     """Have processes write their records; return what the files say, and of each process that did not, why.
 
     Parameters
     ----------
     pids
-        Processes that exist and listen: nothing is sent to any if one does not.
+        Processes that listen. Of one that does not, it is said why, and nothing is sent to it.
     timeout
         Seconds to wait for the files.
-
-    Raises
-    ------
-    DumpError
-        There is no such process, it is another user's, or it does not listen.
     """
-    folders = {pid: _checked(pid) for pid in pids}
+    folders: dict[int, Path] = {}
+    silent = []
+    for pid in pids:
+        try:
+            folders[pid] = _checked(pid)
+        except DumpError as error:
+            silent.append(str(error))
     before = {pid: _files(folder, pid) for pid, folder in folders.items()}
     documents: dict[Path, Document] = {}
-    silent = []
     deadline = time.monotonic() + timeout
     for pid in folders:
         with contextlib.suppress(ProcessLookupError):
@@ -92,9 +110,7 @@ def _checked(pid: int) -> Path:
                 f"process {pid} would not answer SIGUSR2: it has no pycollectives communicator yet, or was started "
                 "with PYC_SIGUSR2=0 or PYC_FLIGHT_ROUNDS=0, or had a handler of its own for the signal"
             )
-        variables = (proc / "environ").read_bytes().split(b"\0")
-        named = next((v.partition(b"=")[2] for v in variables if v.startswith(b"PYC_DUMP_DIR=")), b"")
-        return Path(os.path.realpath(proc / "cwd"), os.fsdecode(named))
+        return Path(os.path.realpath(proc / "cwd"), _variable(proc, "PYC_DUMP_DIR"))
     except (FileNotFoundError, ProcessLookupError):
         raise DumpError(f"there is no process {pid} on this machine") from None
     except PermissionError:

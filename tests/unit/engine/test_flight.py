@@ -302,10 +302,8 @@ def test_what_turns_the_signal_off(tmp_path, env):
     program = """
 for comm in loopback(1): comm.abort()
 print(me in flight.listening(), catches(), "pyc-flight" in threads())
-try:
-    flight.request([me])
-except flight.DumpError as error:
-    print(error)
+documents, (error,) = flight.request([me])
+print(error)
 """
     said, error = run(program, tmp_path, **env)
     assert said == "False False False"
@@ -372,12 +370,43 @@ def test_mistakes_are_one_line():
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_jobs_are_told_apart_by_slurm_or_by_who_started_them():
+    def started(**env):
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, **env})
+
+    processes = [started(SLURM_JOB_ID="7"), started(SLURM_JOB_ID="8"), started(SLURM_JOB_ID="7"), started()]
+    try:
+        time.sleep(0.3)  # until they have their own environment
+        found = flight.jobs([process.pid for process in processes])
+    finally:
+        for process in processes:
+            process.communicate(b"\n")
+    pids = [process.pid for process in processes]
+    assert found == {
+        "SLURM job 7": [pids[0], pids[2]],
+        "SLURM job 8": [pids[1]],
+        f"started by process {os.getpid()}": [pids[3]],
+    }
+
+
+def test_one_bad_number_does_not_suppress_the_others(tmp_path):
+    program = """
+comms = loopback(1)
+documents, (error,) = flight.request([2**22 + 1, me])
+comms[0].close()
+print(len(documents), error)
+"""
+    (said,) = run(program, tmp_path)
+    assert said == f"1 there is no process {2**22 + 1} on this machine"
+
+
 def test_a_process_without_a_handler_is_never_sent_the_signal():
     """It would end it."""
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
     try:
-        with pytest.raises(flight.DumpError, match="would not answer"):
-            flight.request([other.pid])
+        documents, (error,) = flight.request([other.pid])
+        assert not documents
+        assert "would not answer" in error
         time.sleep(0.1)
         assert other.poll() is None
     finally:
