@@ -240,6 +240,25 @@ def test_closing_waits_for_a_creation_that_is_under_way():
     assert run_ranks(2, program, timeout=30.0) == ["made"] * 2
 
 
+def test_abort_frees_a_thread_that_waits_for_a_rank_that_does_not_come():
+    freed = threading.Event()
+
+    def program(comm):
+        if comm.rank == 1:
+            assert freed.wait(30)
+            comm.abort()
+            return
+        with ThreadPoolExecutor(1) as threads:
+            made = threads.submit(comm.partial_allreduce, like=np.ones(4), policy="solo")
+            time.sleep(0.2)
+            comm.abort()
+            with pytest.raises(pc.ClosedError, match="closed while a call waited"):
+                made.result(timeout=20)
+        freed.set()
+
+    run_ranks(2, program, timeout=60.0)
+
+
 def test_an_aborted_communicator_is_not_polled_once_all_have_closed():
     def program(comm):
         comm.partial_allreduce(like=np.ones(4), policy="solo")
