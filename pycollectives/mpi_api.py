@@ -164,6 +164,19 @@ class PartialRequest:
             self._complete(self._round.wait(0.0))
         return self._round is None
 
+    def wait(self, timeout: float | None = None) -> RoundInfo:
+        """`Wait`, as handles have it: for `pycollectives.wait_all` and `wait_any`."""
+        return self.Wait(timeout=timeout)
+
+    def test(self) -> bool:
+        """`Test`, as handles have it."""
+        return self.Test()
+
+    @property
+    def default_timeout(self) -> float | None:
+        """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
+        return None if self._round is None else self._round.default_timeout
+
     def Free(self) -> None:
         """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks."""
         if self._collective.closed:

@@ -60,12 +60,14 @@ int next_communicator() {
 }
 
 /// After a rank has died MPI_Finalize need not return: then this process ends without it.
-void bound_the_end(Seconds limit, Rank rank) {
+void bound_finalize(Seconds limit) {
   if (limit < 0) return;
   std::thread([=] {
     std::this_thread::sleep_for(std::chrono::duration<Seconds>(limit));
-    std::fprintf(stderr, "pycollectives: rank %d, at the end: MPI_Finalize does not return; ending this process\n",
-                 rank);
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    if (is_finalized != 0) return;
+    std::fputs("pycollectives: a rank has died, and MPI_Finalize does not return: ending this process\n", stderr);
     std::_Exit(1);
   }).detach();
 }
@@ -82,7 +84,10 @@ class OpenEngines {
   void add(const std::shared_ptr<Engine>& engine, Seconds exit_timeout) {
     const std::lock_guard lock(mutex_);
     if (!hooked_) {
-      at_mpi_finalize([this] { close_all(); });
+      at_mpi_finalize([this] {
+        close_all();
+        if (failed_) bound_finalize(exit_timeout_);
+      });
       hooked_ = true;
     }
     std::erase_if(engines_, [](const auto& e) { return e->is_freed(); });
@@ -104,7 +109,7 @@ class OpenEngines {
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
-        bound_the_end(exit_timeout_, engine->rank());
+        failed_ = true;
       } catch (const std::exception& error) {
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s; ending the job\n", engine->rank(), error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -115,6 +120,7 @@ class OpenEngines {
  private:
   std::mutex mutex_;
   bool hooked_ = false;
+  std::atomic<bool> failed_{false};
   Seconds exit_timeout_ = 0;
   std::vector<std::shared_ptr<Engine>> engines_;  // strong: others' rounds are served though Python has let go
 };

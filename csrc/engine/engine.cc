@@ -181,14 +181,13 @@ std::exception_ptr Engine::seen_death(std::exception_ptr reported) const {
   return reported;
 }
 
-/// For who waits: an MPI may never tell. Once this rank has closed, others may have seen that all have, and ended.
+/// For who waits: an MPI may never tell. Until this rank is silent no other can have seen that all have closed, and
+/// ended.
 void Engine::look_for_the_dead() {
-  if (failed_ || exclusively([this] { return shutdown_.closed(); })) return;
-  const std::vector<Rank> dead = failures_.dead();
-  if (dead.empty()) return;
-  exclusively([&] {
-    if (!failed_ && !shutdown_.closed())
-      fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
+  exclusively_if_free([this] {  // MPI may be asked: nobody frees the communicator meanwhile
+    if (failed_ || closed_ || shutdown_.is_silent()) return;
+    const std::vector<Rank> dead = failures_.dead_neighbours();
+    if (!dead.empty()) fail(std::make_exception_ptr(died("", dead, "the communicator is unusable now")));
   });
 }
 

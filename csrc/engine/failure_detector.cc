@@ -17,6 +17,10 @@ std::vector<Rank> FailureDetector::dead() const {
   if (const std::optional<std::vector<Rank>> failed = transport_.failed_ranks(); failed && !failed->empty()) {
     return *failed;
   }
+  return dead_neighbours();
+}
+
+std::vector<Rank> FailureDetector::dead_neighbours() const {
   std::vector<Rank> gone;
   for (const Neighbour& neighbour : neighbours_) {
     if (state_of(neighbour.process) == ProcessState::kGone) gone.push_back(neighbour.rank);

@@ -28,8 +28,10 @@ class FailureDetector {
   /// The other ranks whose processes can be seen from here: those of this machine.
   void watch(std::vector<Neighbour> neighbours) { neighbours_ = std::move(neighbours); }
 
-  /// The ranks that have died, ascending.
+  /// The ranks that have died, ascending. Asks MPI, which may ask the launcher: for after an error.
   std::vector<Rank> dead() const;
+  /// ... if the process of a neighbour is gone: for now and then.
+  std::vector<Rank> dead_neighbours() const;
   /// ... if the processes of some ranks are gone. Waits a moment until MPI knows it too.
   std::vector<Rank> dead_if_gone(std::vector<Rank> gone) const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <string>
@@ -22,6 +23,12 @@ namespace {
 constexpr int kActiveTag = 0;  // those of parts follow, on the same communicator
 
 constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
+
+/// Who asks which ranks have failed must find the communicator there.
+std::mutex& asking_or_closing() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 }  // namespace
 
@@ -229,7 +236,12 @@ bool MpiTransport::poll_active(Listener& listener) {
 
 /// All ranks are quiet.
 void MpiTransport::close() {
-  for (MPI_Comm* comm : {&heads_, &others_}) check(MPI_Comm_free(comm), "MPI_Comm_free", kNoRank);
+  for (MPI_Comm* const kept : {&heads_, &others_}) {
+    std::unique_lock lock(asking_or_closing());
+    MPI_Comm comm = std::exchange(*kept, MPI_COMM_NULL);
+    lock.unlock();
+    check(MPI_Comm_free(&comm), "MPI_Comm_free", kNoRank);
+  }
 }
 
 PYC_HOT Seconds MpiTransport::now() const {
@@ -257,19 +269,23 @@ bool means_a_failed_rank(int error_class) {
 }  // namespace
 
 std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
+  const std::lock_guard lock(asking_or_closing());  // an MPI need not let two threads ask at once
+  if (MPIX_Comm_get_failed == nullptr || heads_ == MPI_COMM_NULL) return std::nullopt;
   MPI_Group failed = MPI_GROUP_NULL;
-  if (MPIX_Comm_get_failed == nullptr || MPIX_Comm_get_failed(heads_, &failed) != MPI_SUCCESS) return std::nullopt;
   MPI_Group all = MPI_GROUP_NULL;
   int count = 0;
-  check(MPI_Group_size(failed, &count), "MPI_Group_size", kNoRank);
+  if (MPIX_Comm_get_failed(heads_, &failed) != MPI_SUCCESS) return std::nullopt;
+  if (MPI_Group_size(failed, &count) != MPI_SUCCESS) return std::nullopt;
+  if (count == 0) return std::vector<Rank>();
   std::vector<int> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
-  std::vector<Rank> ranks(numbers.size());
-  check(MPI_Comm_group(heads_, &all), "MPI_Comm_group", kNoRank);
-  check(MPI_Group_translate_ranks(failed, count, numbers.data(), all, ranks.data()), "MPI_Group_translate_ranks",
-        kNoRank);
-  MPI_Group_free(&all);
-  if (count > 0) MPI_Group_free(&failed);
+  std::vector<Rank> ranks(numbers.size(), MPI_UNDEFINED);
+  if (MPI_Comm_group(heads_, &all) == MPI_SUCCESS) {
+    MPI_Group_translate_ranks(failed, count, numbers.data(), all, ranks.data());
+    MPI_Group_free(&all);
+  }
+  MPI_Group_free(&failed);
+  std::erase(ranks, MPI_UNDEFINED);
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }

@@ -142,7 +142,8 @@ def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
     except (MPI.Exception, NotImplementedError):
         return RankFailedError(f"Communicator: {text}")
     ranks = sorted(failed.Translate_ranks(None, every))
-    return RankFailedError(f"Communicator: {describe_ranks(ranks)} died ({text})" if ranks else text, ranks)
+    who = f"{describe_ranks(ranks)} died ({text})" if ranks else text
+    return RankFailedError(f"Communicator: {who}", ranks)
 
 
 def _limit_of_creation(timeout: object) -> float | None:

@@ -54,7 +54,7 @@ def _chosen(every: bool) -> list[int]:
     if not found:
         raise click.ClickException("none of your processes on this machine has a communicator of pycollectives")
     own = jobs.get(f"SLURM job {os.environ.get('SLURM_JOB_ID')}")
-    if every or len(jobs) == 1:
+    if every or len(jobs) <= 1:
         return found
     if own is not None:
         return own

@@ -25,6 +25,9 @@ PROC = Path("/proc")
 THREAD = "pyc-flight"
 POLL_S = 0.02
 
+JOBS = {"SLURM_JOB_ID": "SLURM job", "PMIX_NAMESPACE": "MPI job", "PMI_KVSNAME": "MPI job"}
+"""The variables that name the job of a process, and what it is called."""
+
 Document = dict[str, Any]
 """What one process writes: `communicators` has a record for each."""
 
@@ -50,13 +53,13 @@ def listening() -> list[int]:
 
 
 def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
-    """Return processes by the job that they are of: that of SLURM, or what one process has started."""
+    """Return processes by the job that they are of: that of SLURM, of the launcher, or what one process has started."""
     found: dict[str, list[int]] = defaultdict(list)
     for pid in pids:
         with contextlib.suppress(OSError):  # it has ended meanwhile
             parent = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]
-            number = _variable(PROC / str(pid), "SLURM_JOB_ID")
-            found[f"SLURM job {number}" if number else f"started by process {parent}"].append(pid)
+            names = (f"{kind} {name}" for key, kind in JOBS.items() if (name := _variable(PROC / str(pid), key)))
+            found[next(names, f"started by process {parent}")].append(pid)
     return dict(found)
 
 

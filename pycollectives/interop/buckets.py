@@ -97,6 +97,7 @@ class Bucket:
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
+        self._had_one = [False] * len(parameters)  # a gradient of this rank's, when it contributed last
         self.info: RoundInfo | None = None
         self.late, self.missed = False, 0
         self.begin()
@@ -125,8 +126,8 @@ class Bucket:
 
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
-        is_present = [parameter.grad is not None and parameter.requires_grad for parameter in self.parameters]
-        self._present.copy_(torch.tensor(is_present))
+        self._had_one = [parameter.grad is not None and parameter.requires_grad for parameter in self.parameters]
+        self._present.copy_(torch.tensor(self._had_one))
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is None or not parameter.requires_grad:
                 view.zero_()
@@ -230,7 +231,7 @@ class Bucket:
             has_one = self._present.gt(0).tolist()
         else:
             self.flat.zero_()
-            has_one = [True] * len(self.parameters)
+            has_one = self._had_one  # what this rank knows
         for parameter, view, present in zip(self.parameters, self._views, has_one, strict=True):
             gradient = view.to(parameter.dtype) if parameter.requires_grad and present else None
             if parameter.grad is not gradient:

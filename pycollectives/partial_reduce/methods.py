@@ -153,6 +153,8 @@ class PartialReduceMethods(Factory):
         [1.5, 1.5, 1.5, 1.5]
         """
         array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
+        if array.dtype.kind == "c":
+            raise TypeError(f"mean: expected real numbers, got {array.dtype}")
         values = np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C", ndmin=1)
         self._context.check_flushed("mean")
         self.preduce(values, range(self._context.size), AVG, timeout)

@@ -161,19 +161,29 @@ def _on_device(buffer: object, where: str) -> BufferError:
 
 
 def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    """Whether this is `[buffer, count]`, `[buffer, type]` or `[buffer, count, type]` and not a list of numbers."""
+    """Whether this is a specification as mpi4py's, see `_array_of_spec`, and not a list of numbers."""
     return (
         isinstance(candidate, (list, tuple))
-        and len(candidate) in (2, 3)
+        and len(candidate) in (2, 3, 4)
         and not isinstance(candidate[0], (bool, int, float, complex, list, tuple))
     )
 
 
 def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
-    """Return the first `count` elements of the type given, as a flat array that shares the memory."""
-    buffer, count, kind = spec if len(spec) == 3 else (spec[0], None, None)
-    if len(spec) == 2:
-        count, kind = (None, spec[1]) if isinstance(spec[1], str) or _is_mpi_datatype(spec[1]) else (spec[1], None)
+    """Return `count` elements of the type given, after the first `displ`, as a flat array that shares the memory.
+
+    `[buffer, count]`, `[buffer, type]`, `[buffer, count, type]`, `[buffer, count, displ, type]`; `count` may be
+    `(count, displ)`.
+    """
+    buffer, *middle, last = spec
+    has_kind = len(spec) > 2 or isinstance(last, str) or _is_mpi_datatype(last)
+    count, displacement = (*(middle if has_kind else [last]), None, None)[:2]
+    if isinstance(count, tuple) and displacement is None:
+        count, displacement = (*count, None, None)[:2]
+    return _part_of(buffer, count, displacement, last if has_kind else None)
+
+
+def _part_of(buffer: object, count: Any, displacement: Any, kind: Any) -> Array:
     array = contiguous_array(buffer)
     flat = array.reshape(-1)
     if kind is not None:
@@ -184,15 +194,18 @@ def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
             if array.nbytes % dtype.itemsize:
                 raise ValueError(f"buffer: {array.nbytes} bytes are no whole number of {dtype} elements")
             flat = flat.view(dtype)
-    if count is None:
-        return flat
+    begin = 0 if displacement is None else _number("displacement", displacement, flat.size)
+    return flat[begin:] if count is None else flat[begin : begin + _number("count", count, flat.size - begin)]
+
+
+def _number(what: str, value: Any, at_most: int) -> int:
     try:
-        number = operator.index(count)
+        number = operator.index(value)
     except TypeError:
-        raise TypeError(f"buffer: expected [buffer, count, type] with an integer count, got {count!r}") from None
-    if not 0 <= number <= flat.size:
-        raise ValueError(f"buffer: expected a count of 0 to {flat.size}, the elements there are, got {number}")
-    return flat[:number]
+        raise TypeError(f"buffer: expected [buffer, count, type] with an integer {what}, got {value!r}") from None
+    if not 0 <= number <= at_most:
+        raise ValueError(f"buffer: expected a {what} of 0 to {at_most}, the elements there are, got {number}")
+    return number
 
 
 def contiguous_array(buffer: object) -> Array:

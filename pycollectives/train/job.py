@@ -1,4 +1,4 @@
-"""A training job: puts together what the settings name, trains, and says what came of it."""
+"""A training job: puts together what the settings name, trains, and summarizes the results."""
 
 from __future__ import annotations
 

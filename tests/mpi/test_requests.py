@@ -77,12 +77,13 @@ def test_partial_rounds_are_conserved():
     request.Free()
 
 
-def test_several_requests_started_and_waited_for_together():
+@pytest.mark.parametrize("wait", [pc.PartialRequest.Waitall, pc.wait_all], ids=["Waitall", "wait_all"])
+def test_several_requests_started_and_waited_for_together(wait):
     pairs = [(np.full(2, k + WORLD.rank + 1.0), np.zeros(2)) for k in range(3)]
     requests = [pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Full()) for send, recv in pairs]
     for _ in range(3):
         pc.PartialRequest.Startall(requests)
-        pc.PartialRequest.Waitall(requests)
+        wait(requests)
         for k, (_, recv) in enumerate(pairs):
             assert (recv == RANKS + k * WORLD.size).all()
     for request in requests:

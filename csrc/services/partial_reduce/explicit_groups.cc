@@ -95,7 +95,7 @@ void ExplicitGroups::wait(Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto why_not = [&] { return explain(engine_->transport().now() - start, interrupt); };
   if (wait_and_warn(*engine_, timeout, wait_for, why_not)) return;
   const std::string text = why_not();
-  if (!is_done()) throw StallError(text);
+  if (!is_done()) throw StallError(text + " preduce is unusable on this communicator now.");
 }
 
 bool ExplicitGroups::uses(const std::byte* values) {
@@ -217,8 +217,7 @@ std::string ExplicitGroups::explain(Seconds waited, const Engine::Interrupt& int
                         .gave_up = engine_->gave_up(),
                         .name_of = [this](std::uint32_t id) { return engine_->name_of(id); },
                         .why_silent = "they have never called preduce, or are stopped or gone",
-                        .if_all_arrived = "every member has come: it is slow"}) +
-         " preduce is unusable on this communicator now.";
+                        .if_all_arrived = "every member has come: it is slow"});
 }
 
 /// How all ranks stand to the newest P-Reduce.

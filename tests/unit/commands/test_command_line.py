@@ -17,6 +17,12 @@ def run(*arguments, **environment):
     return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
 
 
+def test_there_is_a_command_of_that_name():
+    script = Path(sys.executable).parent / "pycollectives"
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=100)
+    assert done.stdout == run("--version").stdout.replace("python -m pycollectives", "pycollectives"), done
+
+
 def test_info_works_without_a_launcher():
     done = run("info")
     assert done.returncode == 0, done.stderr

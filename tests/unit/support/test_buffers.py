@@ -112,10 +112,21 @@ def test_refused(bad, error, message):
         ((np.zeros(5), 0, "d"), 0, "float64"),
         ([bytearray(16), "d"], 2, "float64"),
         ([bytearray(16), 3, "int32"], 3, "int32"),
+        ([np.zeros(5), 3, 2, "d"], 3, "float64"),
+        ([np.zeros(5), (3, 2), "d"], 3, "float64"),
+        ([np.zeros(5), (3, 2)], 3, "float64"),
+        ([bytearray(16), 1, 3, "int32"], 1, "int32"),
+        ([np.zeros(5), None, 2, "d"], 3, "float64"),
     ],
 )
 def test_specifications(spec, count, dtype):
     assert describe(spec) == BufferDescription((count,), np.dtype(dtype))
+
+
+def test_a_displacement_counts_elements():
+    x = np.arange(5.0)
+    assert buffers.array_of([x, 2, 3, "d"]).tolist() == [3.0, 4.0]
+    assert np.shares_memory(buffers.array_of([x, (2, 3)]), x)
 
 
 def test_specifications_with_mpi_datatypes():
@@ -138,6 +149,9 @@ def test_specifications_with_mpi_datatypes():
         ([np.zeros(3, "f4"), 3, "d"], TypeError, "elements of float64, as its specification says, got float32"),
         ([bytearray(15), "d"], ValueError, "15 bytes"),
         ([np.zeros(8)[::2], 2], BufferError, "C-contiguous"),
+        ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the elements there are, got 2"),
+        ([np.zeros(3), 1, 4, "d"], ValueError, "displacement of 0 to 3, the elements there are, got 4"),
+        ([np.zeros(3), (1, -1), "d"], ValueError, "displacement of 0 to 3"),
     ],
 )
 def test_specifications_refused(spec, error, message):
