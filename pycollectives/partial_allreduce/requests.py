@@ -11,18 +11,9 @@ from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
 
-    from .._core import RoundInfo
-
-    class Waitable(Protocol):
-        """A handle or a request."""
-
-        @property
-        def default_timeout(self) -> float | None: ...
-        def test(self) -> bool: ...
-        def wait(self, timeout: float | None = None) -> RoundInfo: ...
-
+    from .._core import Round, RoundInfo
+    from ..mpi_api import PartialRequest
 
 __all__ = ["wait_all", "wait_any"]
 
@@ -33,7 +24,7 @@ _NAP = 50e-6
 """Seconds that `wait_any` sleeps between two passes."""
 
 
-def wait_all(rounds: Sequence[Waitable], timeout: float | None = None) -> list[RoundInfo]:
+def wait_all(rounds: Sequence[Round | PartialRequest], timeout: float | None = None) -> list[RoundInfo]:
     """Wait until all rounds are done.
 
     Parameters
@@ -57,7 +48,7 @@ def wait_all(rounds: Sequence[Waitable], timeout: float | None = None) -> list[R
     return [handle.wait(deadline.remaining()) for handle in rounds]
 
 
-def wait_any(rounds: Sequence[Waitable], timeout: float | None = None) -> int:
+def wait_any(rounds: Sequence[Round | PartialRequest], timeout: float | None = None) -> int:
     """Wait until one of the rounds is done and return its index: the lowest, if several are.
 
     A handle that is done stays done, so take it out of the sequence before the next call.
@@ -91,7 +82,7 @@ def wait_any(rounds: Sequence[Waitable], timeout: float | None = None) -> int:
         time.sleep(0 if passes <= _YIELDS else _NAP)
 
 
-def _deadline(rounds: Sequence[Waitable], timeout: float | None) -> Deadline:
+def _deadline(rounds: Sequence[Round | PartialRequest], timeout: float | None) -> Deadline:
     limit = checked_timeout(timeout)
     if limit is None and rounds:
         limit = rounds[0].default_timeout
