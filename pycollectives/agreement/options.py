@@ -139,7 +139,7 @@ def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
 
     try:
         failed, every = comm.Get_failed(), comm.Get_group()
-    except (MPI.Exception, NotImplementedError):
+    except (MPI.Exception, NotImplementedError):  # an MPI without fault tolerance does not tell
         return RankFailedError(f"Communicator: {text}")
     ranks = sorted(failed.Translate_ranks(None, every))
     who = f"{describe_ranks(ranks)} died ({text})" if ranks else text
