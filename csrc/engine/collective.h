@@ -24,7 +24,8 @@ class Collective {
   /// A round is under way here, so that the next event is near.
   virtual bool busy() const = 0;
 
-  /// Something may move while the application does not call: the engine must be driven.
+  /// Something may move while the application does not call: the engine must be driven. Active messages arrive anyway,
+  /// if not at once.
   virtual bool in_background() const { return true; }
 
   /// When `advance` must be called at the latest; kNever if only an event can move it.

@@ -88,7 +88,8 @@ class Engine final : private Listener {
   /// One pass, unless another thread is at it. Returns whether anything moved.
   bool advance();
   bool busy() const { return busy_.load(std::memory_order_relaxed); }
-  /// Whether the progress thread must drive it; else the application's calls do all there is to do.
+  /// Whether the progress thread must drive it; else the application's calls do all there is to do, and the thread only
+  /// listens for questions of other ranks.
   bool in_background() const { return in_background_.load(std::memory_order_relaxed); }
   /// After something was enrolled that needs the progress thread. Without any lock held.
   void wake();

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/backoff.h"
 
@@ -11,6 +12,10 @@ namespace pyc {
 namespace {
 
 constexpr int kBeforeRest = 32;  // passes, about 1 ms: a wait that is short wakes nobody
+
+/// An engine with nothing to do in the background still hears other ranks: their questions may wait so long (see
+/// kAnswerTime), and 20 looks per second cost nothing.
+constexpr auto kListening = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -58,14 +63,16 @@ void ProgressThread::remove(Engine* engine) {
 
 /// Sleeps while waiting threads drive every engine that has something to do. Whoever stops driving looks at `rests_`
 /// after taking itself out of the count, and this thread at the counts after setting it: one of them sees the other.
-void ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation) {
+/// False if nobody woke it until `listens`.
+bool ProgressThread::rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens) {
   rests_ = true;
-  woken_.wait(lock, [&] {
+  const bool woken = woken_.wait_until(lock, listens, [&] {
     return generation_ != generation || pending_changes_ > 0 ||
            std::any_of(engines_.begin(), engines_.end(),
                        [](const Engine* engine) { return engine->in_background() && !engine->has_waiter(); });
   });
   if (generation_ == generation) rests_ = false;  // else it is the next thread's
+  return woken;
 }
 
 void ProgressThread::loop(unsigned generation) {
@@ -73,6 +80,7 @@ void ProgressThread::loop(unsigned generation) {
   Rank ranks = 1;                    // that share this machine
   Backoff backoff(ranks);
   int idle_passes = 0;
+  Clock::time_point next_listening = Clock::now() + kListening;
   for (;;) {
     bool moved = false;
     bool busy = false;
@@ -80,20 +88,23 @@ void ProgressThread::loop(unsigned generation) {
     {
       std::unique_lock lock(mutex_);
       const auto idle = [this](const Engine* engine) { return !engine->in_background(); };
-      woken_.wait(lock,
-                  [&] { return generation_ != generation || !std::all_of(engines_.begin(), engines_.end(), idle); });
+      const bool has_work = woken_.wait_until(lock, next_listening, [&] {
+        return generation_ != generation || !std::all_of(engines_.begin(), engines_.end(), idle);
+      });
       if (generation_ != generation) return;
+      const bool listens = Clock::now() >= next_listening;
+      if (listens) next_listening = Clock::now() + kListening;
       if (ranks_ != ranks) backoff = Backoff(ranks = ranks_);
       for (Engine* engine : engines_) {
-        if (engine->has_waiter() || idle(engine)) continue;  // a waiter drives, or naps, for itself
+        if (engine->has_waiter() || (idle(engine) && !listens)) continue;  // a waiter drives, or naps, for itself
         moved = engine->advance() || moved;
         busy = busy || engine->busy();
-        drives = true;
+        drives = drives || !idle(engine);
       }
+      if (!has_work) continue;
       idle_passes = drives ? 0 : idle_passes + 1;
       if (idle_passes > kBeforeRest) {
-        rest(lock, generation);
-        idle_passes = 0;
+        if (rest(lock, generation, next_listening)) idle_passes = 0;
         continue;
       }
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -28,9 +29,11 @@ class ProgressThread {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   ProgressThread() = default;
   void loop(unsigned generation);
-  void rest(std::unique_lock<std::mutex>& lock, unsigned generation);
+  bool rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens);
 
   std::mutex mutex_;  // guards engines_; held during a pass over them, so taken before an engine's progress lock
   std::condition_variable woken_;

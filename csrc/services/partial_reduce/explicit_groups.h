@@ -46,6 +46,7 @@ class ExplicitGroups final : public Collective {
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return is_under_way() && !(stage_ == Stage::kBegun && on_board_); }
+  bool in_background() const override { return is_under_way() || must_withdraw_; }
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return closed_ && !is_under_way() && !must_withdraw_; }
   const std::string& name() const override { return name_; }

@@ -11,6 +11,7 @@ import pytest
 
 import pycollectives as pc
 from pycollectives.partial_reduce import arguments
+from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
@@ -214,6 +215,27 @@ def test_a_stalled_preduce_names_the_group_and_the_missing_rank():
         return None
 
     assert run_ranks(4, program) == [None, 1.0, 1.0, None]
+
+
+def test_between_calls_the_progress_thread_only_listens():
+    """It costs no core, and still answers a rank that asks for whom it waits."""
+
+    def program(comm):
+        x = np.ones(3)
+        comm.preduce(x, range(2), op="SUM", timeout=LIMIT)
+        until = time.monotonic() + LIMIT
+        while core.testing.is_driven(comm._engine):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        if comm.rank == 1:
+            time.sleep(1.5)
+            return ""
+        with pytest.raises(pc.StallError) as stall:
+            comm.preduce(x, range(2), op="SUM", timeout=0.2)
+        return str(stall.value)
+
+    text, _ = run_ranks(2, program, timeout=60.0)
+    assert "have not arrived: rank 1 (alive" in text, text
 
 
 def test_memory_is_freed_with_the_communicator():
