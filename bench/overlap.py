@@ -37,7 +37,11 @@ HIDES = ("overlap", "ddp")
 @click.command(help=__doc__)
 @common_options(iterations=64)
 @click.option("--model", type=click.Choice(sorted(NETWORKS)), default="mlp", show_default=True)
-@click.option("--width", type=click.IntRange(min=1), help="Of its layers.  [default: mlp 768, cnn 32]")
+@click.option(
+    "--width",
+    type=click.IntRange(min=1),
+    help=f"Of its layers.  [default: {', '.join(f'{name} {network.width}' for name, network in NETWORKS.items())}]",
+)
 @click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Examples of each rank.")
 @click.option(
     "--bucket-bytes",
@@ -49,7 +53,7 @@ HIDES = ("overlap", "ddp")
 @click.option("--warmup", type=click.IntRange(min=0), default=4, show_default=True, help="Steps before each block.")
 def overlap(common: Common, model: str, width: int | None, batch: int, bucket_bytes: int, warmup: int) -> None:
     comm = MPI.COMM_WORLD
-    workload = Workload(model, width or {"mlp": 768, "cnn": 32}[model], batch, common.seed, bucket_bytes)
+    workload = Workload(model, width or NETWORKS[model].width, batch, common.seed, bucket_bytes)
     if common.list_only:
         print(f"# ranks {comm.size}")
         for name in METHODS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import pycollectives as pc
 from pycollectives.interop.torch import EagerOptimizer
 from pycollectives.train.torch_models.parallel import make_group
+from pycollectives.train.torch_models.transformer import LanguageModel
 
 from .cli import RunError
 
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CLASSES = 10
+SYMBOLS, CONTEXT = 96, 64  # of the transformer
 BATCHES = 4  # of each rank, used in turn
 EVERYTHING = 1 << 62  # bytes of a bucket that is never full
 MIB = 1 << 20
 RATE = 0.01  # of learning
 TOLERANCE = 1e-2  # of the way that weights have come: a step in a hundred
+
+Draw: TypeAlias = "Callable[[int, torch.Generator], tuple[torch.Tensor, torch.Tensor]]"
+"""Inputs and labels of a batch of so many."""
 
 
 def mlp(width: int) -> nn.Sequential:
@@ -49,7 +54,38 @@ def cnn(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * width, 256), nn.ReLU(), nn.Linear(256, CLASSES))
 
 
-NETWORKS = {"mlp": (mlp, (1, 28, 28)), "cnn": (cnn, (3, 32, 32))}
+def transformer(width: int) -> nn.Module:
+    """Of two blocks, with one table of embeddings for what comes in and what is predicted."""
+    return LanguageModel(SYMBOLS, CONTEXT, width, depth=2, heads=4)
+
+
+def images(*shape: int) -> Draw:
+    """Draw random images, and a class for each."""
+    return lambda count, draw: (
+        torch.randn((count, *shape), generator=draw),
+        torch.randint(CLASSES, (count,), generator=draw),
+    )
+
+
+def text(count: int, draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw random symbols, and those that follow each of them."""
+    symbols = torch.randint(SYMBOLS, (count, CONTEXT + 1), generator=draw)
+    return symbols[:, :-1], symbols[:, 1:]
+
+
+class Network(NamedTuple):
+    """A model, and what it is trained on."""
+
+    make: Callable[[int], nn.Module]
+    width: int
+    draw: Draw
+
+
+NETWORKS = {
+    "mlp": Network(mlp, 768, images(1, 28, 28)),
+    "cnn": Network(cnn, 32, images(3, 32, 32)),
+    "transformer": Network(transformer, 128, text),
+}
 
 
 Weights = NDArray[np.float32]
@@ -78,17 +114,13 @@ class Workload:
         parameters = [*self.network().parameters()]
         return {"bytes": sum(parameter.nbytes for parameter in parameters), "tensors": len(parameters)}
 
-    def network(self) -> nn.Sequential:
+    def network(self) -> nn.Module:
         torch.manual_seed(self.seed)
-        return NETWORKS[self.model][0](self.width)
+        return NETWORKS[self.model].make(self.width)
 
     def batches(self, rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         draw = torch.Generator().manual_seed(self.seed + 1 + rank)
-        shape = (self.batch, *NETWORKS[self.model][1])
-        return [
-            (torch.randn(shape, generator=draw), torch.randint(CLASSES, (self.batch,), generator=draw))
-            for _ in range(BATCHES)
-        ]
+        return [NETWORKS[self.model].draw(self.batch, draw) for _ in range(BATCHES)]
 
     def trained(self, ranks: int, steps: int) -> Weights:
         """Weights after steps of synchronous SGD, with the batches of all ranks, one after the other on this one."""

@@ -79,7 +79,7 @@ class SGD:
 
 
 class Adam:
-    """Kingma and Ba 2015, Algorithm 1."""
+    """Kingma and Ba 2015, Algorithm 1; with `weight_decay` AdamW (Loshchilov and Hutter 2019, Algorithm 2)."""
 
     def __init__(
         self,
@@ -90,9 +90,11 @@ class Adam:
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         self._schedule = schedule
         self._rate, self._beta1, self._beta2, self._epsilon = _checked(rate), beta1, beta2, epsilon
+        self._decay = weight_decay
         self._mean, self._square = np.zeros_like(weights), np.zeros_like(weights)
         self._updates = np.zeros(1, weights.dtype)
 
@@ -103,7 +105,10 @@ class Adam:
         self._mean += (1 - self._beta1) * (gradient - self._mean)
         self._square += (1 - self._beta2) * (gradient * gradient - self._square)
         mean, square = self._mean / (1 - self._beta1**t), self._square / (1 - self._beta2**t)
-        weights -= self._rate * self._schedule(number) * mean / (np.sqrt(square) + self._epsilon)
+        rate = self._rate * self._schedule(number)
+        if self._decay:
+            weights *= 1 - rate * self._decay
+        weights -= rate * mean / (np.sqrt(square) + self._epsilon)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Both moments, and how many updates there were."""

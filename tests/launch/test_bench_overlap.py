@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
 def test_every_method_is_measured_and_verified(tmp_path, model):
     path = tmp_path / "overlap.jsonl"
     options = ["--model", model, "--width", "4", "--iterations", "4", "--bucket-bytes", "4096", "--json", str(path)]

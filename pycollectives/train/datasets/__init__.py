@@ -7,5 +7,6 @@ from ..registry import Registry
 __all__ = ["DATASETS"]
 
 DATASETS = Registry(
-    "data", {name: f"{__name__}.{name}:{name}" for name in ("hyperplane", "digits", "cifar10", "sequences")}
+    "data",
+    {name: f"{__name__}.{name}:{name}" for name in ("hyperplane", "digits", "cifar10", "sequences", "characters")},
 )

@@ -17,5 +17,6 @@ MODELS = Registry(
         "resnet32": f"{TORCH}.resnet:ResNet",
         "vgg16": f"{TORCH}.vgg:VGG",
         "lstm": f"{TORCH}.lstm:LSTM",
+        "transformer": f"{TORCH}.transformer:Transformer",
     },
 )

@@ -76,7 +76,7 @@ class TorchModel(Model):
 
     def evaluate(self, *examples: Examples) -> Score:
         """Return the mean cross-entropy, and the accuracy, in evaluation mode."""
-        loss, right = 0.0, 0
+        loss, right, predicted = 0.0, 0, 0
         training = [module for module in self._bare.modules() if module.training]
         self._bare.eval()
         with torch.no_grad():
@@ -85,9 +85,10 @@ class TorchModel(Model):
                 target = torch.from_numpy(labels)
                 loss += float(functional.cross_entropy(logits, target, reduction="sum"))
                 right += int((logits.argmax(dim=1) == target).sum())
+                predicted += target.numel()
         for module in training:
             module.training = True
-        return Score(loss / len(examples[0]), right / len(examples[0]))
+        return Score(loss / predicted, right / predicted)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The network's buffers, such as the running statistics of batch normalisation."""

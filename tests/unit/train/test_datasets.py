@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pycollectives.train.datasets.base import Dataset, chunks
+from pycollectives.train.datasets.characters import SYMBOLS, characters
 from pycollectives.train.datasets.cifar10 import DEVIATION, MEAN, TEST, TRAIN, cifar10
 from pycollectives.train.datasets.digits import digits
 from pycollectives.train.datasets.hyperplane import Points, hyperplane, split_mix
@@ -226,3 +227,35 @@ def test_classes_differ_by_the_order_of_their_patterns_only():
 def test_sequences_refuse(options):
     with pytest.raises(ValueError, match="expected"):
         sequences(**options)
+
+
+# ---- characters
+
+
+def test_characters():
+    data = characters(examples=50, validation=20, context=16, seed=3)
+    for (pieces, following), count in ((data.train, 50), (data.validation, 20)):
+        assert pieces.shape == following.shape == (count, 16)
+        assert pieces.dtype == following.dtype == np.int64
+        np.testing.assert_array_equal(pieces[:, 1:], following[:, :-1])
+    assert data.train[0].min() >= 0
+    assert data.classes <= len(SYMBOLS)
+    text = "".join(SYMBOLS[symbol] for symbol in characters(examples=1, validation=1, context=20000).train[0][0])
+    assert "\n    def " in text
+    again = characters(examples=50, validation=20, context=16, seed=3)
+    assert again.fingerprints == data.fingerprints
+    other = characters(examples=50, validation=20, context=16, seed=4)
+    assert other.fingerprints != data.fingerprints
+
+
+def test_what_is_held_out_is_not_trained_on():
+    data = characters(examples=20000, validation=500, context=40, held_out=0.3)
+    trained = {piece.tobytes() for piece in data.train[0]}
+    shared = sum(piece.tobytes() in trained for piece in data.validation[0])
+    assert shared < 5  # lines that occur twice
+
+
+@pytest.mark.parametrize("options", [{"held_out": 0.0}, {"held_out": 1.0}, {"context": 10**8}])
+def test_characters_refuse(options):
+    with pytest.raises(ValueError, match="characters: "):
+        characters(**options)

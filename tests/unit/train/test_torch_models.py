@@ -15,11 +15,13 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from pycollectives.train.datasets.base import Dataset  # noqa: E402
+from pycollectives.train.datasets.characters import characters  # noqa: E402
 from pycollectives.train.datasets.sequences import sequences  # noqa: E402
 from pycollectives.train.torch_models.cnn import CNN  # noqa: E402
 from pycollectives.train.torch_models.lstm import LSTM  # noqa: E402
 from pycollectives.train.torch_models.network import TorchModel  # noqa: E402
 from pycollectives.train.torch_models.resnet import Block, ResNet  # noqa: E402
+from pycollectives.train.torch_models.transformer import Transformer  # noqa: E402
 from pycollectives.train.torch_models.vgg import VGG  # noqa: E402
 
 
@@ -35,12 +37,14 @@ DATA = {
     "resnet": lambda: images(8),
     "vgg": lambda: images(32),
     "lstm": lambda: sequences(examples=24, validation=12, features=3, classes=4),
+    "transformer": lambda: characters(examples=24, validation=12, context=6),
 }
 MODELS = {
     "cnn": lambda data, seed: CNN(data, width=4, seed=seed),
     "resnet": lambda data, seed: ResNet(data, depth=8, width=4, seed=seed),
     "vgg": lambda data, seed: VGG(data, width=2, seed=seed),
     "lstm": lambda data, seed: LSTM(data, hidden=8, seed=seed),
+    "transformer": lambda data, seed: Transformer(data, width=8, depth=1, heads=2, seed=seed),
 }
 
 
@@ -259,6 +263,32 @@ def test_padding_is_not_computed():
     assert np.isfinite(model.gradient).all()
     one = model.forward(padded[5:6, : lengths[5]], lengths[5:6], labels[5:6])
     assert one == pytest.approx(model.forward(padded[5:6], lengths[5:6], labels[5:6]))
+
+
+def test_the_transformer_does_not_see_what_follows():
+    data = characters(examples=2, validation=2, context=8)
+    network = Transformer(data, width=8, heads=2).network
+    pieces = torch.from_numpy(data.train[0])
+    changed = pieces.clone()
+    changed[:, 5] = (pieces[:, 5] + 1) % network.symbol.num_embeddings
+    before, after = network(pieces), network(changed)
+    torch.testing.assert_close(before[..., :5], after[..., :5])
+    assert (before[..., 5:] != after[..., 5:]).any(dim=(0, 1)).all()
+
+
+def test_the_transformer_refuses_a_width_that_its_heads_do_not_divide():
+    with pytest.raises(ValueError, match="expected a width that is a multiple of 4 heads, got 6"):
+        Transformer(characters(examples=2, validation=2), width=6)
+
+
+def test_a_score_is_per_prediction(make):
+    data, model = make()
+    score = model.evaluate(*data.validation)
+    *inputs, labels = map(torch.from_numpy, data.validation)
+    model.network.eval()
+    logits = model.network(*inputs)
+    assert score.loss == pytest.approx(float(functional.cross_entropy(logits, labels).detach()), rel=1e-5)
+    assert score.accuracy == pytest.approx(float((logits.argmax(dim=1) == labels).double().mean()))
 
 
 # ---- DistributedDataParallel
