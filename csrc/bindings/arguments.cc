@@ -21,13 +21,13 @@ Value lookup(const std::map<std::string, Value>& table, const std::string& name,
 
 DataType data_type(const std::string& name) {
   std::map<std::string, DataType> table;
-  for (int i = 0; i <= static_cast<int>(DataType::kUint8); ++i) table[std::string(name_of(DataType(i)))] = DataType(i);
+  for (int i = 0; i < kDataTypes; ++i) table[std::string(name_of(DataType(i)))] = DataType(i);
   return lookup(table, name, "dtype");
 }
 
 ReduceOp reduce_op(const std::string& name) {
   std::map<std::string, ReduceOp> table;
-  for (int i = 0; i <= static_cast<int>(ReduceOp::kAvg); ++i) table[std::string(name_of(ReduceOp(i)))] = ReduceOp(i);
+  for (int i = 0; i < kReduceOps; ++i) table[std::string(name_of(ReduceOp(i)))] = ReduceOp(i);
   return lookup(table, name, "op");
 }
 

@@ -29,7 +29,8 @@ namespace pyc {
 namespace {
 
 const char* format_of(DataType type) {
-  constexpr const char* formats[] = {"f2", "u2", "f4", "f8", "i1", "i2", "i4", "i8", "u1"};  // bfloat16 as its bits
+  constexpr const char* formats[kDataTypes] = {"f2", "u2", "f4", "f8", "i1", "i2",  "i4", "i8",
+                                               "u1", "u2", "u4", "u8", "c8", "c16", "b1"};  // bfloat16 as its bits
   return formats[static_cast<std::size_t>(type)];
 }
 
@@ -273,6 +274,8 @@ void bind_testing(py::module_& m) {
   const auto elements = [](const std::string& dtype, const std::string& op) {
     return elements_of(data_type(dtype), reduce_op(op));
   };
+  t.def("is_defined",
+        [](const std::string& op, const std::string& dtype) { return is_defined(reduce_op(op), data_type(dtype)); });
   t.def("load", [=](const std::string& dtype, const std::string& op, const py::array& from) {
     const Elements e = elements(dtype, op);
     py::array into = new_array(format_of(e.accumulator), count(from));

@@ -24,28 +24,79 @@ inline constexpr RoundNumber kNoRound = ~RoundNumber{0};
 /// Library time unit.
 using Seconds = double;
 
-enum class DataType : std::uint8_t { kFloat16, kBfloat16, kFloat32, kFloat64, kInt8, kInt16, kInt32, kInt64, kUint8 };
+enum class DataType : std::uint8_t {
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUint8,
+  kUint16,
+  kUint32,
+  kUint64,
+  kComplex64,
+  kComplex128,
+  kBool,
+};
+inline constexpr int kDataTypes = 15;
 
-enum class ReduceOp : std::uint8_t { kSum, kProd, kMin, kMax, kAvg };
+enum class ReduceOp : std::uint8_t { kSum, kProd, kMin, kMax, kAvg, kLand, kLor, kLxor, kBand, kBor, kBxor };
+inline constexpr int kReduceOps = 11;
 
-/// Bytes of one element.
-constexpr std::size_t size_of(DataType type) {
-  switch (type) {
-    case DataType::kInt8:
-    case DataType::kUint8:
-      return 1;
-    case DataType::kFloat16:
-    case DataType::kBfloat16:
-    case DataType::kInt16:
-      return 2;
-    case DataType::kFloat32:
-    case DataType::kInt32:
-      return 4;
-    case DataType::kFloat64:
-    case DataType::kInt64:
-      return 8;
+enum class NumberKind : std::uint8_t { kFloat, kInteger, kComplex, kBool };
+
+/// What is known of an element type.
+struct DataTypeTraits {
+  std::string_view name;  ///< NumPy's.
+  std::size_t bytes;      ///< Of one element.
+  NumberKind kind;
+};
+
+inline constexpr DataTypeTraits kDataTypeTraits[kDataTypes] = {
+    {"float16", 2, NumberKind::kFloat},     {"bfloat16", 2, NumberKind::kFloat},
+    {"float32", 4, NumberKind::kFloat},     {"float64", 8, NumberKind::kFloat},
+    {"int8", 1, NumberKind::kInteger},      {"int16", 2, NumberKind::kInteger},
+    {"int32", 4, NumberKind::kInteger},     {"int64", 8, NumberKind::kInteger},
+    {"uint8", 1, NumberKind::kInteger},     {"uint16", 2, NumberKind::kInteger},
+    {"uint32", 4, NumberKind::kInteger},    {"uint64", 8, NumberKind::kInteger},
+    {"complex64", 8, NumberKind::kComplex}, {"complex128", 16, NumberKind::kComplex},
+    {"bool", 1, NumberKind::kBool},
+};
+
+constexpr const DataTypeTraits& traits_of(DataType type) { return kDataTypeTraits[static_cast<std::size_t>(type)]; }
+constexpr std::size_t size_of(DataType type) { return traits_of(type).bytes; }
+constexpr std::string_view name_of(DataType type) { return traits_of(type).name; }
+
+constexpr std::string_view name_of(ReduceOp op) {
+  constexpr std::string_view names[kReduceOps] = {"SUM", "PROD", "MIN",  "MAX", "AVG", "LAND",
+                                                  "LOR", "LXOR", "BAND", "BOR", "BXOR"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+/// Whether an operation is defined on elements of a type: as in MPI (MPI 4.1, section 6.9.2), and AVG where SUM is.
+constexpr bool is_defined(ReduceOp op, DataType type) {
+  const NumberKind kind = traits_of(type).kind;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kProd:
+    case ReduceOp::kAvg:
+      return kind != NumberKind::kBool;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return kind == NumberKind::kFloat || kind == NumberKind::kInteger;
+    case ReduceOp::kLand:
+    case ReduceOp::kLor:
+    case ReduceOp::kLxor:
+      return kind == NumberKind::kInteger || kind == NumberKind::kBool;
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
+      return kind == NumberKind::kInteger;
   }
-  return 0;
+  return false;
 }
 
 /// The elements of a reduction: the type of the caller's arrays, and that in which partial results are held and travel.
@@ -56,23 +107,12 @@ struct Elements {
   bool widened() const { return type != accumulator; }
 };
 
-/// 16-bit floats accumulate in float32. Integers to be averaged accumulate in int64: their sum may exceed their type
+/// 16-bit floats accumulate in float32. Integers to be averaged accumulate in 64 bits: their sum may exceed their type
 /// where their average does not.
 constexpr Elements elements_of(DataType type, ReduceOp op) {
   if (type == DataType::kFloat16 || type == DataType::kBfloat16) return {type, DataType::kFloat32};
-  const bool is_float = type == DataType::kFloat32 || type == DataType::kFloat64;
-  return {type, op == ReduceOp::kAvg && !is_float ? DataType::kInt64 : type};
-}
-
-constexpr std::string_view name_of(DataType type) {
-  constexpr std::string_view names[] = {"float16", "bfloat16", "float32", "float64", "int8",
-                                        "int16",   "int32",    "int64",   "uint8"};
-  return names[static_cast<std::size_t>(type)];
-}
-
-constexpr std::string_view name_of(ReduceOp op) {
-  constexpr std::string_view names[] = {"SUM", "PROD", "MIN", "MAX", "AVG"};
-  return names[static_cast<std::size_t>(op)];
+  const bool widens = op == ReduceOp::kAvg && traits_of(type).kind == NumberKind::kInteger && type != DataType::kUint64;
+  return {type, widens ? DataType::kInt64 : type};
 }
 
 }  // namespace pyc

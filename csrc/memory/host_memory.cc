@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -58,15 +59,28 @@ T identity_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
+    case ReduceOp::kLor:
+    case ReduceOp::kLxor:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
       return T{0};
     case ReduceOp::kProd:
+    case ReduceOp::kLand:
       return T{1};
+    case ReduceOp::kBand:
+      return static_cast<T>(-1);
     case ReduceOp::kMin:
       return Limits::has_infinity ? Limits::infinity() : Limits::max();
     case ReduceOp::kMax:
       return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
   }
   return T{};
+}
+
+/// Of a complex number whose parts are of type T.
+template <class T>
+std::array<T, 2> complex_identity_of(ReduceOp op) {
+  return {identity_of<T>(op), T{0}};
 }
 
 template <class T>
@@ -116,7 +130,9 @@ class HostMemory final : public Memory {
   }
 
   void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) override {
-    kernels_[elements.accumulator].reduce[static_cast<std::size_t>(op)](into, from, count);
+    const auto loop = kernels_[elements.accumulator].reduce[static_cast<std::size_t>(op)];
+    if (loop == nullptr) throw InternalError("an operation that is not defined on its elements");
+    loop(into, from, count);
   }
 
   void add(Elements elements, std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor) override {
@@ -163,7 +179,18 @@ class HostMemory final : public Memory {
       case DataType::kInt64:
         return fill(into, count, identity_of<std::int64_t>(op));
       case DataType::kUint8:
+      case DataType::kBool:
         return fill(into, count, identity_of<std::uint8_t>(op));
+      case DataType::kUint16:
+        return fill(into, count, identity_of<std::uint16_t>(op));
+      case DataType::kUint32:
+        return fill(into, count, identity_of<std::uint32_t>(op));
+      case DataType::kUint64:
+        return fill(into, count, identity_of<std::uint64_t>(op));
+      case DataType::kComplex64:
+        return fill(into, count, complex_identity_of<float>(op));
+      case DataType::kComplex128:
+        return fill(into, count, complex_identity_of<double>(op));
     }
   }
 

@@ -12,16 +12,17 @@ struct TypeKernels {
   using Loop = void (*)(std::byte* into, const std::byte* from, std::size_t count);
   using DividingLoop = void (*)(std::byte* into, const std::byte* from, std::size_t count, std::size_t divisor);
 
-  Loop reduce[5];       ///< By ReduceOp: into = into op from. Accumulator type, as in `add` and `divide`.
-  DividingLoop add;     ///< into = into + from / divisor, 1 <= divisor < 2^31.
-  DividingLoop divide;  ///< into = from / divisor, 1 <= divisor < 2^31.
-  Loop widen;           ///< To the accumulator type that is wider: float32, int64; null where there is none.
-  Loop narrow;          ///< And back; integers wrap around.
+  Loop reduce[kReduceOps];  ///< By ReduceOp: into = into op from. Accumulator type, as in `add` and `divide`. Null
+                            ///< where the operation is not defined.
+  DividingLoop add;         ///< into = into + from / divisor, 1 <= divisor < 2^31.
+  DividingLoop divide;      ///< into = from / divisor, 1 <= divisor < 2^31.
+  Loop widen;               ///< To the accumulator type that is wider: float32, int64; null where there is none.
+  Loop narrow;              ///< And back; integers wrap around.
 };
 
 /// The loops of one instruction set. Every instruction set gives the same bits.
 struct Kernels {
-  TypeKernels of[9];  ///< By DataType.
+  TypeKernels of[kDataTypes];  ///< By DataType.
 
   const TypeKernels& operator[](DataType type) const { return of[static_cast<std::size_t>(type)]; }
 };

@@ -85,7 +85,7 @@ class PartialAllreduceSpecification:
             State the argument, what was expected and what was got.
         """
         buffer, exact_shape = _buffer(like, count, dtype)
-        op = operations.checked_op(op)
+        op = operations.checked_op_on(op, buffer.dtype)
         policy = as_policy(policy).for_size(size)
         late = checked_choice("late", late, LATE)
         if missed is None:  # nothing is lost, and replicas stay equal

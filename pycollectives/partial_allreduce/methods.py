@@ -41,8 +41,8 @@ class PartialAllreduceMethods(Factory):
         count, dtype
             Instead of `like`: elements, and NumPy's or MPI's type of them. Results are flat.
         op
-            `MPI.SUM`, `MPI.PROD`, `MPI.MIN`, `MPI.MAX`, or `pycollectives.AVG`, which divides by the number of
-            contributors; or its name.
+            An operation of MPI, such as `MPI.SUM`, on element types on which MPI defines it; or `pycollectives.AVG`,
+            which divides by the number of contributors; or the name of one.
         policy
             Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
             ranks, once they have arrived.

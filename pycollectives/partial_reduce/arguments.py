@@ -78,7 +78,7 @@ class PartialReduceSpecification:
         if not isinstance(groups, (GeneratedGroups, StaticGroups)) or type(groups) is GeneratedGroups:
             raise TypeError(f"groups: expected an object such as SmartGroups() or StaticGroups(4), got {groups!r}")
         groups.check(size)
-        op = operations.checked_op(op)
+        op = operations.checked_op_on(op, buffer.dtype)
         weighting = checked_choice("weighting", weighting, WEIGHTINGS)
         if weighting == "staleness":
             if op != operations.AVG or buffer.dtype.name not in FLOATS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
-from ..support.operations import checked_op
+from ..support.operations import checked_op_on
 from ..support.validation import checked_group
 from .arguments import explicit_group_algorithm
 
@@ -34,9 +34,9 @@ class ExplicitGroups:
     def reduce(self, x: BufferSpec, group: Iterable[int], op: Op, limit: float | None) -> None:
         """Reduce in place among the ranks of a group: see `Communicator.preduce`."""
         members = checked_group(group, self._engine.rank, self._engine.size)
-        name = checked_op(op)
         array = array_of(x)
         dtype = checked_dtype(array.dtype)
+        name = checked_op_on(op, dtype)
         if not array.flags.writeable:
             raise BufferError("preduce: expected a writable buffer, got a read-only one")
         if len(members) == 1:

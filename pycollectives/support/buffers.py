@@ -33,7 +33,10 @@ __all__ = [
     "writable_array",
 ]
 
-DTYPE_NAMES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
+DTYPE_NAMES = (
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
 """Element types that the engine reduces, by NumPy's name."""
 
 _ON_HOST = (1, 3, 11)
@@ -97,10 +100,6 @@ def _supported(dtype: np.dtype[Any]) -> np.dtype[Any]:
         raise TypeError(
             f"dtype: expected native byte order, got {dtype.str!r}; "
             f"convert with x.astype({dtype.newbyteorder('=').name!r})"
-        )
-    if dtype.name == "bool":
-        raise TypeError(
-            "dtype: bool is not reduced, since SUM of it has no agreed meaning; convert with x.view('uint8')"
         )
     if dtype.name not in DTYPE_NAMES or dtype.fields is not None:
         raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got {dtype}")

@@ -1,4 +1,4 @@
-"""Reductions, by name.
+"""Reductions, by name, and the element types that they are defined on.
 
 Inside the package a reduction is one of the names below; mpi4py's operations are translated to them.
 """
@@ -6,14 +6,36 @@ Inside the package a reduction is one of the names below; mpi4py's operations ar
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["AVG", "OP_NAMES", "checked_op"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["AVG", "OP_NAMES", "checked_op", "checked_op_on"]
 
 AVG: Final = "AVG"
-"""The mean over the ranks that contributed. Integers are summed in int64 and divided towards zero."""
+"""The mean over the ranks that contributed. Integers are summed in 64 bits and divided towards zero."""
 
-OP_NAMES = ("SUM", "PROD", "MIN", "MAX", AVG)
+KINDS = {"f": "floats", "i": "integers", "c": "complex numbers", "b": "bool"}
+"""Kinds of element types, by a letter, as messages name them."""
+
+DEFINED = {
+    "SUM": "fic",
+    "PROD": "fic",
+    "MIN": "fi",
+    "MAX": "fi",
+    AVG: "fic",
+    "LAND": "ib",
+    "LOR": "ib",
+    "LXOR": "ib",
+    "BAND": "i",
+    "BOR": "i",
+    "BXOR": "i",
+}
+"""On which kinds each reduction is defined: as in MPI (MPI 4.1, section 6.9.2), and AVG where SUM is."""
+
+OP_NAMES = tuple(DEFINED)
+MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
 
 
 def checked_op(op: object) -> str:
@@ -26,7 +48,7 @@ def checked_op(op: object) -> str:
     TypeError
         If it is no operation at all.
     """
-    expected = f"op: expected MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX, pycollectives.AVG or one of {', '.join(OP_NAMES)}"
+    expected = f"op: expected MPI's {', '.join(MPI_NAMES)}, pycollectives.AVG, or the name of one"
     if isinstance(op, str):
         if op not in OP_NAMES:
             raise ValueError(f"{expected}; got {op!r}")
@@ -34,8 +56,25 @@ def checked_op(op: object) -> str:
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not isinstance(op, module.Op):
         raise TypeError(f"{expected}; got {op!r}")
-    for name in ("SUM", "PROD", "MIN", "MAX"):
+    for name in MPI_NAMES:
         if op == getattr(module, name):
             return name
     names = [f"MPI.{name}" for name, other in vars(module).items() if isinstance(other, module.Op) and op == other]
     raise ValueError(f"{expected}; got {names[0] if names else 'an operation made by MPI.Op.Create'}")
+
+
+def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
+    """Return the name of a reduction that is defined on the elements of a supported type.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `checked_op`; TypeError also if the reduction is not defined on them.
+    """
+    name = checked_op(op)
+    kind = {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy says V of bfloat16
+    if kind not in DEFINED[name]:
+        takes = ", ".join(KINDS[one] for one in DEFINED[name])
+        hint = "; view the array as 'uint8' to count" if kind == "b" else ""
+        raise TypeError(f"op: {name} is not defined on {dtype.name}: it takes {takes}{hint}")
+    return name

@@ -81,7 +81,8 @@ DType: TypeAlias = Union["npt.DTypeLike", "MPI.Datatype"]
 """An element type: NumPy's, a name of it ("float32", "bfloat16"), or an MPI datatype."""
 
 Op: TypeAlias = Union["MPI.Op", str]
-"""A reduction: `MPI.SUM`, `MPI.PROD`, `MPI.MIN`, `MPI.MAX`, `pycollectives.AVG`, or its name."""
+"""A reduction: one of MPI's that is predefined, such as `MPI.SUM`, except MINLOC, MAXLOC, REPLACE and NO_OP;
+`pycollectives.AVG`; or the name of one, such as "SUM"."""
 
 InPlace: TypeAlias = Union["MPI.InPlaceType", None]
 """`MPI.IN_PLACE`, or None for the same."""

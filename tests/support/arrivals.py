@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from reductions import PAIRS
+
 import pycollectives as pc
 
 if TYPE_CHECKING:
@@ -79,13 +81,13 @@ def random_case(draw: random.Random, size: int, *, calls: int = 10) -> Case:
     """Return arguments of a collective."""
     from oracle import Case
 
-    op = draw.choice(["SUM", "SUM", "SUM", "SUM", "AVG", "MIN", "MAX", "PROD"])
+    op, dtype = draw.choice([("SUM", "int64"), draw.choice(PAIRS)])
     return Case(
         size=size,
         calls=calls,
         policy=random_policy(draw, size),
         op=op,
-        dtype="int64" if op == "SUM" else draw.choice(["int64", "float32", "bfloat16", "uint8"]),
+        dtype=dtype,
         late=draw.choice(["accumulate", "accumulate", "replace", "drop"]),
         missed=draw.choice(["latest", "sum"]) if op in ("SUM", "AVG") else "latest",
         max_staleness=draw.choice([None, None, 0, 1, 3]),

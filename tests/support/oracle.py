@@ -111,6 +111,12 @@ class Marks:
             "PROD": (1, 2),
             "MAX": (0, 1),
             "MIN": (1, 0),
+            "LAND": (1, 0),
+            "LOR": (0, 1),
+            "LXOR": (0, 1),
+            "BAND": (3, 1),
+            "BOR": (0, 1),
+            "BXOR": (0, 1),
         }[case.op]
 
     def contribution(self, rank: int, j: int) -> np.ndarray:
@@ -126,7 +132,7 @@ class Marks:
             return frozenset()
         tiles = result.reshape(case.tiles, case.size, case.calls)
         assert (tiles.view(np.uint8) == tiles[:1].view(np.uint8)).all(), "parts of one result differ"
-        values = tiles[0].astype(np.float64)
+        values = tiles[0].real.astype(np.float64)
         mark, neutral = float(self.mark), float(self.neutral)
         if case.op == "AVG":
             mark /= len(contributors)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.support.buffers import DTYPE_NAMES
 from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
@@ -65,9 +66,9 @@ def test_operations(size, op, expected):
     assert run_ranks(size, program) == [expected(size)] * size
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_an_average_of_integers_fits_though_their_sum_does_not(dtype):
-    largest = np.iinfo(dtype).max if dtype != "int64" else 2**60
+    largest = np.iinfo(dtype).max if "64" not in dtype else 2**60
 
     def program(comm):
         ar = comm.partial_allreduce(count=2, dtype=dtype, op=pc.AVG, policy=pc.Full(), missed="sum")
@@ -77,22 +78,21 @@ def test_an_average_of_integers_fits_though_their_sum_does_not(dtype):
     assert run_ranks(5, program) == [[largest, 7]] * 5
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
-)
+@pytest.mark.parametrize("dtype", DTYPE_NAMES)
 def test_types(dtype):
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
 
     def program(comm):
-        ar = comm.partial_allreduce(count=3, dtype=dtype, policy=pc.Full())
+        op = "LOR" if dtype == "bool" else "SUM"
+        ar = comm.partial_allreduce(count=3, dtype=dtype, op=op, policy=pc.Full())
         result, _ = ar.allreduce(np.arange(3).astype(ar.dtype), timeout=LIMIT)
         assert result.dtype == ar.dtype
         assert result.shape == (3,)
         assert not result.flags.writeable
-        return result.astype(float).tolist()
+        return result.astype(complex).tolist()
 
-    assert run_ranks(3, program) == [[0, 3, 6]] * 3
+    assert run_ranks(3, program) == [[0, 1, 1] if dtype == "bool" else [0, 3, 6]] * 3
 
 
 def test_count_zero():

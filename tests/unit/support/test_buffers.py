@@ -80,10 +80,8 @@ def test_other_names_of_one_type(other):
     ("bad", "error", "message"),
     [
         (np.zeros(3, ">f8"), TypeError, "native byte order"),
-        (np.zeros(3, bool), TypeError, "bool"),
-        (np.zeros(3, complex), TypeError, "got complex128"),
+        (np.zeros(3, np.longdouble), TypeError, r"got float128|got longdouble"),
         (np.zeros(3, object), TypeError, "got object"),
-        (np.zeros(3, "uint32"), TypeError, "got uint32"),
         (np.zeros(3, "M8[s]"), TypeError, "datetime64"),
         (np.zeros(3, [("a", "f4")]), TypeError, "expected one of"),
         (np.zeros((3, 4)).T, BufferError, r"C-contiguous buffer, got shape \(4, 3\)"),
@@ -136,8 +134,9 @@ def test_specifications_with_mpi_datatypes():
     assert buffers.checked_dtype(MPI.INT64_T) == np.dtype("int64")
     with pytest.raises(TypeError, match="dtype"):
         buffers.checked_dtype(MPI.DOUBLE_INT)
-    with pytest.raises(TypeError, match="bool"):
-        buffers.checked_dtype(MPI.C_BOOL)
+    assert buffers.checked_dtype(MPI.C_BOOL) == np.dtype("bool")
+    assert buffers.checked_dtype(MPI.UINT16_T) == np.dtype("uint16")
+    assert buffers.checked_dtype(MPI.C_DOUBLE_COMPLEX) == np.dtype("complex128")
 
 
 @pytest.mark.parametrize(

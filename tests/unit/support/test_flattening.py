@@ -41,7 +41,7 @@ def test_flatten_refuses():
     with pytest.raises(ValueError, match="float32, float64"):
         pc.flatten([np.ones(1), np.ones(1, "f4")])
     with pytest.raises(TypeError):
-        pc.flatten([np.ones(1, complex)])
+        pc.flatten([np.ones(1, object)])
     with pytest.raises(TypeError, match=r"pass its values\(\)"):
         pc.flatten({"weights": np.ones(2)})
     with pytest.raises(TypeError, match="several arrays, got one"):
