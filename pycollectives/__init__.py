@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 # Python started in the source tree finds the sources first; the extension is then the installed one.
 __path__ = extend_path(__path__, __name__)
 
+from . import topology
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
 from .partial_allreduce.collective import PartialAllreduce
@@ -30,6 +31,7 @@ from .partial_reduce.generators import PunctualGroups, RandomGroups, SmartGroups
 from .support.errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
 from .support.flattening import flatten
 from .support.operations import AVG
+from .topology.graph import Topology
 
 try:
     from ._version import version as __version__
@@ -65,9 +67,11 @@ __all__ = [
     "Solo",
     "StallError",
     "StaticGroups",
+    "Topology",
     "TransportError",
     "__version__",
     "flatten",
+    "topology",
     "wait_all",
     "wait_any",
 ]

@@ -1,0 +1,107 @@
+"""Topologies from matrices and from NetworkX's graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .graph import TOLERANCE, Topology
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["from_matrix", "from_networkx"]
+
+
+def from_matrix(matrix: npt.ArrayLike, *, name: str = "matrix") -> Topology:
+    """Return the topology of a matrix of weights, which become its default kind, `"given"`.
+
+    Parameters
+    ----------
+    matrix
+        Shape (P, P); w[i, j] is the weight with which rank i takes rank j's value, and w[i, i] its own. Where it is not
+        0 there is an edge from j to i. Copied.
+    name
+        What messages call it.
+
+    Raises
+    ------
+    ValueError
+        Not square, a weight that is negative or not finite, or neither rows nor columns that all sum to 1.
+
+    >>> from_matrix([[0.5, 0.5], [0.25, 0.75]]).weights_of(1)
+    (0.75, {0: 0.25})
+    """
+    weights = np.array(matrix, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not len(weights):
+        raise ValueError(f"{name}: expected a matrix of shape (P, P), got shape {weights.shape}")
+    wrong = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        i, j = map(int, wrong[0])
+        raise ValueError(f"{name}: expected weights >= 0, found {weights[i, j]:g} in row {i}, column {j}")
+    sums = weights.sum(axis=1), weights.sum(axis=0)
+    worst = [int(np.argmax(np.abs(values - 1))) for values in sums]
+    if all(abs(values[rank] - 1) > TOLERANCE for values, rank in zip(sums, worst, strict=True)):
+        raise ValueError(
+            f"{name}: expected rows or columns that sum to 1, found row {worst[0]} with the sum "
+            f"{sums[0][worst[0]]:.6g} and column {worst[1]} with the sum {sums[1][worst[1]]:.6g}"
+        )
+    edges = ((int(j), int(i)) for i, j in np.argwhere(weights) if i != j)
+    return Topology(len(weights), edges, name=name, matrix=weights)
+
+
+def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = None) -> Topology:
+    """Return the topology of a NetworkX graph; needs the extra `topology`.
+
+    Parameters
+    ----------
+    graph
+        `networkx.Graph`, whose edges go in both directions, or `networkx.DiGraph`, whose edge (j, i) says that i takes
+        j's value. Nodes 0 to P - 1 are ranks; other nodes become ranks in the graph's order. Edges of nodes to
+        themselves are left out, since each rank has one.
+    weight
+        Name of the attribute of edges with their weights, which become the kind `"given"`, as in `from_matrix`. A
+        rank's own weight is that of its edge to itself, or what its in-edges leave of 1. None: edges alone.
+    name
+        What messages call it; the graph's own name, if it has one.
+
+    Raises
+    ------
+    ImportError
+        NetworkX is not installed.
+    TypeError, ValueError
+        Not a NetworkX graph, one without nodes or with parallel edges, or an edge without that attribute.
+
+    >>> import networkx
+    >>> from_networkx(networkx.petersen_graph())
+    <Topology Petersen Graph of 10 ranks, 15 edges>
+    """
+    try:
+        import networkx
+    except ImportError:
+        raise ImportError("from_networkx needs NetworkX: pip install 'pycollectives[topology]'") from None
+    if not isinstance(graph, networkx.Graph):
+        raise TypeError(f"from_networkx: expected a graph of NetworkX, got {graph!r}")
+    if graph.is_multigraph():
+        raise ValueError("from_networkx: expected a graph without parallel edges, got a multigraph")
+    nodes = [*range(len(graph))] if set(graph) == {*range(len(graph))} else [*graph]
+    ranks = {node: rank for rank, node in enumerate(nodes)}
+    title = name or graph.name or "graph"
+    directed = graph.to_directed(as_view=True)
+    if weight is None:
+        edges = [(ranks[source], ranks[target]) for source, target in directed.edges if source != target]
+        return Topology(len(nodes), edges, name=title)
+    return from_matrix(_weights(directed, ranks, weight, title), name=title)
+
+
+def _weights(graph: Any, ranks: dict[Any, int], weight: str, title: str) -> npt.NDArray[np.float64]:
+    matrix = np.zeros((len(ranks), len(ranks)))
+    for source, target, value in graph.edges(data=weight):
+        if value is None:
+            raise ValueError(f"{title}: expected a {weight!r} of each edge, found none of ({source!r}, {target!r})")
+        matrix[ranks[target], ranks[source]] = value
+    for node, rank in ranks.items():
+        if not graph.has_edge(node, node):
+            matrix[rank, rank] = 1 - matrix[rank].sum()
+    return matrix

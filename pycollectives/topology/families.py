@@ -1,0 +1,156 @@
+"""Graphs by name and number of ranks. Each is connected; all but `exponential` are symmetric."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..support.validation import checked_integer
+from .graph import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "bipartite_exponential",
+    "complete",
+    "double_ring",
+    "exponential",
+    "hypercube",
+    "ring",
+    "ring_based",
+    "star",
+    "torus",
+]
+
+
+def ring(size: int) -> Topology:
+    """Return a circle: each rank and the next one. Degree 2.
+
+    >>> ring(5).in_neighbors(0)
+    (1, 4)
+    """
+    size = checked_integer("ring: size", size, at_least=1)
+    return _undirected("ring", size, _circulant(size, [1]))
+
+
+def ring_based(size: int) -> Topology:
+    """Return a ring where each rank is also connected to the most distant one (Hop, Figure 11). Degree 3.
+
+    Two ranks are the most distant ones if the size is odd; the degree is then 4.
+
+    >>> ring_based(8).in_neighbors(0)
+    (1, 4, 7)
+    """
+    size = checked_integer("ring-based: size", size, at_least=1)
+    return _undirected("ring-based", size, _circulant(size, [1, size // 2]))
+
+
+def double_ring(size: int) -> Topology:
+    """Return two ring-based graphs of half the size, connected node to node (Hop, Figure 11). Degree 4.
+
+    Ranks below size / 2 are the first one. `ValueError` for an odd size.
+
+    >>> double_ring(16).in_neighbors(0)
+    (1, 4, 7, 8)
+    """
+    size = checked_integer("double-ring: size", size, at_least=1)
+    if size % 2:
+        raise ValueError(f"double-ring: expected an even number of ranks, got {size}")
+    half = size // 2
+    inner = [*_circulant(half, [1, half // 2])]
+    outer = ((rank + half, peer + half) for rank, peer in inner)
+    return _undirected("double-ring", size, [*inner, *outer, *((rank, rank + half) for rank in range(half))])
+
+
+def exponential(size: int) -> Topology:
+    """Return the directed exponential graph: rank r sends to r + 1, r + 2, r + 4, ..., modulo the size (SGP).
+
+    Uniform weights are doubly stochastic. In- and out-degree are ceil(log2 size).
+
+    >>> exponential(8).out_neighbors(7)
+    (0, 1, 3)
+    """
+    size = checked_integer("exponential: size", size, at_least=1)
+    return Topology(size, _circulant(size, powers_of_two(size)), name="exponential")
+
+
+def bipartite_exponential(size: int) -> Topology:
+    """Return an undirected bipartite graph: even and odd ranks that are 1 or 2^i + 1 hops apart, i >= 1.
+
+    Hops go around the circle of ranks, in either direction, as in the graph with which the authors of SGP ran AD-PSGD.
+    In a circle of odd length, hops across rank 0 join ranks of one parity, and are left out.
+
+    >>> bipartite_exponential(8).in_neighbors(0)
+    (1, 3, 5, 7)
+    """
+    size = checked_integer("bipartite-exponential: size", size, at_least=1)
+    hops = [1, *(power + 1 for power in powers_of_two(size)[1:])]
+    edges = ((rank, peer) for rank, peer in _circulant(size, hops) if (rank - peer) % 2)
+    return _undirected("bipartite-exponential", size, edges)
+
+
+def hypercube(size: int) -> Topology:
+    """Return a hypercube: ranks whose numbers differ in one bit. Degree log2 size; `ValueError` for no power of two.
+
+    >>> hypercube(8).in_neighbors(5)
+    (1, 4, 7)
+    """
+    size = checked_integer("hypercube: size", size, at_least=1)
+    if size & (size - 1):
+        raise ValueError(f"hypercube: expected a power of two as number of ranks, got {size}")
+    return _undirected("hypercube", size, ((rank, rank ^ bit) for rank in range(size) for bit in powers_of_two(size)))
+
+
+def torus(size: int) -> Topology:
+    """Return a torus of rows and columns, as square as the size allows; of a prime number of ranks, a ring.
+
+    Rank r is in row r // columns, where the number of rows is the largest divisor of the size that is not greater than
+    its root. Degree 4, less if a row or column has fewer than 3 ranks.
+
+    >>> torus(12).in_neighbors(0)
+    (1, 3, 4, 8)
+    """
+    size = checked_integer("torus: size", size, at_least=1)
+    rows = next(divisor for divisor in range(math.isqrt(size), 0, -1) if size % divisor == 0)
+    columns = size // rows
+    along = ((rank, rank - rank % columns + (rank + 1) % columns) for rank in range(size))
+    across = ((rank, (rank + columns) % size) for rank in range(size))
+    return _undirected("torus", size, [*along, *across])
+
+
+def star(size: int) -> Topology:
+    """Return a star: rank 0 and each other one.
+
+    >>> star(4).in_neighbors(3)
+    (0,)
+    """
+    size = checked_integer("star: size", size, at_least=1)
+    return _undirected("star", size, ((0, rank) for rank in range(1, size)))
+
+
+def complete(size: int) -> Topology:
+    """Return the complete graph: each rank and each other one.
+
+    >>> complete(4).in_neighbors(2)
+    (0, 1, 3)
+    """
+    size = checked_integer("complete: size", size, at_least=1)
+    return _undirected("complete", size, ((rank, peer) for rank in range(size) for peer in range(rank)))
+
+
+def powers_of_two(size: int) -> list[int]:
+    """Return 1, 2, 4, ... below `size`."""
+    return [1 << exponent for exponent in range((size - 1).bit_length())]
+
+
+def _circulant(size: int, hops: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The edges from each rank to the one so many hops further around the circle."""
+    for hop in hops:
+        if hop % size:
+            yield from ((rank, (rank + hop) % size) for rank in range(size))
+
+
+def _undirected(name: str, size: int, edges: Iterable[tuple[int, int]]) -> Topology:
+    pairs = [(rank, peer) for rank, peer in edges if rank != peer]
+    return Topology(size, [*pairs, *((peer, rank) for rank, peer in pairs)], name=name)

@@ -1,0 +1,354 @@
+"""A topology: which ranks send to which, and with which weights they average."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..support.validation import checked_choice, checked_integer, checked_rank
+from . import drawing, measures
+from .weights import KINDS, Matrix, dense, row, sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Topology"]
+
+TOLERANCE = 1e-9
+"""Of sums of weights that are to be 1."""
+
+
+class Topology:
+    """An immutable graph of ranks: directed, weighted, and with an edge from each rank to itself.
+
+    An edge from j to i says that rank i takes rank j's value. Edges of ranks to themselves are always there and are
+    neither given nor listed. Make one with a function of `pycollectives.topology`, such as `ring` and `from_matrix`, or
+    of its edges.
+
+    Parameters
+    ----------
+    size
+        Number of ranks.
+    edges
+        Pairs (source, target) of different ranks; a repeated pair counts once. For an undirected edge give both
+        directions.
+    name
+        What messages call it.
+    matrix
+        Weights of its own, shape (size, size), as `pycollectives.topology.from_matrix` takes them; then `edges` has to
+        say the same, so better call that.
+
+    Raises
+    ------
+    ValueError, TypeError
+        An edge that does not join two different ranks.
+
+    >>> import pycollectives as pc
+    >>> line = pc.Topology(3, [(0, 1), (1, 0), (1, 2), (2, 1)], name="line")
+    >>> line
+    <Topology line of 3 ranks, 2 edges>
+    >>> line.in_neighbors(1)
+    (0, 2)
+    >>> line.matrix("metropolis").round(2)
+    array([[0.67, 0.33, 0.  ],
+           [0.33, 0.33, 0.33],
+           [0.  , 0.33, 0.67]])
+    """
+
+    __slots__ = ("_given", "_in", "_name", "_out")
+
+    def __init__(
+        self, size: int, edges: Iterable[tuple[int, int]], *, name: str = "graph", matrix: Matrix | None = None
+    ) -> None:
+        size = checked_integer("size", size, at_least=1)
+        outgoing: list[set[int]] = [set() for _ in range(size)]
+        incoming: list[set[int]] = [set() for _ in range(size)]
+        for source, target in edges:
+            source, target = checked_rank("source", source, size), checked_rank("target", target, size)
+            if source == target:
+                raise ValueError(f"edges: expected edges between different ranks, got ({source}, {target})")
+            outgoing[source].add(target)
+            incoming[target].add(source)
+        self._name = name
+        self._out = tuple(tuple(sorted(peers)) for peers in outgoing)
+        self._in = self._out if incoming == outgoing else tuple(tuple(sorted(peers)) for peers in incoming)
+        self._given = matrix
+
+    # --- What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What messages call it: `"ring-based"`."""
+        return self._name
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self._in)
+
+    @property
+    def period(self) -> int:
+        """After how many steps it repeats: 1, since it does not change. `TimeVarying` ones have more."""
+        return 1
+
+    def at(self, step: int) -> Topology:
+        """Return the topology of a step: this one. A `TimeVarying` one has another for each step of its period."""
+        checked_integer("step", step, at_least=0)
+        return self
+
+    def in_neighbors(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks whose values a rank takes, ascending, without itself."""
+        return self._in[checked_rank("rank", rank, self.size)]
+
+    def out_neighbors(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks that take a rank's value, ascending, without itself."""
+        return self._out[checked_rank("rank", rank, self.size)]
+
+    @property
+    def edge_count(self) -> int:
+        """Number of edges between different ranks; in a symmetric graph, both directions together count once."""
+        directed = sum(map(len, self._out))
+        return directed // 2 if self.is_symmetric else directed
+
+    @property
+    def signature(self) -> str:
+        """What ranks compare: size, number of edges, and a digest of edges and own weights; the name does not count."""
+        digest = hashlib.sha256(repr((self.size, self._in)).encode())
+        if self._given is not None:
+            digest.update(self._given.astype("<f8").tobytes())
+        return f"{self.size} ranks, {self._edges_in_words()}, digest {digest.hexdigest()[:16]}"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether size, edges and own weights are the same; the name does not count."""
+        if not isinstance(other, Topology):
+            return NotImplemented
+        if self._in != other._in or (self._given is None) != (other._given is None):
+            return False
+        return self._given is None or np.array_equal(self._given, other._given)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        """Agree with `==`."""
+        return hash(self._in)
+
+    def __repr__(self) -> str:
+        """Name, size and edges."""
+        return f"<Topology {self._name} of {self.size} ranks, {self._edges_in_words()}>"
+
+    def _edges_in_words(self) -> str:
+        count = self.edge_count
+        return f"{count} {'' if self.is_symmetric else 'directed '}{'edge' if count == 1 else 'edges'}"
+
+    # --- Weights ------------------------------------------------------------------------------------------------------
+
+    @property
+    def default_weights(self) -> str:
+        """The kind of weights meant where none is named: `"given"` if it has a matrix of its own, else `"uniform"`."""
+        return "uniform" if self._given is None else "given"
+
+    def matrix(self, weights: str | None = None) -> Matrix:
+        """Return the weights of all ranks, float64 of shape (P, P).
+
+        w[i, j] is the weight with which rank i takes rank j's value: a row is a receiver, and a step is x <- W x.
+
+        Parameters
+        ----------
+        weights
+            `"uniform"`: 1 / (in-neighbors of i + 1) for each in-neighbor and itself; rows sum to 1.
+            `"metropolis"` (Metropolis-Hastings): 1 / (1 + max(degree of i, degree of j)), and the rest for itself; rows
+            and columns sum to 1; for symmetric graphs.
+            `"push-sum"`: 1 / (out-neighbors of j + 1), the share that sender j gives to each and keeps; columns sum to
+            1.
+            `"given"`: what `from_matrix` or `from_networkx` was given; for graphs that have it, and their default. The
+            default of all others is uniform.
+
+        Raises
+        ------
+        ValueError
+            Another word, metropolis for a graph that is not symmetric, or given for one without own weights.
+        """
+        return dense(self._kind(weights), self._in, self._out, self._given)
+
+    def weights_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
+        """Return a row of `matrix`, without making it: a rank's own weight, and the weight of each in-neighbor.
+
+        >>> import pycollectives as pc
+        >>> pc.topology.star(4).weights_of(1, "push-sum")
+        (0.5, {0: 0.25})
+        """
+        kind = self._kind(weights)
+        return row(kind, checked_rank("rank", rank, self.size), self._in, self._out, self._given)
+
+    def shares_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
+        """Return a column of `matrix`, without making it: what a rank keeps, and the share of each out-neighbor.
+
+        A sender of push-sum multiplies its value by these before it sends.
+
+        >>> import pycollectives as pc
+        >>> pc.topology.star(4).shares_of(0, "push-sum")
+        (0.25, {1: 0.25, 2: 0.25, 3: 0.25})
+        """
+        kind = self._kind(weights)
+        kept, _ = self.weights_of(rank, kind)
+        return kept, {peer: self.weights_of(peer, kind)[1][rank] for peer in self._out[rank]}
+
+    def _kind(self, weights: str | None) -> str:
+        kind = checked_choice("weights", self.default_weights if weights is None else weights, KINDS)
+        if kind == "given" and self._given is None:
+            raise ValueError(f"{self._title}: expected weights {' or '.join(map(repr, KINDS[:-1]))}: it was given none")
+        if kind == "metropolis":
+            self.check_symmetric()
+        return kind
+
+    # --- Measures -----------------------------------------------------------------------------------------------------
+
+    def distance(self, source: int, target: int) -> int:
+        """Return the least number of edges from one rank to another; `ValueError` if no way leads there."""
+        source, target = checked_rank("source", source, self.size), checked_rank("target", target, self.size)
+        hops = measures.distances(source, self._out)[target]
+        if hops < 0:
+            raise ValueError(f"{self._title}: no way leads from rank {source} to rank {target}")
+        return hops
+
+    @property
+    def diameter(self) -> int:
+        """The greatest distance of two ranks; `ValueError` if the graph is not connected."""
+        self.check_connected()
+        return max(max(measures.distances(rank, self._out)) for rank in range(self.size))
+
+    def spectral_gap(self, weights: str | None = None) -> float:
+        """Return how fast averages mix, in [0, 1]: the difference of the two largest moduli of W's eigenvalues.
+
+        0 if some values never meet, 1 if all ranks have the mean after one step (Hop, section 7; Lian et al. 2017).
+        """
+        return measures.gap(self.matrix(weights))
+
+    def chi(self, rate: float = 1.0) -> tuple[float, float]:
+        """Return (chi1, chi2) of A2CiD2, from the rates of pairwise averages along the edges.
+
+        Each rank begins exchanges at rate `rate` / 2, with one of its neighbors drawn uniformly. An exchange has two
+        members, so that a rank takes part in `rate` pairwise averages per unit of time, in the mean over ranks, and
+        each rank of a regular graph does. The edge {i, j} is used at rate lambda_ij = rate / 2 (1 / d_i + 1 / d_j),
+        where d are the degrees. The Laplacian is Lambda = sum over edges of lambda_ij (e_i - e_j)(e_i - e_j)^T, which
+        is rate (I - A / d) for a regular graph with the adjacency matrix A. Then
+
+        - chi1 = 1 / lambda_2(Lambda), the inverse of the smallest positive eigenvalue;
+        - chi2 = 1/2 max over edges {i, j} of (e_i - e_j)^T Lambda^+ (e_i - e_j), half of the largest effective
+          resistance of an edge.
+
+        Both are inverse to `rate`, and (0, 0) for one rank. Source: Nabli, Belilovsky and Oyallon, "A2CiD2", NeurIPS
+        2023 (arXiv 2306.08289), section 3; the unit rate is that of the authors' program.
+
+        Raises
+        ------
+        ValueError
+            A graph that is not symmetric or not connected, or a rate that is not positive.
+
+        >>> import pycollectives as pc
+        >>> tuple(round(value, 2) for value in pc.topology.ring(16).chi())
+        (13.14, 0.94)
+        """
+        if not 0 < rate < float("inf"):
+            raise ValueError(f"rate: expected a positive number of averages per unit of time, got {rate!r}")
+        self.check_symmetric()
+        self.check_connected()
+        return measures.chi(self._in, rate)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether each edge goes in both directions."""
+        return self._in == self._out
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a way leads from each rank to each other, along the direction of edges (strongly connected)."""
+        return self._unreachable() is None
+
+    def _unreachable(self) -> tuple[int, int] | None:
+        """Two ranks of which the first one does not reach the second."""
+        for neighbors in (self._out, self._in):
+            hops = measures.distances(0, neighbors)
+            if -1 in hops:
+                rank = hops.index(-1)
+                return (0, rank) if neighbors is self._out else (rank, 0)
+        return None
+
+    @property
+    def is_bipartite(self) -> bool:
+        """Whether there are two sides and all edges go from one to the other; their direction does not count."""
+        return measures.sides(self._in, self._out)[1] is None
+
+    def coloring(self) -> tuple[int, ...]:
+        """Return the side, 0 or 1, of each rank of a bipartite graph; `ValueError` for others.
+
+        The lowest rank of each connected part is on side 0.
+        """
+        side, edge = measures.sides(self._in, self._out)
+        if edge is not None:
+            raise ValueError(
+                f"{self._title}: expected a bipartite graph, found a circle of odd length through the edge of ranks "
+                f"{edge[0]} and {edge[1]}"
+            )
+        return tuple(side)
+
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the ranks of either side of a bipartite graph, ascending; `ValueError` for others."""
+        side = self.coloring()
+        first, second = (tuple(rank for rank in range(self.size) if side[rank] == number) for number in (0, 1))
+        return first, second
+
+    def dot(self) -> str:
+        """Return a drawing in Graphviz's language; pipe it into `dot -Tsvg`."""
+        return drawing.dot(self, self._title)
+
+    # --- Checks -------------------------------------------------------------------------------------------------------
+
+    def check_connected(self) -> None:
+        """Raise `ValueError` unless a way leads from each rank to each other."""
+        if pair := self._unreachable():
+            raise ValueError(
+                f"{self._title}: expected a connected graph, found no way from rank {pair[0]} to rank {pair[1]}"
+            )
+
+    def check_symmetric(self) -> None:
+        """Raise `ValueError` unless each edge goes in both directions."""
+        for rank, peers in enumerate(self._out):
+            if missing := set(peers).difference(self._in[rank]):
+                raise ValueError(
+                    f"{self._title}: expected a symmetric graph, found an edge from rank {rank} to rank {min(missing)} "
+                    "and none back"
+                )
+
+    def check_bipartite(self) -> None:
+        """Raise `ValueError` unless all edges go from one of two sides to the other."""
+        self.coloring()
+
+    def check_doubly_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless all rows and columns of the weights sum to 1: averaging keeps the mean."""
+        rows, columns = self._sums(weights)
+        self._check_sums(weights, "rows and columns", "row", rows)
+        self._check_sums(weights, "rows and columns", "column", columns)
+
+    def check_row_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless all rows of the weights sum to 1: each rank takes a weighted mean."""
+        self._check_sums(weights, "rows", "row", self._sums(weights)[0])
+
+    def check_column_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless all columns of the weights sum to 1: averaging keeps the sum, as push-sum needs."""
+        self._check_sums(weights, "columns", "column", self._sums(weights)[1])
+
+    def _sums(self, weights: str | None) -> tuple[Matrix, Matrix]:
+        return sums(self._kind(weights), self._in, self._out, self._given)
+
+    def _check_sums(self, weights: str | None, expected: str, what: str, found: Matrix) -> None:
+        rank = int(np.argmax(np.abs(found - 1)))
+        if abs(found[rank] - 1) > TOLERANCE:
+            raise ValueError(
+                f"{self._title}: expected {self._kind(weights)} weights whose {expected} sum to 1, found {what} {rank} "
+                f"with the sum {found[rank]:.6g}"
+            )
+
+    @property
+    def _title(self) -> str:
+        return f"{self._name} of {self.size} ranks"

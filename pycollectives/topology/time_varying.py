@@ -1,0 +1,233 @@
+"""Topologies that change from step to step, and repeat."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import TYPE_CHECKING
+
+from ..support.validation import checked_integer
+from . import measures
+from .families import powers_of_two
+from .graph import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .weights import Matrix
+
+__all__ = ["TimeVarying", "alternating_exponential_ring", "one_peer_exponential"]
+
+
+class TimeVarying:
+    """A topology that is a function of the step: step s has number s modulo `period` of a list.
+
+    It has `size`, `period`, `at`, `signature` and the checks of `Topology`, so that what takes one takes the other.
+
+    Parameters
+    ----------
+    topologies
+        One for each step of the period, all of one size.
+    name
+        What messages call it.
+
+    >>> import pycollectives as pc
+    >>> changing = pc.topology.one_peer_exponential(8)
+    >>> changing
+    <TimeVarying one-peer-exponential of 8 ranks, period 3>
+    >>> [changing.at(step).out_neighbors(0) for step in range(4)]
+    [(1,), (2,), (4,), (1,)]
+    """
+
+    __slots__ = ("_name", "_topologies")
+
+    def __init__(self, topologies: Sequence[Topology], *, name: str = "time-varying") -> None:
+        self._topologies = tuple(topologies)
+        if not self._topologies:
+            raise ValueError("topologies: expected at least one, got none")
+        sizes = {topology.size for topology in self._topologies}
+        if len(sizes) > 1:
+            raise ValueError(f"topologies: expected one number of ranks, got {sorted(sizes)}")
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """What messages call it: `"one-peer-exponential"`."""
+        return self._name
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._topologies[0].size
+
+    @property
+    def period(self) -> int:
+        """After how many steps it repeats."""
+        return len(self._topologies)
+
+    def at(self, step: int) -> Topology:
+        """Return the topology of a step."""
+        return self._topologies[checked_integer("step", step, at_least=0) % self.period]
+
+    def union(self) -> Topology:
+        """Return the graph with the edges of all steps."""
+        edges = (
+            (source, target)
+            for topology in self._topologies
+            for source in range(self.size)
+            for target in topology.out_neighbors(source)
+        )
+        return Topology(self.size, edges, name=self._name)
+
+    @property
+    def signature(self) -> str:
+        """What ranks compare: size, period, and a digest of all steps; the name does not count."""
+        digest = hashlib.sha256("\n".join(topology.signature for topology in self._topologies).encode())
+        return f"{self.size} ranks, period {self.period}, digest {digest.hexdigest()[:16]}"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the topologies of all steps are the same; the name does not count."""
+        return self._topologies == other._topologies if isinstance(other, TimeVarying) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Agree with `==`."""
+        return hash(self._topologies)
+
+    def __repr__(self) -> str:
+        """Name, size and period."""
+        return f"<TimeVarying {self._name} of {self.size} ranks, period {self.period}>"
+
+    # --- Measures -----------------------------------------------------------------------------------------------------
+
+    def matrix(self, weights: str | None = None) -> Matrix:
+        """Return what one period does, float64 of shape (P, P): the product W(period - 1) ... W(1) W(0)."""
+        matrices = [topology.matrix(weights) for topology in self._topologies]
+        return functools.reduce(lambda done, step: step @ done, matrices)
+
+    def spectral_gap(self, weights: str | None = None) -> float:
+        """Return that of one period; 1 if all ranks have the mean at its end."""
+        return measures.gap(self.matrix(weights))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the graph with the edges of all steps is (strongly) connected."""
+        return self.union().is_connected
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the graph of each step is symmetric."""
+        return all(topology.is_symmetric for topology in self._topologies)
+
+    @property
+    def is_bipartite(self) -> bool:
+        """Whether the graph with the edges of all steps is bipartite."""
+        return self.union().is_bipartite
+
+    def dot(self) -> str:
+        """Return a drawing for each step in Graphviz's language, one after the other."""
+        return "".join(topology.dot() for topology in self._topologies)
+
+    # --- Checks -------------------------------------------------------------------------------------------------------
+
+    def check_connected(self) -> None:
+        """Raise `ValueError` unless the graph with the edges of all steps is (strongly) connected."""
+        self.union().check_connected()
+
+    def check_bipartite(self) -> None:
+        """Raise `ValueError` unless the graph with the edges of all steps is bipartite."""
+        self.union().check_bipartite()
+
+    def check_symmetric(self) -> None:
+        """Raise `ValueError` unless the graph of each step is symmetric."""
+        self._check_each(Topology.check_symmetric)
+
+    def check_doubly_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless in each step all rows and columns of the weights sum to 1."""
+        self._check_each(lambda topology: topology.check_doubly_stochastic(weights))
+
+    def check_row_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless in each step all rows of the weights sum to 1."""
+        self._check_each(lambda topology: topology.check_row_stochastic(weights))
+
+    def check_column_stochastic(self, weights: str | None = None) -> None:
+        """Raise `ValueError` unless in each step all columns of the weights sum to 1."""
+        self._check_each(lambda topology: topology.check_column_stochastic(weights))
+
+    def _check_each(self, check: Callable[[Topology], None]) -> None:
+        for topology in self._topologies:
+            check(topology)
+
+
+def one_peer_exponential(size: int) -> TimeVarying:
+    """Return the one-peer exponential graph: in step s, rank r sends to r + 2^(s mod ceil(log2 size)), modulo the size.
+
+    Each rank sends one message per step and receives one; uniform weights are doubly stochastic. If the size is a power
+    of two, all ranks have the exact mean after a period (Ying et al. 2021; the directed exponential graph of SGP).
+
+    >>> round(one_peer_exponential(8).spectral_gap(), 9)
+    1.0
+    """
+    size = checked_integer("one-peer-exponential: size", size, at_least=1)
+    hops = powers_of_two(size) or [0]
+    return _of_steps(
+        "one-peer-exponential",
+        size,
+        [[(rank, (rank + hop) % size) for rank in range(size) if hop] for hop in hops],
+    )
+
+
+def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVarying:
+    """Return the alternating exponential ring of Decent-DP: pairs of nodes exchange by turns.
+
+    A node is `ranks_per_node` ranks with numbers in a row. In the steps 2 i and 2 i + 1, node a is paired with the node
+    whose number differs in bit i. Of the pairs, those with even numbers average over both nodes in step 2 i + 1, the
+    others in step 2 i; in its other step a node averages among its own ranks. So half of the nodes use the network at
+    any time. Weights are uniform. All ranks have the exact mean after a period of 2 log2(nodes) steps.
+
+    Wang and Johansson, "From Promise to Practice", ICLR 2025, and its package Decent-DP.
+
+    Parameters
+    ----------
+    size
+        Number of ranks; one node may be all of them.
+    ranks_per_node
+        Has to divide it, into a power of two.
+
+    Raises
+    ------
+    ValueError
+        A number of nodes that is no power of two, or ranks that do not fill them.
+
+    >>> [alternating_exponential_ring(4).at(step).in_neighbors(0) for step in range(4)]
+    [(), (1,), (), (2,)]
+    """
+    size = checked_integer("alternating-exponential-ring: size", size, at_least=1)
+    width = checked_integer("alternating-exponential-ring: ranks_per_node", ranks_per_node, at_least=1)
+    nodes = size // width
+    if nodes * width != size or nodes & (nodes - 1):
+        raise ValueError(
+            f"alternating-exponential-ring: expected a power of two as number of nodes, got {size} ranks with "
+            f"{width} per node"
+        )
+    steps = [_exchanges(nodes, width, bit, turn) for bit in powers_of_two(nodes) for turn in (1, 0)]
+    return _of_steps("alternating-exponential-ring", size, steps or [_among(range(size))])
+
+
+def _exchanges(nodes: int, width: int, bit: int, turn: int) -> list[tuple[int, int]]:
+    """The edges of a step: pairs of nodes whose number modulo 2 is `turn` average, and all others among themselves."""
+    edges: list[tuple[int, int]] = []
+    for number, first in enumerate(node for node in range(nodes) if not node & bit):
+        members = [range(node * width, (node + 1) * width) for node in (first, first | bit)]
+        groups: list[Sequence[int]] = [[*members[0], *members[1]]] if number % 2 == turn else [*members]
+        edges.extend(edge for group in groups for edge in _among(group))
+    return edges
+
+
+def _among(ranks: Sequence[int]) -> list[tuple[int, int]]:
+    return [(rank, peer) for rank in ranks for peer in ranks if rank != peer]
+
+
+def _of_steps(name: str, size: int, steps: Sequence[Sequence[tuple[int, int]]]) -> TimeVarying:
+    return TimeVarying(
+        [Topology(size, edges, name=f"{name}, step {step},") for step, edges in enumerate(steps)], name=name
+    )
