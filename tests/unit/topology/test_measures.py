@@ -95,7 +95,7 @@ def test_gap_of_the_exponential_graph(size):
 
 
 def test_the_ring_based_graph_of_8_has_the_second_eigenvalue_of_hop():
-    """Hop says 0.6667 (section 7.3.5), of weights without self-loops: 1 - lambda_2 of the adjacency matrix / 3."""
+    """Hop says 0.6667 (section 7.3.6), of weights without self-loops: 1 - lambda_2 of the adjacency matrix / 3."""
     graph = topology.ring_based(8)
     adjacency = graph.matrix() - np.diag(np.diag(graph.matrix()))
     values = np.sort(np.linalg.eigvalsh(adjacency * 4 / 3))
