@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..support.validation import checked_choice, checked_integer, checked_rank
+from ..support.validation import checked_choice, checked_integer, checked_name, checked_rank
 from . import drawing, measures
 from .weights import KINDS, dense, row, sums
 
@@ -40,9 +40,6 @@ class Topology:
         directions.
     name
         What messages call it.
-    matrix
-        Weights of its own, shape (size, size), as `pycollectives.topology.from_matrix` takes them; then `edges` has to
-        say the same, so better call that.
 
     Raises
     ------
@@ -63,14 +60,7 @@ class Topology:
 
     __slots__ = ("_given", "_in", "_name", "_out")
 
-    def __init__(
-        self,
-        size: int,
-        edges: Iterable[tuple[int, int]],
-        *,
-        name: str = "graph",
-        matrix: npt.NDArray[Any] | None = None,
-    ) -> None:
+    def __init__(self, size: int, edges: Iterable[tuple[int, int]], *, name: str = "graph") -> None:
         size = checked_integer("size", size, at_least=1)
         outgoing: list[set[int]] = [set() for _ in range(size)]
         incoming: list[set[int]] = [set() for _ in range(size)]
@@ -80,10 +70,18 @@ class Topology:
                 raise ValueError(f"edges: expected edges between different ranks, got ({source}, {target})")
             outgoing[source].add(target)
             incoming[target].add(source)
-        self._name = name
+        self._name = checked_name(name)
         self._out = tuple(tuple(sorted(peers)) for peers in outgoing)
         self._in = self._out if incoming == outgoing else tuple(tuple(sorted(peers)) for peers in incoming)
-        self._given = matrix
+        self._given: Matrix | None = None
+
+    @classmethod
+    def _of_weights(cls, matrix: Matrix, name: str) -> Topology:
+        """What `from_matrix` returns: the edges are where the checked matrix is not 0. It is not copied."""
+        edges = ((int(j), int(i)) for i, j in np.argwhere(matrix) if i != j)
+        topology = cls(len(matrix), edges, name=name)
+        topology._given = matrix
+        return topology
 
     # --- What it is ---------------------------------------------------------------------------------------------------
 
@@ -105,6 +103,10 @@ class Topology:
     def at(self, step: int) -> Topology:
         """Return the topology of a step: this one. A `TimeVarying` one has another for each step of its period."""
         checked_integer("step", step, at_least=0)
+        return self
+
+    def union(self) -> Topology:
+        """Return the graph with the edges of all steps: this one."""
         return self
 
     def in_neighbors(self, rank: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from ..support.validation import checked_integer
+from ..support.validation import checked_integer, checked_name
 from . import measures
 from .families import powers_of_two
 from .graph import Topology, in_words
@@ -48,7 +48,7 @@ class TimeVarying:
         sizes = {topology.size for topology in self._topologies}
         if len(sizes) > 1:
             raise ValueError(f"topologies: expected one number of ranks, got {sorted(sizes)}")
-        self._name = name
+        self._name = checked_name(name)
 
     @property
     def name(self) -> str:

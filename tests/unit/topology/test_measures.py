@@ -109,6 +109,7 @@ def test_the_gap_says_how_fast_the_ranks_meet():
     spread = [np.linalg.norm(np.linalg.matrix_power(graph.matrix(), k) @ values - values.mean()) for k in (40, 41)]
     assert spread[1] / spread[0] == pytest.approx(1 - graph.spectral_gap(), rel=1e-3)
     assert pc.Topology(4, [(0, 1), (1, 0)]).spectral_gap() == pytest.approx(0)
+    assert topology.from_matrix([[0, 1], [1, 0]]).spectral_gap() == pytest.approx(0)  # the eigenvalues are 1 and -1
 
 
 @pytest.mark.parametrize("size", SIZES)
