@@ -11,6 +11,7 @@ from .commands.experiments import experiments
 from .commands.info import info
 from .commands.simulate import simulate
 from .commands.slurm import slurm
+from .commands.topology import topology
 from .commands.trace import trace
 from .commands.train import train
 from .commands.tune import tune
@@ -22,7 +23,7 @@ def main() -> None:
     """Run the tools of pycollectives: collectives that do not wait for stragglers."""
 
 
-for command in (bench, dump, experiments, info, simulate, slurm, trace, train, tune):
+for command in (bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):
     main.add_command(command)
 
 
