@@ -124,22 +124,24 @@ ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrup
 }
 
 void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
-  if (!elements_.widened()) return read_held(out, interrupt);
   before_call();
   const auto waiting = while_waiting(interrupt);
-  std::array<float, kChunk> held;
-  auto* const data = reinterpret_cast<std::byte*>(held.data());
-  in_chunks([&](std::size_t first, std::size_t count) {
-    board_->read(first, count, data, waiting);
-    memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
-  });
+  if (elements_.widened()) {
+    std::array<float, kChunk> held;
+    auto* const data = reinterpret_cast<std::byte*>(held.data());
+    in_chunks([&](std::size_t first, std::size_t count) {
+      board_->read(first, count, data, waiting);
+      memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
+    });
+  } else {
+    board_->read(0, options_.count, out, waiting);
+  }
   read_at_ = board_->averages(board_->local_rank());
 }
 
-void PairwiseAveraging::read_held(std::byte* out, const Engine::Interrupt& interrupt) {
+void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
-  board_->read(0, options_.count, out, while_waiting(interrupt));
-  read_at_ = board_->averages(board_->local_rank());
+  board_->read_kept(0, options_.count, out, while_waiting(interrupt));
 }
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
@@ -289,6 +291,7 @@ bool PairwiseAveraging::begin(Seconds now) {
     return false;
   }
   begun_at_ = now;
+  if (options_.per_step) --owed_;
   if (is_on_node(*neighbor)) {
     on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor)};
     return advance_on_node(kBytesPerPass);
@@ -336,7 +339,6 @@ void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now
 
 void PairwiseAveraging::took_turn(Rank neighbor) {
   ++begun_;
-  if (options_.per_step) --owed_;
   choice_.took_turn(neighbor);
   refusal_rest_ = kFirstRefusalRest;
 }
@@ -353,6 +355,7 @@ void PairwiseAveraging::rest(Seconds now, Seconds duration) {
 
 /// Not in step with who refused: two ranks that request each other at the same time both refuse.
 void PairwiseAveraging::rest_after_refusal(Seconds now) {
+  if (options_.per_step) ++owed_;
   next_ = now + refusal_rest_ * jitter();
   refusal_rest_ = std::min(2 * refusal_rest_, kLastRefusalRest);
 }

@@ -1,0 +1,1 @@
+"""Averages with neighbors in a graph: asynchronous in pairs (AD-PSGD), synchronous (D-PSGD), directed (SGP)."""
