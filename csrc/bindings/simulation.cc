@@ -176,7 +176,10 @@ py::dict run_pairwise(const py::kwargs& arguments) {
   script.segment_bytes = arguments["segment_bytes"].cast<std::size_t>();
   script.random = arguments["random"].cast<bool>();
   script.per_step = arguments["per_step"].cast<bool>();
+  script.period = arguments["period"].cast<Seconds>();
+  script.applies_zero = arguments["applies_zero"].cast<bool>();
   script.seed = arguments["seed"].cast<std::uint64_t>();
+  script.drain = arguments["drain"].cast<Seconds>();
   script.network = {.latency = arguments["latency"].cast<Seconds>(), .jitter = arguments["jitter"].cast<Seconds>()};
   script.delivery_seed = arguments["delivery_seed"].cast<std::uint64_t>();
   script.max_events = arguments["max_events"].cast<std::uint64_t>();

@@ -8,6 +8,8 @@
 namespace pyc {
 namespace {
 
+constexpr Seconds kSettling = 1000;  // longer than any average takes
+
 class PairwiseSimulation {
  public:
   explicit PairwiseSimulation(const PairwiseScript& script);
@@ -49,7 +51,9 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
       network_(script.size, script.network, script.delivery_seed),
       applications_(static_cast<std::size_t>(script.size)) {
   std::shared_ptr<SharedMemory> shared;
-  for (std::size_t e = 0; e < script.count; ++e) delta_.push_back(static_cast<double>(std::uint64_t{1} << (e % 8)));
+  for (std::size_t e = 0; e < script.count; ++e) {
+    delta_.push_back(script.applies_zero ? 0 : static_cast<double>(std::uint64_t{1} << (e % 8)));
+  }
   for (Rank r = 0; r < script.size; ++r) {
     Application& a = applications_[static_cast<std::size_t>(r)];
     PairwiseOptions options;
@@ -62,15 +66,15 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     options.random = script.random;
     options.seed = script.seed;
     options.per_step = script.per_step;
+    options.period = script.period;
     options.acceleration = script.acceleration;
     a.engine = std::make_shared<Engine>(network_.endpoint(r), Progress::kCaller);
     if (nodes_.leader(nodes_.of(r)) == r) {
       shared = SharedMemory::create_private(PairwiseAveraging::bytes_of_node(options, nodes_, r));
     }
     const std::vector<double> initial(script.count, static_cast<double>(r + 1));
-    a.averaging =
-        PairwiseAveraging::join(a.engine, host_memory(), std::move(options),
-                                reinterpret_cast<const std::byte*>(initial.data()), nodes_, shared);
+    a.averaging = PairwiseAveraging::join(a.engine, host_memory(), std::move(options),
+                                          reinterpret_cast<const std::byte*>(initial.data()), nodes_, shared);
   }
   history_.longest_call.resize(applications_.size());
 }
@@ -124,11 +128,13 @@ bool PairwiseSimulation::all_ended() const {
 void PairwiseSimulation::settle() {
   settles_ = true;
   for (Rank r = 0; r < script_.size; ++r) {
-    applications_[static_cast<std::size_t>(r)].averaging->abort();
-    network_.at(network_.now(), [this, r] { drive(r); });
+    network_.at(network_.now() + script_.drain, [this, r] {
+      applications_[static_cast<std::size_t>(r)].averaging->abort();
+      drive(r);
+    });
   }
   const std::size_t count = script_.count;
-  network_.at(network_.now() + 10, [this, count] {  // later than any message
+  network_.at(network_.now() + script_.drain + kSettling, [this, count] {
     history_.models.resize(applications_.size() * count);
     for (std::size_t r = 0; r < applications_.size(); ++r) {
       applications_[r].averaging->peek_kept(reinterpret_cast<std::byte*>(history_.models.data() + r * count));
@@ -137,27 +143,19 @@ void PairwiseSimulation::settle() {
   });
 }
 
+/// Neighbors on its node take no part in what it does.
 void PairwiseSimulation::drive(Rank rank) {
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (const Rank r : nodes_.neighbours(rank)) {
-      Application& a = applications_[static_cast<std::size_t>(r)];
-      while (a.engine->advance()) moved = true;
-      a.engine->check();
-    }
-  }
-  for (const Rank r : nodes_.neighbours(rank)) {
-    Application& a = applications_[static_cast<std::size_t>(r)];
-    const Seconds deadline = std::max(a.engine->deadline(), network_.now());
-    if (deadline < Collective::kNever && deadline != a.alarm) {
-      a.alarm = deadline;
-      network_.at(deadline, [this, r, deadline] {
-        Seconds& alarm = applications_[static_cast<std::size_t>(r)].alarm;
-        if (alarm == deadline) alarm = Collective::kNever;  // else it is set anew already
-        drive(r);
-      });
-    }
-  }
+  Application& a = applications_[static_cast<std::size_t>(rank)];
+  while (a.engine->advance()) continue;
+  a.engine->check();
+  const Seconds deadline = std::max(a.engine->deadline(), network_.now());
+  if (deadline >= Collective::kNever || deadline == a.alarm) return;
+  a.alarm = deadline;
+  network_.at(deadline, [this, rank, deadline] {
+    Seconds& alarm = applications_[static_cast<std::size_t>(rank)].alarm;
+    if (alarm == deadline) alarm = Collective::kNever;  // else it is set anew already
+    drive(rank);
+  });
 }
 
 }  // namespace

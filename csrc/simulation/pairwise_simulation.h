@@ -16,27 +16,30 @@ namespace pyc {
 
 struct PairwiseScript {
   Rank size = 1;
-  Rank ranks_per_node = 1;                  ///< consecutive ranks; the last node may have fewer
+  Rank ranks_per_node = 1;                   ///< consecutive ranks; the last node may have fewer
   std::vector<std::vector<Rank>> neighbors;  ///< by rank
   std::vector<bool> initiates;               ///< by rank
   std::vector<std::size_t> steps;            ///< by rank
   std::vector<Seconds> step_time;            ///< by rank
-  std::vector<bool> leaves;                  ///< by rank: closes after its last step; else it stays until all have ended
+  std::vector<bool> leaves;  ///< by rank: closes after its last step; else it stays until all have ended
   std::size_t count = 1;
   std::size_t segment_bytes = 0;
   bool random = true;
   bool per_step = true;
+  Seconds period = 0;  ///< else
+  bool applies_zero = false;
   std::uint64_t seed = 0;
   std::optional<Acceleration> acceleration;
+  Seconds drain = 0;  ///< after the last step, before all leave
   NetworkCosts network;
   std::uint64_t delivery_seed = 0;
   std::uint64_t max_events = 0;
 };
 
 struct PairwiseHistory {
-  std::vector<double> models;            ///< rank after rank
+  std::vector<double> models;  ///< rank after rank
   std::vector<PairwiseStatistics> ranks;
-  std::vector<Seconds> longest_call;     ///< by rank: virtual time that `apply` took
+  std::vector<Seconds> longest_call;  ///< by rank: virtual time that `apply` took
   Seconds seconds = 0;
   std::uint64_t events = 0;
   std::string stuck;  ///< empty, or who has not ended

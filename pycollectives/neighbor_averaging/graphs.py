@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ..topology.graph import Topology
 from ..topology.names import by_name
 from ..topology.time_varying import TimeVarying
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["AnyTopology", "checked_topology"]
 

@@ -13,8 +13,8 @@
 // them. Until then nobody averages it. What is applied meanwhile stays in it.
 //
 // A second model x~ beside each serves A2CiD2 (Nabli, Belilovsky, Oyallon 2023): before each average the two are mixed,
-// exp(-2 eta) of their difference is kept, and an average moves x~ by alpha of the difference instead of half of it. Ranks
-// mix at different moments, so what is kept is the sum over ranks of x + x~.
+// exp(-2 eta) of their difference is kept, and an average moves x~ by alpha of the difference instead of half of it.
+// Ranks mix at different moments, so what is kept is the sum over ranks of x + x~.
 #pragma once
 
 #include <atomic>

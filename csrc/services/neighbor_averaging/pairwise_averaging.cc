@@ -16,7 +16,6 @@ namespace {
 constexpr Seconds kRest = 1e-3;              // after an average, at least
 constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
 constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
-constexpr Seconds kNobodyPeriod = 10e-3;     // while no neighbor is available
 constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = std::size_t{1} << 20U;  // other collectives wait for so long
@@ -262,6 +261,7 @@ bool PairwiseAveraging::advance() {
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
   bool moved = messages_ && messages_->advance();
+  if (moved && next_ == kNever) next_ = now;
   if (const auto ended = messages_ ? messages_->take_ended() : std::nullopt) {
     conclude(*ended, now);
     moved = true;
@@ -287,7 +287,7 @@ bool PairwiseAveraging::is_available(Rank neighbor) const {
 bool PairwiseAveraging::begin(Seconds now) {
   const std::optional<Rank> neighbor = choice_.next([this](Rank rank) { return is_available(rank); });
   if (!neighbor) {
-    next_ = now + kNobodyPeriod;
+    next_ = kNever;  // until an average by messages ends
     return false;
   }
   begun_at_ = now;
@@ -296,7 +296,6 @@ bool PairwiseAveraging::begin(Seconds now) {
     on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor)};
     return advance_on_node(kBytesPerPass);
   }
-  next_ = now + kNobodyPeriod;  // with neighbors of this node meanwhile
   messages_->request(*neighbor);
   return true;
 }
@@ -353,10 +352,11 @@ void PairwiseAveraging::rest(Seconds now, Seconds duration) {
   }
 }
 
-/// Not in step with who refused: two ranks that request each other at the same time both refuse.
+/// Ranks that request each other at the same time all refuse: they must not do so again, and each spends the time of a
+/// request and its answer unable to accept.
 void PairwiseAveraging::rest_after_refusal(Seconds now) {
   if (options_.per_step) ++owed_;
-  next_ = now + refusal_rest_ * jitter();
+  next_ = now + std::max(refusal_rest_, 2 * (now - begun_at_)) * jitter();
   refusal_rest_ = std::min(2 * refusal_rest_, kLastRefusalRest);
 }
 

@@ -184,7 +184,7 @@ def test_equalize_names_who_has_not_come(shape):
         if comm.rank == 0:
             comm.mean(0.0)
             model.close()
-            return None
+            return
         with pytest.raises(pc.StallError, match="rank 0"):
             model.equalize(timeout=0.5)
         with pytest.raises(RuntimeError, match="an earlier call ended by an error"):
@@ -193,7 +193,7 @@ def test_equalize_names_who_has_not_come(shape):
         assert model.read().sum() > 0
         comm.mean(0.0)
         model.close()
-        return None
+        return
 
     run_ranks(3, program, **shape)
 
