@@ -98,6 +98,60 @@ void multiply(std::byte* data, std::size_t count, T factor) {
   }
 }
 
+template <class T>
+T load_at(const std::byte* from, std::size_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(std::byte* into, std::size_t i, T value) {
+  std::memcpy(into + i * sizeof(T), &value, sizeof(T));
+}
+
+template <class T>
+void average_pair(std::byte* __restrict a, std::byte* __restrict b, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T mean = (load_at<T>(a, i) + load_at<T>(b, i)) / 2;
+    store_at(a, i, mean);
+    store_at(b, i, mean);
+  }
+}
+
+template <class T>
+void meet_half_way(std::byte* __restrict data, std::byte* __restrict step, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T own = load_at<T>(data, i);
+    const T half = (load_at<T>(step, i) - own) / 2;
+    store_at(data, i, own + half);
+    store_at(step, i, half);
+  }
+}
+
+template <class T>
+void add_multiple(std::byte* __restrict data, const std::byte* __restrict step, std::size_t count, T factor) {
+  for (std::size_t i = 0; i < count; ++i) store_at(data, i, load_at<T>(data, i) + factor * load_at<T>(step, i));
+}
+
+template <class T>
+void mix_pair(std::byte* __restrict a, std::byte* __restrict b, std::size_t count, T kept) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T mean = (load_at<T>(a, i) + load_at<T>(b, i)) / 2;
+    const T half = kept * ((load_at<T>(a, i) - load_at<T>(b, i)) / 2);
+    store_at(a, i, mean + half);
+    store_at(b, i, mean - half);
+  }
+}
+
+/// Calls `action` with a value of the type.
+template <class Action>
+void of_float(DataType type, const char* what, Action action) {
+  if (type == DataType::kFloat32) return action(float{});
+  if (type == DataType::kFloat64) return action(double{});
+  throw InternalError(std::string(what) + ": neither float32 nor float64");
+}
+
 class HostMemory final : public Memory {
  public:
   BufferPtr allocate(std::size_t bytes) override {
@@ -157,9 +211,24 @@ class HostMemory final : public Memory {
   }
 
   void scale(DataType type, std::byte* data, std::size_t count, double factor) override {
-    if (type == DataType::kFloat32) return multiply(data, count, static_cast<float>(factor));
-    if (type == DataType::kFloat64) return multiply(data, count, factor);
-    throw InternalError("scale: neither float32 nor float64");
+    of_float(type, "scale", [&](auto zero) { multiply(data, count, static_cast<decltype(zero)>(factor)); });
+  }
+
+  void average(DataType type, std::byte* a, std::byte* b, std::size_t count) override {
+    of_float(type, "average", [&](auto zero) { average_pair<decltype(zero)>(a, b, count); });
+  }
+
+  void meet(DataType type, std::byte* data, std::byte* step, std::size_t count) override {
+    of_float(type, "meet", [&](auto zero) { meet_half_way<decltype(zero)>(data, step, count); });
+  }
+
+  void add_scaled(DataType type, std::byte* data, const std::byte* step, std::size_t count, double factor) override {
+    of_float(type, "add_scaled",
+             [&](auto zero) { add_multiple(data, step, count, static_cast<decltype(zero)>(factor)); });
+  }
+
+  void mix(DataType type, std::byte* a, std::byte* b, std::size_t count, double kept) override {
+    of_float(type, "mix", [&](auto zero) { mix_pair(a, b, count, static_cast<decltype(zero)>(kept)); });
   }
 
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {

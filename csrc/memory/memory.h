@@ -52,6 +52,21 @@ class Memory {
   /// data = data * factor, of float32 or float64 (weighted averages).
   virtual void scale(DataType type, std::byte* data, std::size_t count, double factor) = 0;
 
+  // Between two models, of float32 or float64 (neighbor averaging).
+
+  /// a = b = (a + b) / 2.
+  virtual void average(DataType type, std::byte* a, std::byte* b, std::size_t count) = 0;
+
+  /// One half of an average whose other half is elsewhere: step = (step - data) / 2, then data = data + step. Who gave
+  /// `step` its values subtracts it from them.
+  virtual void meet(DataType type, std::byte* data, std::byte* step, std::size_t count) = 0;
+
+  /// data = data + factor * step.
+  virtual void add_scaled(DataType type, std::byte* data, const std::byte* step, std::size_t count, double factor) = 0;
+
+  /// Moves two models towards each other until `kept` of their difference is left; their sum stays.
+  virtual void mix(DataType type, std::byte* a, std::byte* b, std::size_t count, double kept) = 0;
+
   /// into (accumulator) = the identity of op: 0, 1, the largest or the smallest value (infinities for floats).
   virtual void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) = 0;
 };

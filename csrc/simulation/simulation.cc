@@ -37,6 +37,18 @@ class TimedMemory final : public Memory {
   void scale(DataType type, std::byte* data, std::size_t count, double factor) override {
     host_memory().scale(type, data, count, factor);
   }
+  void average(DataType type, std::byte* a, std::byte* b, std::size_t count) override {
+    host_memory().average(type, a, b, count);
+  }
+  void meet(DataType type, std::byte* data, std::byte* step, std::size_t count) override {
+    host_memory().meet(type, data, step, count);
+  }
+  void add_scaled(DataType type, std::byte* data, const std::byte* step, std::size_t count, double factor) override {
+    host_memory().add_scaled(type, data, step, count, factor);
+  }
+  void mix(DataType type, std::byte* a, std::byte* b, std::size_t count, double kept) override {
+    host_memory().mix(type, a, b, count, kept);
+  }
   void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) override {
     host_memory().fill_identity(elements, op, into, count);
   }

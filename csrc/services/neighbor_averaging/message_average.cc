@@ -1,0 +1,222 @@
+#include "services/neighbor_averaging/message_average.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "schedule/builder.h"
+#include "services/common/tags.h"
+
+namespace pyc {
+namespace {
+
+constexpr Rank kRequester = 0;
+constexpr Rank kOther = 1;
+
+std::size_t segments_in(const ModelBoard::Shape& shape) {
+  const std::size_t segment_bytes = shape.segment_count * size_of(shape.type);
+  const std::size_t segments = (shape.count + shape.segment_count - 1) / shape.segment_count;
+  const std::size_t fewest = (segments + MessageAverage::kMostPieces - 1) / MessageAverage::kMostPieces;
+  return std::max<std::size_t>({1, MessageAverage::kPieceBytes / segment_bytes, fewest});
+}
+
+}  // namespace
+
+MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape& shape) {
+  ScheduleBuilder s(role, 2);
+  const Slice values = s.buffer(shape.count, "values");
+  const OpId release = s.trigger("release");
+  std::vector<OpId> signals;
+  const std::size_t longest = segments_in(shape) * shape.segment_count;
+  for (std::size_t first = 0; first < shape.count; first += longest) {
+    const Slice piece = values.part(first, std::min(longest, shape.count - first));
+    if (role == kRequester) {
+      s.gate(release);
+      s.send(piece, kOther);
+      s.ungate();
+      s.recv(piece, kOther);
+      signals.push_back(s.signal("step", s.writers(piece)));
+    } else {
+      s.recv(piece, kRequester);
+      signals.push_back(s.signal("values", s.writers(piece)));
+      s.gate(signals.back());
+      s.send(piece, kRequester);
+      s.ungate();
+    }
+  }
+  return {std::move(s).build(), values, release, std::move(signals), nullptr};
+}
+
+void MessageAverage::check(const ModelBoard::Shape& shape, Tag max_tag) {
+  check_tags(plan_of(kRequester, shape).plan, "pairwise average", max_tag);
+}
+
+MessageAverage::MessageAverage(Engine& engine, Memory& memory, std::uint32_t collective, const PairwiseMailbox& mailbox,
+                               ModelBoard& board)
+    : engine_(engine),
+      memory_(memory),
+      collective_(collective),
+      mailbox_(mailbox),
+      board_(board),
+      segments_per_piece_(segments_in(board.shape())),
+      requester_(plan_of(kRequester, board.shape())),
+      other_(plan_of(kOther, board.shape())),
+      peers_(2),
+      values_(memory.allocate(board.shape().count * size_of(board.shape().type))),
+      lent_(requester_.signals.size()) {
+  make_run(requester_, kRequester);
+  make_run(other_, kOther);
+}
+
+void MessageAverage::make_run(Role& role, Rank number) {
+  const DataType type = board_.shape().type;
+  const RunContext context{.schedule = role.plan,
+                           .peers = peers_,
+                           .members = 2,
+                           .memory = memory_,
+                           .transport = engine_.transport(),
+                           .open_transfers = engine_.open_transfers(),
+                           .elements = {type, type},
+                           .op = ReduceOp::kSum,
+                           .element_bytes = size_of(type),
+                           .collective = collective_,
+                           .track_members = false,
+                           .trace = engine_.trace()};
+  const auto on_signal = [this, number](Run&, OpId signal) {
+    if (number == kRequester) return take_step(piece_of(requester_, signal));
+    meet(piece_of(other_, signal));
+  };
+  role.run =
+      std::make_unique<Run>(context, engine_.reserve_run(), std::vector<BufferId>{role.values.buffer}, on_signal);
+  engine_.set_run(*role.run);
+  role.run->bind(role.values.buffer, values_.get());
+}
+
+std::size_t MessageAverage::piece_of(const Role& role, OpId signal) const {
+  return static_cast<std::size_t>(std::lower_bound(role.signals.begin(), role.signals.end(), signal) -
+                                  role.signals.begin());
+}
+
+std::size_t MessageAverage::first_segment(std::size_t piece) const { return piece * segments_per_piece_; }
+
+std::size_t MessageAverage::end_segment(std::size_t piece) const {
+  return std::min((piece + 1) * segments_per_piece_, board_.segments());
+}
+
+std::byte* MessageAverage::values_of(std::size_t piece) const {
+  return values_.get() + first_segment(piece) * board_.shape().segment_count * size_of(board_.shape().type);
+}
+
+Slice MessageAverage::slice_of(const Role& role, std::size_t piece) const {
+  const std::size_t longest = segments_per_piece_ * board_.shape().segment_count;
+  return role.values.part(piece * longest, std::min(longest, board_.shape().count - piece * longest));
+}
+
+// ------------------------------------------------------------------------------------------------ who requests
+
+void MessageAverage::request(Rank to) {
+  state_ = State::kRequested;
+  partner_ = to;
+  mailbox_.send(to, AverageRequest{++number_});
+}
+
+void MessageAverage::check_answer(Rank from, std::uint64_t number) const {
+  if (state_ == State::kRequested && from == partner_ && number == number_) return;
+  throw InternalError("an answer to an average that was not requested");
+}
+
+void MessageAverage::on_accepted(Rank from, const AverageAccepted& accepted) {
+  check_answer(from, accepted.number);
+  state_ = State::kLending;
+  start(requester_, engine_.rank(), from, number_);
+  lend();
+}
+
+void MessageAverage::on_declined(Rank from, const AverageDeclined& declined) {
+  check_answer(from, declined.number);
+  state_ = State::kIdle;
+  ended_ = {from, declined.why};
+}
+
+void MessageAverage::start(Role& role, Rank requester, Rank other, std::uint64_t number) {
+  peers_[kRequester] = requester;
+  peers_[kOther] = other;
+  role.run->arm(number);
+}
+
+void MessageAverage::lend() {
+  const Presence present{.contributors = 1};
+  requester_.run->presence().assign(requester_.plan.blocks_of(requester_.values), present, {});
+  for (std::size_t piece = 0; piece < lent_.size(); ++piece) {
+    lent_[piece] = board_.lend(first_segment(piece), end_segment(piece), values_of(piece));
+    if (!lent_[piece]) mark_absent(requester_, piece);
+  }
+  requester_.run->fire(requester_.release);
+  requester_.run->pump();
+}
+
+/// It travels as a header alone.
+void MessageAverage::mark_absent(Role& role, std::size_t piece) {
+  role.run->presence().assign(role.plan.blocks_of(slice_of(role, piece)), Presence{}, {});
+  ++skipped_;
+}
+
+bool MessageAverage::is_present(const Role& role, std::size_t piece) const {
+  return role.run->presence().at(role.plan.blocks_of(slice_of(role, piece)).first).present();
+}
+
+/// The step of a piece has come back, or nothing.
+void MessageAverage::take_step(std::size_t piece) {
+  if (!lent_[piece]) return;
+  const std::byte* const step = is_present(requester_, piece) ? values_of(piece) : nullptr;
+  board_.take_back(first_segment(piece), end_segment(piece), step);
+  lent_[piece] = false;
+}
+
+// ------------------------------------------------------------------------------------------------ who is asked
+
+std::optional<Refusal> MessageAverage::refusal() const {
+  if (has_left_) return Refusal::kLeft;
+  if (paused_) return Refusal::kPaused;
+  if (!idle()) return Refusal::kBusy;
+  return std::nullopt;
+}
+
+void MessageAverage::on_request(Rank from, const AverageRequest& request) {
+  if (const auto why = refusal()) return mailbox_.send(from, AverageDeclined{request.number, *why});
+  state_ = State::kMeeting;
+  partner_ = from;
+  start(other_, from, engine_.rank(), request.number);
+  mailbox_.send(from, AverageAccepted{request.number});
+}
+
+void MessageAverage::meet(std::size_t piece) {
+  if (!is_present(other_, piece)) return;
+  if (!board_.meet(first_segment(piece), end_segment(piece), values_of(piece))) mark_absent(other_, piece);
+}
+
+// ------------------------------------------------------------------------------------------------ both
+
+bool MessageAverage::advance() {
+  if (state_ == State::kLending && requester_.run->retired()) {
+    ended_ = {partner_, std::nullopt};
+  } else if (state_ == State::kMeeting && other_.run->retired()) {
+    ++answered_;
+  } else {
+    return false;
+  }
+  board_.count_average(board_.local_rank());
+  state_ = State::kIdle;
+  return true;
+}
+
+void MessageAverage::give_up() {
+  for (std::size_t piece = 0; piece < lent_.size(); ++piece) {
+    if (lent_[piece]) board_.take_back(first_segment(piece), end_segment(piece), nullptr);
+    lent_[piece] = false;
+  }
+  state_ = State::kIdle;
+}
+
+}  // namespace pyc

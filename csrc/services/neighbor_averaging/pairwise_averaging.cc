@@ -1,0 +1,464 @@
+#include "services/neighbor_averaging/pairwise_averaging.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+#include "engine/stall_warning.h"
+#include "services/common/creation.h"
+#include "services/common/node_memory.h"
+#include "services/common/waiting.h"
+
+namespace pyc {
+namespace {
+
+constexpr Seconds kRest = 1e-3;              // after an average, at least
+constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
+constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
+constexpr Seconds kNobodyPeriod = 10e-3;     // while no neighbor is available
+constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
+constexpr Seconds kLastRefusalRest = 10e-3;
+constexpr std::size_t kBytesPerPass = std::size_t{1} << 20U;  // other collectives wait for so long
+constexpr std::size_t kChunk = 4096;                          // elements that are widened or narrowed at a time
+
+void raise_to(std::atomic<std::uint64_t>& maximum, std::uint64_t value) {
+  std::uint64_t before = maximum.load(std::memory_order_relaxed);
+  while (before < value && !maximum.compare_exchange_weak(before, value, std::memory_order_relaxed)) continue;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ creation
+
+std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create(std::shared_ptr<Engine> engine, Memory& memory,
+                                                             Options options, const std::byte* initial,
+                                                             const Nodes& nodes, Seconds timeout,
+                                                             const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  const std::size_t bytes = bytes_of_node(options, nodes, e.rank());
+  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, memory, std::move(options), nodes));
+  share_memory(
+      e, nodes, bytes, "the memory of '" + made->name() + "'",
+      [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared, initial); }, timeout, interrupt);
+  PairwiseAveraging& m = *made;
+  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
+}
+
+std::shared_ptr<PairwiseAveraging> PairwiseAveraging::join(std::shared_ptr<Engine> engine, Memory& memory,
+                                                           Options options, const std::byte* initial,
+                                                           const Nodes& nodes,
+                                                           const std::shared_ptr<SharedMemory>& shared) {
+  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(*engine, memory, std::move(options), nodes));
+  made->make_board(shared, initial);
+  PairwiseAveraging& m = *made;
+  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
+}
+
+PairwiseAveraging::PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
+    : engine_(&engine),
+      memory_(memory),
+      options_(std::move(options)),
+      elements_(elements_of(options_.type, ReduceOp::kSum)),
+      nodes_(nodes),
+      choice_(options_.neighbors, options_.random, options_.seed ^ mix(static_cast<std::uint64_t>(engine.rank()))),
+      refusal_rest_(kFirstRefusalRest),
+      random_(mix(options_.seed) ^ static_cast<std::uint64_t>(engine.rank())),
+      gone_(static_cast<std::size_t>(engine.size())),
+      told_(static_cast<std::size_t>(engine.size())) {}
+
+std::size_t PairwiseAveraging::held_count(const Options& options) {
+  return std::max<std::size_t>(options.count + (options.by_frequency ? Importance::kNumbers : 0), 1);
+}
+
+ModelBoard::Shape PairwiseAveraging::shape_of(const Options& options) {
+  const DataType type = elements_of(options.type, ReduceOp::kSum).accumulator;
+  const std::size_t count = held_count(options);
+  const std::size_t segment = options.segment_bytes == 0 ? count : options.segment_bytes / size_of(type);
+  return {count, type, std::clamp<std::size_t>(segment, 1, count), options.acceleration};
+}
+
+std::size_t PairwiseAveraging::bytes_of_node(const Options& options, const Nodes& nodes, Rank rank) {
+  return nodes.neighbours(rank).size() * ModelBoard::bytes(shape_of(options));
+}
+
+void PairwiseAveraging::check(Engine& engine, const Options& options) {
+  MessageAverage::check(shape_of(options), engine.transport().max_tag());
+}
+
+void PairwiseAveraging::make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial) {
+  const ModelBoard::Shape shape = shape_of(options_);
+  std::vector<std::shared_ptr<std::byte>> memories;
+  for (std::size_t local = 0; local < nodes_.neighbours(engine_->rank()).size(); ++local) {
+    memories.emplace_back(shared, shared->data() + local * ModelBoard::bytes(shape));
+  }
+  board_ = std::make_unique<ModelBoard>(memory_, shape, std::move(memories), nodes_.local_rank_of(engine_->rank()));
+  const BufferPtr held = memory_.allocate(options_.count * size_of(elements_.accumulator));
+  memory_.load(elements_, held.get(), initial, options_.count);
+  board_->assign(0, options_.count, held.get(), [] {});
+}
+
+void PairwiseAveraging::set_id(std::uint32_t id) {
+  id_ = id;
+  mailbox_ = std::make_unique<PairwiseMailbox>(*engine_, id);
+  const std::vector<Rank>& all = choice_.all();
+  if (std::all_of(all.begin(), all.end(), [this](Rank rank) { return is_on_node(rank); })) return;
+  messages_ = std::make_unique<MessageAverage>(*engine_, memory_, id, *mailbox_, *board_);
+}
+
+// ------------------------------------------------------------------------------------------------ the application
+
+/// Calls `action(first, count)` for pieces that are short enough to be converted on the stack.
+template <class Action>
+void PairwiseAveraging::in_chunks(Action action) const {
+  for (std::size_t first = 0; first < options_.count; first += kChunk) {
+    action(first, std::min(kChunk, options_.count - first));
+  }
+}
+
+ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrupt& interrupt) const {
+  return [this, &interrupt] {
+    engine_->check_process();
+    if (interrupt) interrupt();
+  };
+}
+
+void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
+  if (!elements_.widened()) return read_held(out, interrupt);
+  before_call();
+  const auto waiting = while_waiting(interrupt);
+  std::array<float, kChunk> held;
+  auto* const data = reinterpret_cast<std::byte*>(held.data());
+  in_chunks([&](std::size_t first, std::size_t count) {
+    board_->read(first, count, data, waiting);
+    memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
+  });
+  read_at_ = board_->averages(board_->local_rank());
+}
+
+void PairwiseAveraging::read_held(std::byte* out, const Engine::Interrupt& interrupt) {
+  before_call();
+  board_->read(0, options_.count, out, while_waiting(interrupt));
+  read_at_ = board_->averages(board_->local_rank());
+}
+
+void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
+  before_call();
+  const auto waiting = while_waiting(interrupt);
+  const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
+  if (elements_.widened()) {
+    std::array<float, kChunk> held;
+    auto* const data = reinterpret_cast<std::byte*>(held.data());
+    in_chunks([&](std::size_t first, std::size_t count) {
+      memory_.load(elements_, data, delta + first * size_of(elements_.type), count);
+      board_->apply(first, count, data, weight, waiting);
+    });
+  } else {
+    board_->apply(0, options_.count, delta, weight, waiting);
+  }
+  count_application();
+  if (failed_) {
+    average_without_engine();
+  } else if (engine_->progress() == Progress::kCaller) {
+    engine_->advance();
+  }
+}
+
+/// Measures the time since the call before, and gossips it.
+double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting) {
+  using Numbers = std::array<double, Importance::kNumbers>;
+  const std::lock_guard lock(importance_mutex_);
+  const Numbers change = importance_.measure(engine_->transport().now());
+  const auto exchange = [&](auto zero) {
+    using Held = decltype(zero);
+    std::array<Held, Importance::kNumbers> values{static_cast<Held>(change[0]), static_cast<Held>(change[1])};
+    auto* const data = reinterpret_cast<std::byte*>(values.data());
+    board_->apply(options_.count, values.size(), data, 1, waiting);
+    board_->read(options_.count, values.size(), data, waiting);
+    return Numbers{static_cast<double>(values[0]), static_cast<double>(values[1])};
+  };
+  return importance_.weight(elements_.accumulator == DataType::kFloat32 ? exchange(float{}) : exchange(double{}));
+}
+
+void PairwiseAveraging::count_application() {
+  const std::uint64_t averages = board_->averages(board_->local_rank());
+  const std::uint64_t read_at = read_at_;
+  const std::uint64_t staleness = averages > read_at ? averages - read_at : 0;
+  ++applied_;
+  staleness_sum_ += staleness;
+  raise_to(staleness_max_, staleness);
+  if (options_.per_step) ++owed_;
+}
+
+void PairwiseAveraging::assign_held(const std::byte* values, const Engine::Interrupt& interrupt) {
+  before_call();
+  board_->assign(0, options_.count, values, while_waiting(interrupt));
+}
+
+void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
+  before_call();
+  engine_->check();
+  const InCall in_call(in_call_);
+  const FlightRecorder::Waiting recorded(engine_->recorder(), id_, "the average that is under way");
+  engine_->exclusively([this] { set_paused(true); });
+  const auto done = [this] {
+    return engine_->exclusively([this] { return !on_node_ && (!messages_ || messages_->idle()); });
+  };
+  const auto explain = [this] {
+    return engine_->exclusively([this] {
+      const std::string with = messages_ && !messages_->idle() ? std::to_string(messages_->partner()) : "?";
+      return "pairwise averaging '" + options_.name + "': the average with rank " + with + " is not complete";
+    });
+  };
+  const auto wait = [&](Seconds limit) { return engine_->wait(done, limit, interrupt); };
+  try {
+    if (!wait_and_warn(*engine_, timeout, wait, [&] { return explain() + "."; })) throw StallError(explain());
+  } catch (...) {
+    resume();
+    throw;
+  }
+}
+
+void PairwiseAveraging::resume() {
+  engine_->exclusively([this] { set_paused(false); });
+}
+
+void PairwiseAveraging::set_paused(bool paused) {
+  paused_ = paused;
+  if (messages_) messages_->pause(paused);
+}
+
+void PairwiseAveraging::close() {
+  engine_->check_process();
+  engine_->exclusively([this] { do_close(); });
+}
+
+void PairwiseAveraging::do_close() {
+  if (closed_.exchange(true)) return;
+  engine_->recorder().left(id_);
+  board_->leave();
+  if (messages_) messages_->leave();
+  if (!failed_) mailbox_->broadcast(LeftAveraging{});
+}
+
+PairwiseStatistics PairwiseAveraging::statistics() {
+  PairwiseStatistics all;
+  all.begun = begun_;
+  all.averages = board_->averages(board_->local_rank());
+  all.declined = declined_;
+  all.skipped = skipped_ + engine_->exclusively([this] { return messages_ ? messages_->skipped() : 0; });
+  all.applied = applied_;
+  all.staleness_sum = staleness_sum_;
+  all.staleness_max = staleness_max_;
+  all.waited = static_cast<double>(board_->waited_ns()) * 1e-9;
+  return all;
+}
+
+// ------------------------------------------------------------------------------------------------ averages
+
+bool PairwiseAveraging::advance() {
+  const Seconds now = engine_->transport().now();
+  look_at_neighbors(now);
+  bool moved = messages_ && messages_->advance();
+  if (const auto ended = messages_ ? messages_->take_ended() : std::nullopt) {
+    conclude(*ended, now);
+    moved = true;
+  }
+  if (on_node_) return advance_on_node(kBytesPerPass) || moved;
+  return (may_begin(now) && begin(now)) || moved;
+}
+
+Seconds PairwiseAveraging::deadline() const {
+  return paused_ || closed_ || choice_.all().empty() || (options_.per_step && owed_ == 0) ? kNever : next_;
+}
+
+bool PairwiseAveraging::may_begin(Seconds now) const {
+  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0);
+}
+
+bool PairwiseAveraging::is_available(Rank neighbor) const {
+  if (left_.contains(neighbor) || gone_[static_cast<std::size_t>(neighbor)]) return false;
+  if (is_on_node(neighbor)) return !board_->has_left(nodes_.local_rank_of(neighbor));
+  return options_.initiates && !failed_ && messages_->idle();
+}
+
+bool PairwiseAveraging::begin(Seconds now) {
+  const std::optional<Rank> neighbor = choice_.next([this](Rank rank) { return is_available(rank); });
+  if (!neighbor) {
+    next_ = now + kNobodyPeriod;
+    return false;
+  }
+  begun_at_ = now;
+  if (is_on_node(*neighbor)) {
+    on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor)};
+    return advance_on_node(kBytesPerPass);
+  }
+  next_ = now + kNobodyPeriod;  // with neighbors of this node meanwhile
+  messages_->request(*neighbor);
+  return true;
+}
+
+/// Averages segments, of so many bytes at most. Whether there were any to average.
+bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
+  OnNode& average = *on_node_;
+  const std::size_t per_segment = board_->shape().segment_count * size_of(board_->shape().type);
+  const std::size_t end =
+      std::min(board_->segments(), average.next_segment + std::max<std::size_t>(bytes / per_segment, 1));
+  for (; average.next_segment < end; ++average.next_segment) {
+    const bool averaged = board_->average(average.local, average.next_segment) == ModelBoard::Outcome::kAveraged;
+    if (!averaged) ++skipped_;
+    average.averaged = average.averaged || averaged;
+  }
+  if (average.next_segment < board_->segments()) return true;
+  const OnNode ended = *on_node_;
+  on_node_.reset();
+  const Seconds now = engine_->transport().now();
+  if (!ended.averaged) {
+    rest_after_refusal(now);
+    return false;
+  }
+  board_->count_average(board_->local_rank());
+  board_->count_average(ended.local);
+  took_turn(ended.with);
+  rest(now, (now - begun_at_) / kShareOfTime);
+  return true;
+}
+
+void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now) {
+  if (!ended.refusal) {
+    took_turn(ended.with);
+    return rest(now, kRest);
+  }
+  ++declined_;
+  if (*ended.refusal == Refusal::kLeft) left_.insert(ended.with);
+  rest_after_refusal(now);
+}
+
+void PairwiseAveraging::took_turn(Rank neighbor) {
+  ++begun_;
+  if (options_.per_step) --owed_;
+  choice_.took_turn(neighbor);
+  refusal_rest_ = kFirstRefusalRest;
+}
+
+void PairwiseAveraging::rest(Seconds now, Seconds duration) {
+  if (options_.per_step) {
+    next_ = now;
+  } else if (options_.period > 0) {
+    next_ = std::max(now, begun_at_ + options_.period);
+  } else {
+    next_ = now + std::max(kRest, duration) * jitter();
+  }
+}
+
+/// Not in step with who refused: two ranks that request each other at the same time both refuse.
+void PairwiseAveraging::rest_after_refusal(Seconds now) {
+  next_ = now + refusal_rest_ * jitter();
+  refusal_rest_ = std::min(2 * refusal_rest_, kLastRefusalRest);
+}
+
+/// Uniform in [0.5, 1.5).
+double PairwiseAveraging::jitter() {
+  constexpr std::size_t kSteps = 1U << 20U;
+  return 0.5 + static_cast<double>(random_.below(kSteps)) / kSteps;
+}
+
+void PairwiseAveraging::on_message(Rank from, ConstBytes message) {
+  const auto receive = Handlers{
+      [this](Rank rank, const AverageRequest& request) { exchange().on_request(rank, request); },
+      [this](Rank rank, const AverageAccepted& accepted) { exchange().on_accepted(rank, accepted); },
+      [this](Rank rank, const AverageDeclined& declined) { exchange().on_declined(rank, declined); },
+      [this](Rank rank, const LeftAveraging&) { left_.insert(rank); },
+  };
+  PairwiseMailbox::deliver(from, message, receive);
+}
+
+MessageAverage& PairwiseAveraging::exchange() {
+  if (!messages_) throw InternalError("a request for an average by messages from a rank that is no neighbor");
+  return *messages_;
+}
+
+bool PairwiseAveraging::finished() const {
+  return left_.count() == engine_->size() && (!messages_ || messages_->idle());
+}
+
+// ------------------------------------------------------------------------------------------------ failures
+
+void PairwiseAveraging::before_call() {
+  engine_->check_process();
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  if (failed_) tell_failure();
+  const Seconds now = engine_->transport().now();
+  if (now < next_tell_) return;
+  next_tell_ = now + kLookPeriod;
+  if (failed_ || engine_->progress() == Progress::kCaller) look_at_neighbors(now);
+  tell_deaths();
+}
+
+/// Passes over neighbors whose process has ended.
+void PairwiseAveraging::look_at_neighbors(Seconds now) {
+  if (now < next_look_) return;
+  next_look_ = now + kLookPeriod;
+  for (const Rank neighbor : choice_.all()) {
+    std::atomic<bool>& gone = gone_[static_cast<std::size_t>(neighbor)];
+    if (gone || !is_on_node(neighbor)) continue;
+    const std::size_t local = nodes_.local_rank_of(neighbor);
+    gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
+  }
+}
+
+/// RankFailedError if neighbors have died of which no call has said so.
+void PairwiseAveraging::tell_deaths() {
+  std::vector<Rank> gone;
+  for (const Rank neighbor : choice_.all()) {
+    if (gone_[static_cast<std::size_t>(neighbor)] && !told_[static_cast<std::size_t>(neighbor)]) {
+      gone.push_back(neighbor);
+    }
+  }
+  if (gone.empty()) return;
+  std::vector<Rank> dead;
+  if (failed_) {
+    dead = std::move(gone);
+  } else if (!engine_->exclusively_if_free([&] { dead = engine_->failures().dead_if_gone(std::move(gone)); })) {
+    next_tell_ = 0;  // MPI may be asked under the progress lock only: by the next call
+  }
+  tell(std::move(dead));
+}
+
+void PairwiseAveraging::tell(std::vector<Rank> dead) {
+  std::erase_if(dead, [this](Rank rank) {
+    const auto& all = choice_.all();
+    const bool is_neighbor = std::find(all.begin(), all.end(), rank) != all.end();
+    gone_[static_cast<std::size_t>(rank)] = true;
+    return !is_neighbor || told_[static_cast<std::size_t>(rank)].exchange(true);
+  });
+  if (!dead.empty()) {
+    throw died("'" + options_.name + "'", dead, "this call changed nothing, and later ones go on without");
+  }
+}
+
+/// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.
+void PairwiseAveraging::tell_failure() {
+  try {
+    engine_->check();
+  } catch (const RankFailedError& error) {
+    if (error.ranks().empty() && !told_failure_.exchange(true)) throw;
+    tell(error.ranks());
+  }
+}
+
+void PairwiseAveraging::on_engine_failure(const std::exception_ptr&) {
+  if (messages_) messages_->give_up();
+  failed_ = true;
+}
+
+/// Nothing runs in the background any more: the application's calls average with neighbors of this node.
+void PairwiseAveraging::average_without_engine() {
+  engine_->exclusively([this] {
+    const Seconds now = engine_->transport().now();
+    if (!on_node_ && (!may_begin(now) || !begin(now))) return;
+    while (on_node_) advance_on_node(kBytesPerPass);
+  });
+}
+
+}  // namespace pyc

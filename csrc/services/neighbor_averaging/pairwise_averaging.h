@@ -1,0 +1,200 @@
+// Asynchronous averaging in pairs (AD-PSGD, Algorithm 1): what the application of one rank sees of it.
+//
+// The model lives here. In the background a rank averages it with one neighbor at a time; the application reads it and
+// adds to it whenever it likes, and waits for no other rank. Neighbors of this node are averaged in shared memory
+// (model_board.h), others by messages (message_average.h).
+//
+// A neighbor that has left or died is passed over. A death is told once, by the application's next call; what is shared
+// on the node goes on working then, though the engine may not: the application's calls begin averages themselves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "core/rank_set.h"
+#include "core/splitmix.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "node/shared_memory.h"
+#include "services/neighbor_averaging/importance.h"
+#include "services/neighbor_averaging/message_average.h"
+#include "services/neighbor_averaging/model_board.h"
+#include "services/neighbor_averaging/neighbor_choice.h"
+#include "services/neighbor_averaging/pairwise_messages.h"
+
+namespace pyc {
+
+struct PairwiseOptions {
+  std::string name;
+  std::size_t count = 0;
+  DataType type = DataType::kFloat32;  ///< a float type; 16-bit models are held in float32
+  std::size_t segment_bytes = 0;       ///< 0: the model is one segment
+  std::vector<Rank> neighbors;
+  bool initiates = true;  ///< requests averages of other nodes
+  bool random = true;     ///< which neighbor is next; else one after the other
+  std::uint64_t seed = 0;
+  bool per_step = false;  ///< as many averages are begun as calls of `apply`; else continuously
+  Seconds period = 0;     ///< between the beginnings of two, at least; 0: by how long they take
+  std::optional<Acceleration> acceleration;
+  bool by_frequency = false;  ///< what a rank applies counts in proportion to the time between its calls
+};
+
+struct PairwiseStatistics {
+  std::uint64_t begun = 0;     ///< averages that this rank began
+  std::uint64_t averages = 0;  ///< averages that its model was in
+  std::uint64_t declined = 0;  ///< requests
+  std::uint64_t skipped = 0;   ///< segments or pieces that were locked, or lent
+  std::uint64_t applied = 0;
+  std::uint64_t staleness_sum = 0;  ///< averages between a read and the apply after it
+  std::uint64_t staleness_max = 0;
+  Seconds waited = 0;  ///< for locks, in `read` and `apply`
+};
+
+class PairwiseAveraging final : public Collective {
+ public:
+  using Options = PairwiseOptions;
+
+  /// Collective over the engine's ranks; those of a node must share a machine. `initial`: this rank's model. StallError
+  /// as `Engine::compare`; std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the
+  /// engine alive.
+  static std::shared_ptr<PairwiseAveraging> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                   const std::byte* initial, const Nodes& nodes, Seconds timeout,
+                                                   const Engine::Interrupt& interrupt);
+  /// The same on memory of its node that the caller has made, `bytes_of_node` of it.
+  static std::shared_ptr<PairwiseAveraging> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                 const std::byte* initial, const Nodes& nodes,
+                                                 const std::shared_ptr<SharedMemory>& shared);
+  /// std::invalid_argument if its messages need too many tags.
+  static void check(Engine& engine, const Options& options);
+  static std::size_t bytes_of_node(const Options& options, const Nodes& nodes, Rank rank);
+
+  // ---- the application: from any thread
+
+  /// A copy of this rank's model, each segment as it was at one moment.
+  void read(std::byte* out, const Engine::Interrupt& interrupt);
+  /// The same, as it is held: float32 or float64.
+  void read_held(std::byte* out, const Engine::Interrupt& interrupt);
+  /// model += delta. RankFailedError, once for each death of a neighbor, before anything is changed.
+  void apply(const std::byte* delta, const Engine::Interrupt& interrupt);
+  /// model = values, as held. No averages may be under way: see `pause`.
+  void assign_held(const std::byte* values, const Engine::Interrupt& interrupt);
+
+  /// This rank begins no average and takes part in none, until `resume`; waits for the one that is under way. Another
+  /// rank of its node that is not paused may still average with it.
+  void pause(Seconds timeout, const Engine::Interrupt& interrupt);
+  void resume();
+
+  /// Leaves: its model is averaged no more.
+  void close();
+
+  PairwiseStatistics statistics();
+  bool closed() const { return closed_; }
+  const Options& options() const { return options_; }
+  DataType held_type() const { return elements_.accumulator; }
+
+  // ---- Collective
+
+  bool advance() override;
+  void on_message(Rank from, ConstBytes message) override;
+  bool busy() const override { return messages_ && !messages_->idle(); }
+  Seconds deadline() const override;
+  bool finished() const override;
+  const std::string& name() const override { return options_.name; }
+  void abort() override { do_close(); }
+  std::vector<Rank> not_closed() const override { return left_.missing(engine_->size()); }
+  void on_engine_failure(const std::exception_ptr& error) override;
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+
+ private:
+  /// An average with a neighbor of this node that is under way.
+  struct OnNode {
+    Rank with;
+    std::size_t local;
+    std::size_t next_segment = 0;
+    bool averaged = false;
+  };
+
+  PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
+
+  static ModelBoard::Shape shape_of(const Options& options);
+  static std::size_t held_count(const Options& options);
+  void make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial);
+  void set_id(std::uint32_t id);
+
+  template <class Action>
+  void in_chunks(Action action) const;
+  ModelBoard::WhileWaiting while_waiting(const Engine::Interrupt& interrupt) const;
+  double weight_of_call(const ModelBoard::WhileWaiting& waiting);
+  void count_application();
+  void set_paused(bool paused);
+  void do_close();
+
+  bool is_on_node(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
+  bool may_begin(Seconds now) const;
+  bool is_available(Rank neighbor) const;
+  bool begin(Seconds now);
+  bool advance_on_node(std::size_t bytes);
+  void conclude(const MessageAverage::Ended& ended, Seconds now);
+  void took_turn(Rank neighbor);
+  void rest(Seconds now, Seconds duration);
+  void rest_after_refusal(Seconds now);
+  double jitter();
+  MessageAverage& exchange();
+
+  void before_call();
+  void look_at_neighbors(Seconds now);
+  void tell_deaths();
+  void tell(std::vector<Rank> dead);
+  void tell_failure();
+  void average_without_engine();
+
+  Engine* const engine_;  // owns this
+  Memory& memory_;
+  const Options options_;
+  const Elements elements_;
+  const Nodes nodes_;
+  std::uint32_t id_ = 0;  // set before the first call
+  std::unique_ptr<ModelBoard> board_;
+  std::unique_ptr<PairwiseMailbox> mailbox_;
+  std::unique_ptr<MessageAverage> messages_;  // if there are neighbors on other nodes
+
+  // Under the progress lock.
+  NeighborChoice choice_;
+  std::optional<OnNode> on_node_;
+  Seconds begun_at_ = 0;  // of the average that is under way or was last
+  Seconds next_ = 0;      // when the next one may begin
+  Seconds refusal_rest_;
+  SplitMix random_;
+  RankSet left_;
+
+  // Of any thread.
+  std::mutex importance_mutex_;
+  Importance importance_;
+  std::atomic<std::uint64_t> owed_{0};  // averages, per step
+  std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::uint64_t> declined_{0};
+  std::atomic<std::uint64_t> skipped_{0};  // segments on the node
+  std::atomic<std::uint64_t> applied_{0};
+  std::atomic<std::uint64_t> read_at_{0};  // in how many averages its model had been
+  std::atomic<std::uint64_t> staleness_sum_{0};
+  std::atomic<std::uint64_t> staleness_max_{0};
+  std::atomic<bool> paused_{false};
+  std::atomic<bool> in_call_{false};
+  std::atomic<bool> closed_{false};
+
+  std::vector<std::atomic<bool>> gone_;  // by rank: its process has ended, and it had not left
+  std::vector<std::atomic<bool>> told_;  // by rank: a call has said so
+  std::atomic<bool> told_failure_{false};
+  std::atomic<bool> failed_{false};  // the engine
+  std::atomic<Seconds> next_look_{0};
+  std::atomic<Seconds> next_tell_{0};
+};
+
+}  // namespace pyc
