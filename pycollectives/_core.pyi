@@ -229,7 +229,7 @@ class Neighborhood:
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
         """Waits for the step that was started. StallError names the neighbors that have not come."""
     def final(self, out: Any, *, timeout: float | None = None) -> None:
-        """The same, with what is on its way to this rank; changes nothing."""
+        """The same, with what is on its way to this rank; changes nothing, and works after `close`."""
     def close(self) -> None:
         """Leaves, without waiting. Idempotent."""
     @property

@@ -181,6 +181,8 @@ class Neighborhood(Collective):
     def final(self, out: BufferSpec | None = None, timeout: float | None = None) -> Array:
         """Return what this rank's model is after its last step; no call of another rank is needed besides its steps.
 
+        It may be asked for after `close` too, as long as the communicator is open.
+
         Parameters
         ----------
         out, timeout
@@ -190,7 +192,7 @@ class Neighborhood(Collective):
         ------
         RuntimeError
             No step was started.
-        StallError, RankFailedError, ValueError, TypeError, BufferError, ClosedError
+        StallError, RankFailedError, ValueError, TypeError, BufferError
             As `wait`.
         """
         return self._into(self._collective.final, out, timeout)

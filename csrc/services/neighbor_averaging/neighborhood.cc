@@ -86,28 +86,44 @@ void Neighborhood::wait(std::byte* out, Seconds timeout, const Engine::Interrupt
   check_open();
   if (given_ == begun_)
     throw std::runtime_error("'" + options_.name + "': wait: no step was started; call start first");
-  wait_for(
-      "step " + std::to_string(begun_ - 1), [this] { return !is_averaging(); }, [this] { return awaited_by_step(); },
-      timeout, interrupt);
-  weight_ = model_.write({}, out);
+  read("step " + std::to_string(begun_ - 1), false, out, timeout, interrupt);
   given_ = begun_;
 }
 
 void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt) {
-  check_open();
+  if (!settled_) engine_->check();
   if (begun_ == 0) throw std::runtime_error("'" + options_.name + "': final: no step was started; call start first");
-  const auto awaited = [this] { return is_averaging() ? awaited_by_step() : awaited_by_final(); };
-  const auto done = [&] {
-    return !is_averaging() && engine_->exclusively([this] { return awaited_by_final().empty(); });
+  read("the end of step " + std::to_string(begun_ - 1), true, out, timeout, interrupt);
+}
+
+void Neighborhood::read(const std::string& what, bool final, std::byte* out, Seconds timeout,
+                        const Engine::Interrupt& interrupt) {
+  std::vector<Term> added;
+  const auto begin = [&] {
+    return engine_->exclusively([&] {
+      if (!can_read(final)) return false;
+      if (final && !closed_) added = in_flight();
+      return is_reading_ = true;
+    });
   };
-  wait_for("the end of step " + std::to_string(begun_ - 1), done, awaited, timeout, interrupt);
-  const std::vector<Term> added = engine_->exclusively([this] { return in_flight(); });
+  wait_for(
+      what, begin, [&] { return is_averaging() || !final ? awaited_by_step() : awaited_by_final(); }, timeout,
+      interrupt);
   weight_ = model_.write(added, out);
+  engine_->exclusively([this] { is_reading_ = false; });
+}
+
+/// Whether the model is what the application asks for.
+bool Neighborhood::can_read(bool final) const {
+  if (is_averaging()) return false;
+  if (closed_) return settled_;
+  return !final || awaited_by_final().empty();
 }
 
 void Neighborhood::close() {
   engine_->check_process();
   engine_->exclusively([this] { leave(); });
+  engine_->advance();
 }
 
 void Neighborhood::leave() {
@@ -115,9 +131,7 @@ void Neighborhood::leave() {
   closed_ = true;
   engine_->recorder().left(id_);
   board_->leave(begun_);
-  for (const Rank r : neighbors_) {
-    if (is_local(r)) board_->ring(nodes_.local_rank_of(r));
-  }
+  for (const Rank r : neighbors_) ring(r);
   edges_->tell_left(begun_);
 }
 
@@ -153,21 +167,40 @@ void Neighborhood::take(std::uint64_t step) {
 }
 
 void Neighborhood::ring(const std::vector<Neighbor>& neighbors) const {
-  for (const Neighbor& n : neighbors) {
-    if (is_local(n.rank)) board_->ring(nodes_.local_rank_of(n.rank));
-  }
+  for (const Neighbor& n : neighbors) ring(n.rank);
+}
+
+void Neighborhood::ring(Rank rank) const {
+  if (is_local(rank)) board_->ring(nodes_.local_rank_of(rank));
 }
 
 bool Neighborhood::advance() {
   const bool moved = !edges_->empty() && edges_->give(begun_, closed_ ? begun_.load() : NeighborhoodBoard::kNever,
                                                       [this](std::uint64_t step) { return board_->own_values(step); });
-  if (closed_ || !is_averaging()) return moved;
-  if (terms_.empty()) {
-    if (!awaited_by_step().empty()) return moved;
-    terms_ = terms_of_step();
+  if (is_averaging()) {
+    if (terms_.empty()) {
+      if (!awaited_by_step().empty()) return moved;
+      terms_ = terms_of_step();
+    }
+    if (model_.average(terms_)) end_step();
+    return true;
   }
-  if (model_.average(terms_)) end_step();
+  if (!closed_ || settled_ || is_reading_) return moved;
+  if (terms_.empty()) {
+    if (!awaited_by_final().empty()) return moved;
+    terms_ = in_flight();
+  }
+  if (terms_.empty() || model_.add(terms_)) settle();
   return true;
+}
+
+/// What was on its way to this rank, which has left, has come.
+void Neighborhood::settle() {
+  terms_.clear();
+  board_->has_read(NeighborhoodBoard::kNever);
+  for (const Rank r : neighbors_) ring(r);
+  edges_->tell_done();
+  settled_ = true;
 }
 
 void Neighborhood::end_step() {
@@ -244,7 +277,7 @@ std::vector<Term> Neighborhood::terms_of_step() const {
 /// What comes to this rank's sum without another step.
 std::vector<Term> Neighborhood::in_flight() const {
   std::vector<Term> terms;
-  if (!options_.push_sum()) return terms;
+  if (!options_.push_sum() || begun_ == 0) return terms;
   double absent = 0;
   if (options_.overlap > 0) add_inputs(begun_ - 1, terms, absent);
   for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
@@ -264,7 +297,8 @@ std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_step() const {
   }
   if (const auto step = step_of_return()) {
     for (const Neighbor& n : options_.at(*step).out) {
-      if (!has_read(n.rank, *step)) awaited.push_back({n.rank, *step});
+      if (has_read(n.rank, *step)) continue;
+      awaited.push_back({n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)});  // in which it reads it
     }
   }
   return awaited;
@@ -272,7 +306,7 @@ std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_step() const {
 
 std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_final() const {
   std::vector<Awaited> awaited;
-  if (!options_.push_sum()) return awaited;
+  if (!options_.push_sum() || begun_ == 0) return awaited;
   if (options_.overlap > 0) {
     for (const Neighbor& n : options_.at(begun_ - 1).in) {
       if (input(n.rank, begun_ - 1) == Input::kAwaited) awaited.push_back({n.rank, begun_ - 1});
@@ -287,9 +321,9 @@ std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_final() const {
 }
 
 bool Neighborhood::busy() const {
-  if (edges_->empty() || closed_ || !is_averaging()) return false;
-  const std::vector<Awaited> awaited = awaited_by_step();
-  return std::any_of(awaited.begin(), awaited.end(), [this](const Awaited& a) { return !is_local(a.rank); });
+  if (edges_->empty() || !is_averaging()) return false;
+  const std::vector<Awaited> missing = awaited_by_step();
+  return std::any_of(missing.begin(), missing.end(), [this](const Awaited& a) { return !is_local(a.rank); });
 }
 
 /// Whether a neighbor on another node is still to be given what it sees of this rank.

@@ -50,7 +50,9 @@ class Neighborhood final : public Collective {
   /// neighbors that have not come; it may be called again then.
   void wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
   /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
+  /// After `close` too.
   void final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// Begins no step any more. The engine takes in what is on its way to this rank.
   void close();
 
   bool closed() const { return closed_; }
@@ -65,9 +67,11 @@ class Neighborhood final : public Collective {
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
-  bool in_background() const override { return closed_ ? !edges_->finished() : is_averaging() || is_asked(); }
+  bool in_background() const override {
+    return is_averaging() || is_asked() || (closed_ && !(settled_ && edges_->finished()));
+  }
   Seconds deadline() const override { return kNever; }
-  bool finished() const override { return closed_ && not_closed().empty() && edges_->finished(); }
+  bool finished() const override { return settled_ && not_closed().empty() && edges_->finished(); }
   const std::string& name() const override { return options_.name; }
   void abort() override { leave(); }
   std::vector<Rank> not_closed() const override;
@@ -93,9 +97,11 @@ class Neighborhood final : public Collective {
 
   void take(std::uint64_t step);
   void ring(const std::vector<Neighbor>& neighbors) const;
+  void ring(Rank rank) const;
   void begin_step();
   void end_step();
   void leave();
+  void settle();
 
   Input input(Rank from, std::uint64_t step) const;
   const std::byte* values_of(const std::vector<Neighbor>& in, std::size_t which, std::uint64_t step) const;
@@ -109,6 +115,8 @@ class Neighborhood final : public Collective {
 
   std::vector<Awaited> awaited_by_step() const;
   std::vector<Awaited> awaited_by_final() const;
+  bool can_read(bool final) const;
+  void read(const std::string& what, bool final, std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
   void wait_for(const std::string& what, const std::function<bool()>& done,
                 const std::function<std::vector<Awaited>()>& awaited, Seconds timeout,
                 const Engine::Interrupt& interrupt);
@@ -133,11 +141,13 @@ class Neighborhood final : public Collective {
   std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
   std::uint64_t given_ = 0;                 // ... which the application has been given
   double weight_ = 1;
+  bool is_reading_ = false;      // the application reads the model: not now
   std::vector<Term> terms_;      // of the sum that is being computed
   std::vector<Report> reports_;  // by rank, to the newest inquiry
   Seconds called_ = 0;           // when the application called last
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> settled_{false};  // closed, and the model is final
 };
 
 }  // namespace pyc

@@ -44,11 +44,7 @@ class NeighborhoodBoard {
   // What this one says: so many steps. Whom it may concern is rung for.
   void begin(std::uint64_t steps) { at(local_).begun.store(steps); }
   void has_read(std::uint64_t steps) { at(local_).read.store(steps); }
-  /// Reads nothing any more.
-  void leave(std::uint64_t steps) {
-    at(local_).left.store(steps);  // before the other: who sees that nothing is read any more sees why
-    at(local_).read.store(kNever);
-  }
+  void leave(std::uint64_t steps) { at(local_).left.store(steps); }
   void ring(std::size_t local) { at(local).events.ring(); }
 
   /// For `sleep`: to be read before looking.

@@ -109,7 +109,7 @@ bool NeighborhoodEdges::settle(Edge& e) {
 
 bool NeighborhoodEdges::has_given(Rank to, std::uint64_t step) const {
   const Edge& e = edge(to);
-  return e.given > step || (e.left != NeighborhoodBoard::kNever && e.asked == e.given);
+  return e.given > step || e.left <= step;
 }
 
 bool NeighborhoodEdges::has_begun(Rank rank, std::uint64_t step) const {
@@ -123,20 +123,15 @@ void NeighborhoodEdges::tell_left(std::uint64_t steps) const {
   for (const auto& [rank, e] : edges_) mailbox_.send(rank, neighborhood::Left{steps});
 }
 
+void NeighborhoodEdges::tell_done() const {
+  for (const auto& [rank, e] : edges_) mailbox_.send(rank, neighborhood::Done{});
+}
+
 bool NeighborhoodEdges::finished() const {
   return std::all_of(edges_.begin(), edges_.end(), [](const auto& entry) {
     const Edge& e = entry.second;
-    return e.left != NeighborhoodBoard::kNever && !e.is_giving && e.asked == e.given &&
-           (!e.is_taking || e.taking->retired());
+    return e.done && !e.is_giving && e.asked == e.given && (!e.is_taking || e.taking->retired());
   });
-}
-
-std::vector<Rank> NeighborhoodEdges::not_left() const {
-  std::vector<Rank> ranks;
-  for (const auto& [rank, e] : edges_) {
-    if (e.left == NeighborhoodBoard::kNever) ranks.push_back(rank);
-  }
-  return ranks;
 }
 
 }  // namespace pyc

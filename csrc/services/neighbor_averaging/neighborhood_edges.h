@@ -47,20 +47,21 @@ class NeighborhoodEdges {
   /// Gives what it is asked for, of a rank that has begun so many steps and leaves after so many. `values(step)`: where
   /// they are. Whether that was anything.
   bool give(std::uint64_t begun, std::uint64_t left, const std::function<std::byte*(std::uint64_t)>& values);
-  /// Whether a neighbor has been given the values of a step, or will not ask for them.
+  /// Whether a neighbor has been given the values of a step, or takes no part in it.
   bool has_given(Rank to, std::uint64_t step) const;
   /// Whether it takes part in the step, as far as is known.
   bool has_begun(Rank rank, std::uint64_t step) const;
   bool has_left(Rank rank, std::uint64_t step) const { return edge(rank).left <= step; }
 
   void tell_left(std::uint64_t steps) const;
-  /// All neighbors have left, and nothing is in flight.
+  void tell_done() const;
+  /// No neighbor asks for anything any more, and nothing is in flight.
   bool finished() const;
-  std::vector<Rank> not_left() const;
 
   // What the other ranks have sent.
   void asked(Rank by, std::uint64_t step) { edge(by).asked = step + 1; }
   void left(Rank by, std::uint64_t steps) { edge(by).left = steps; }
+  void done(Rank by) { edge(by).done = true; }
 
  private:
   struct Edge {
@@ -71,6 +72,7 @@ class NeighborhoodEdges {
     std::uint64_t asked = 0;  // steps, the newest asked for included
     std::uint64_t given = 0;
     std::uint64_t left = NeighborhoodBoard::kNever;
+    bool done = false;
     bool absent = false;  // in the step that was taken last
   };
   struct Plan {

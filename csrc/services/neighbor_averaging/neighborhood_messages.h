@@ -13,10 +13,13 @@ struct Ask {
   std::uint64_t step;
 };
 
-/// The sender has left, after so many steps.
+/// The sender has left: it takes part in so many steps. It may still ask for values of these.
 struct Left {
   std::uint64_t steps;
 };
+
+/// The sender has left, and asks for nothing any more.
+struct Done {};
 
 /// How does the receiver stand to this step?
 struct Inquiry {
@@ -27,6 +30,6 @@ struct Answer {
   Report report;
 };
 
-using Messages = Mailbox<Ask, Left, Inquiry, Answer>;
+using Messages = Mailbox<Ask, Left, Done, Inquiry, Answer>;
 
 }  // namespace pyc::neighborhood

@@ -45,7 +45,7 @@ void NeighborhoodModel::show(const std::byte* values, std::byte* into) {
 
 /// into = the sum + (values - what the caller was given).
 void NeighborhoodModel::add_change(const std::byte* values, double weight, std::byte* into) {
-  const std::vector<Term> sum{{model_.get(), 1}};
+  const std::vector<Term> sum = and_model({});
   const std::size_t width = size_of(elements_.accumulator);
   for (std::size_t first = 0; first < options_.count; first += application_.longest_block()) {
     const std::size_t count = std::min(application_.longest_block(), options_.count - first);
@@ -76,9 +76,16 @@ bool NeighborhoodModel::average(const std::vector<Term>& terms) {
   return true;
 }
 
-double NeighborhoodModel::write(const std::vector<Term>& added, std::byte* out) {
+bool NeighborhoodModel::add(const std::vector<Term>& terms) { return average(and_model(terms)); }
+
+std::vector<Term> NeighborhoodModel::and_model(const std::vector<Term>& added) const {
   std::vector<Term> terms{{model_.get(), 1}};
   terms.insert(terms.end(), added.begin(), added.end());
+  return terms;
+}
+
+double NeighborhoodModel::write(const std::vector<Term>& added, std::byte* out) {
+  const std::vector<Term> terms = and_model(added);
   const double weight = options_.push_sum() ? total_weight(terms) : 1;
   for (std::size_t first = 0; first < options_.count; first += application_.longest_block()) {
     const std::size_t count = std::min(application_.longest_block(), options_.count - first);

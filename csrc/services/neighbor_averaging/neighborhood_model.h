@@ -24,6 +24,9 @@ class NeighborhoodModel {
   /// The model = the sum of the terms, a part of it in each call. Whether that was the last.
   bool average(const std::vector<Term>& terms);
 
+  /// The model = itself + the sum of the terms, in the same way.
+  bool add(const std::vector<Term>& terms);
+
   /// out = the caller's values: of the model and what is to be added to it. Returns the weight.
   double write(const std::vector<Term>& added, std::byte* out);
 
@@ -33,6 +36,7 @@ class NeighborhoodModel {
   double weight_of(const std::byte* shown) const;
   void set_weight(std::byte* shown, double weight) const;
   double total_weight(const std::vector<Term>& terms) const;
+  std::vector<Term> and_model(const std::vector<Term>& added) const;
   void add_change(const std::byte* values, double weight, std::byte* into);
 
   Memory& memory_;

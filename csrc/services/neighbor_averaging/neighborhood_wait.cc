@@ -1,6 +1,7 @@
 // How a call of a neighborhood waits, and what it says of the neighbors that do not come.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -14,25 +15,22 @@ namespace pyc {
 void Neighborhood::wait_for(const std::string& what, const std::function<bool()>& done,
                             const std::function<std::vector<Awaited>()>& awaited, Seconds timeout,
                             const Engine::Interrupt& interrupt) {
-  const auto ends = [&] { return closed_ || done(); };
   if (done()) return;
   const InCall in_call(in_call_);
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, "the neighbors of " + what);
   const Seconds start = engine_->transport().now();
-  const auto wait_for = [&](Seconds limit) {
+  const auto wait_once = [&](Seconds limit) {
     return wait_while_alive(
-        *engine_, ends, limit, interrupt, [this] { check_alive(); },
+        *engine_, done, limit, interrupt, [this] { check_alive(); },
         [&](Seconds longest) { return sleep(awaited, longest); });
   };
   const auto why_not = [&] {
     const std::vector<Awaited> missing = engine_->exclusively(awaited);
     return explain(what, missing, engine_->transport().now() - start, done, interrupt);
   };
-  if (!wait_and_warn(*engine_, timeout, wait_for, why_not)) {
-    const std::string text = why_not();
-    if (!ends()) throw StallError(text);
-  }
-  if (!done()) throw ClosedError("'" + options_.name + "' was closed while a call waited");
+  if (wait_and_warn(*engine_, timeout, wait_once, why_not)) return;
+  const std::string text = why_not();
+  if (!done()) throw StallError(text);
 }
 
 /// Where all that is waited for is on this node, whose ranks ring.
@@ -81,13 +79,12 @@ std::string Neighborhood::explain(const std::string& what, const std::vector<Awa
   };
   engine_->wait([&] { return done() || is_known(); }, kAnswerTime, interrupt);
 
-  std::map<std::uint64_t, std::vector<Rank>> by_step;
-  for (const Awaited& a : awaited) by_step[a.step].push_back(a.rank);
+  std::map<std::uint64_t, std::set<Rank>> by_step;
+  for (const Awaited& a : awaited) by_step[a.step].insert(a.rank);
   std::string missing;
-  for (auto& [step, ranks] : by_step) {
-    std::sort(ranks.begin(), ranks.end());
-    missing +=
-        (missing.empty() ? " (waits for " : "; for ") + ("step " + std::to_string(step)) + " of " + list_ranks(ranks);
+  for (const auto& [step, ranks] : by_step) {
+    missing += (missing.empty() ? " (waits for " : "; for ") + ("step " + std::to_string(step)) + " of " +
+               list_ranks({ranks.begin(), ranks.end()});
   }
   const char* const kind = options_.push_sum() ? "push-sum '" : "neighbor averaging '";
   return text_of_stall({.what = kind + options_.name + "', " + what + (missing.empty() ? "" : missing + ")"),
@@ -110,6 +107,7 @@ void Neighborhood::on_message(Rank from, ConstBytes bytes) {
   const auto receive = Handlers{
       [this](Rank by, const neighborhood::Ask& ask) { edges_->asked(by, ask.step); },
       [this](Rank by, const neighborhood::Left& left) { edges_->left(by, left.steps); },
+      [this](Rank by, const neighborhood::Done&) { edges_->done(by); },
       [this](Rank by, const neighborhood::Inquiry& inquiry) {
         neighborhood::Messages(*engine_, id_).send(by, neighborhood::Answer{own_report(inquiry.step)});
       },

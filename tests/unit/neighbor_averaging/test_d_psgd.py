@@ -193,7 +193,7 @@ def test_calls_in_the_wrong_order():
         na.close()
         na.close()
         assert na.closed
-        for call in (na.wait, na.final, lambda: na.start(np.zeros(2)), lambda: na.average(np.zeros(2))):
+        for call in (na.wait, lambda: na.start(np.zeros(2)), lambda: na.average(np.zeros(2))):
             with pytest.raises(pc.ClosedError, match="'graph' is closed"):
                 call()
 
