@@ -83,6 +83,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._broadcast_state = broadcast if broadcast_state is None else broadcast_state
         self._timeout = timeout
         self._packed: PackedState | None = None
+        self._looked_for_ddp = False
 
     # ------------------------------------------------------------------------------------------ for derived classes
 
@@ -191,6 +192,12 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             return [], []
         ours = set(map(id, parameters))
         return [other for other in self._model.parameters() if id(other) not in ours], list(self._model.buffers())
+
+    def _look_for_ddp(self) -> None:
+        """Refuse, at the first step, a model of DistributedDataParallel that was made after this optimizer."""
+        if not self._looked_for_ddp:
+            check_no_ddp(parameters_of(self.optimizer.param_groups))
+            self._looked_for_ddp = True
 
     def _pack(self, first_group: int = 0) -> None:
         if self._broadcast_state and self._comm.size > 1 and self._comm.rank == 0:

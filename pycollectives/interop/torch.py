@@ -228,12 +228,15 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         RuntimeError
             Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called; a
             `backward()` came after averages that neither `step()` used nor `zero_grad()` of this optimizer dropped.
+        ValueError
+            The model was given to `DistributedDataParallel` after this optimizer was made.
         StallError
             Not done in time. To be called again: it goes on where it was.
         ClosedError
             After `close`.
         """
         self._check_open()
+        self._look_for_ddp()
         self._check_trainable()
         self._gradients.average(Deadline(self._timeout))
         self._evaluated = None

@@ -102,6 +102,24 @@ def test_a_model_of_ddp_is_refused(given):
     ranks(1, program)
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_model_that_is_given_to_ddp_later_is_told_in_the_first_step(overlap):
+    """As libraries do that prepare a model for training."""
+
+    def program(comm):
+        model = torch.nn.Linear(2, 1)
+        optimizer = eager(sgd(model.parameters()), comm, overlap=overlap)
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        wrapped(torch.ones(1, 2)).sum().backward()
+        with pytest.raises(ValueError, match="its parameters are those of a DistributedDataParallel"):
+            optimizer.step()
+        optimizer._abort()
+
+    ranks(1, program)
+
+
 @pytest.mark.parametrize("given", ["parameters", "model"])
 def test_lazy_parameters_are_told(given):
     def program(comm):
