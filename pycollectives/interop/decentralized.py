@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-import torch
-
 from ..neighbor_averaging.graphs import checked_topology
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
@@ -18,6 +16,7 @@ from .shown import ShownParameters
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import torch
     from mpi4py import MPI
 
     from ..communicator import Communicator
@@ -130,26 +129,28 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             name=name,
         )
         self._method = method
-        self._topology = topology
         self._options = options
         self._updated: tuple[float | None] | None = None  # the loss of a step whose update is not handed over yet
         self._is_flushing = False
         self._ending = False
         with self._abort_if_it_fails():
-            parameters = [each for each in self._begin(self._checked_arguments) if each.requires_grad]
+            every = self._begin(lambda: self._checked_arguments(topology))
+            parameters = [parameter for parameter in every if parameter.requires_grad]
             self._with_exchange = set(map(id, parameters))
             self._exchange: Exchange[Any] = EXCHANGES[method](
                 self._comm, ShownParameters(parameters), self._topology, name=f"{name} {method}", **options
             )
 
-    def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
+    def _checked_arguments(
+        self, topology: Topology | TimeVarying | str | None
+    ) -> tuple[Mapping[str, str | int | None], Waits]:
         kind = EXCHANGES[checked_choice("method", self._method, tuple(EXCHANGES))]
         for option in sorted(self._options.keys() - set(kind.options)):
             known = ", ".join(kind.options)
             raise TypeError(f"{option}: unknown option of method {self._method!r}; expected some of {known}")
-        topology = kind.topology if self._topology is None else self._topology
-        self._topology = graph = checked_topology(topology, self._comm.size)
-        return {"method": self._method, "topology": f"{graph!r} {graph.signature}"}, kind.waits
+        self._topology = checked_topology(kind.topology if topology is None else topology, self._comm.size)
+        signature = f"{self._topology!r} {self._topology.signature}"
+        return {"method": self._method, "topology": signature}, kind.waits
 
     @property
     def averaging(self) -> Averaging:

@@ -129,6 +129,7 @@ class Stepwise(Exchange[StepwiseT]):
     """
 
     waits = Waits.DATA
+    _left: bool  # and shows the settled model
 
     def start_flush(self) -> None:
         """Leave the neighbors."""
@@ -171,6 +172,7 @@ class DPsgd(Stepwise[NeighborAveraging]):
 
     topology = "ring"
     options = ("weights",)
+    _arrived: bool  # the average of the step that was started
 
     def join(self) -> None:
         """Send the neighbors the first model."""

@@ -1,4 +1,4 @@
-"""Parameters as a program sees them, beside the model that ranks average: what has it changed there?"""
+"""Parameters as a program sees them, and what it has changed there since they were given a model that ranks average."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
                 push(optimizer, parameters, 1.0, 2)
             optimizer._timeout = LIMIT
             if method == "sgp":  # it has its update already
-                with pytest.raises(RuntimeError, match="flush: a step of .* ended by an error: call step.. again"):
+                with pytest.raises(RuntimeError, match=r"flush: a step of .* ended by an error: call step.. again"):
                     optimizer.flush()
         WORLD.Barrier()
         if WORLD.rank == 0:
@@ -249,7 +249,7 @@ def bits_of(state):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_state_round_trip(comm, method):
-    """What is saved after `synchronize_parameters` is what a new optimizer begins with; moments stay each rank's own."""
+    """What is saved after `synchronize_parameters` is what a new one begins with; moments stay each rank's own."""
     model = model_with_statistics(seed=WORLD.rank)
     with decentralized(torch.optim.AdamW(model.parameters(), lr=0.01), comm, method, model=model) as optimizer:
         train(model, optimizer, 3 + WORLD.rank)
@@ -303,12 +303,13 @@ def refused(comm, error, text, *arguments, **options):
 
 def test_arguments_that_cannot_be(comm):
     refused(comm, ValueError, "method: expected 'ad-psgd' or .* or 'sgp', got 'odd'", "odd")
-    refused(comm, TypeError, "overlap: unknown option of method 'd-psgd'; expected some of weights", "d-psgd", overlap=1)
+    text = "overlap: unknown option of method 'd-psgd'; expected some of weights"
+    refused(comm, TypeError, text, "d-psgd", overlap=1)
     refused(comm, ValueError, "topology: expected .*'ring'.*, got 'odd'", "sgp", topology="odd")
     refused(comm, TypeError, "topology: expected one that does not vary", "ad-psgd", topology="one-peer-exponential")
     refused(comm, ValueError, "overlap: expected .*, got 2", "sgp", overlap=2)
-    refused(comm, ValueError, f"as the communicator has, got <Topology ring of {WORLD.size + 1}", "d-psgd",
-            topology=pc.topology.ring(WORLD.size + 1))  # fmt: skip
+    text = f"as the communicator has, got <Topology ring of {WORLD.size + 1}"
+    refused(comm, ValueError, text, "d-psgd", topology=pc.topology.ring(WORLD.size + 1))
     if WORLD.size > 1:
         topology = "ring" if WORLD.rank else "complete"
         refused(comm, pc.MismatchError, "topology: .* on rank 0, ", "d-psgd", topology=topology)

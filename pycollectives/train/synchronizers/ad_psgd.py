@@ -6,7 +6,7 @@ become. No rank waits for another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -37,10 +37,17 @@ class AdPsgd(Synchronizer):
         acceleration: Literal["a2cid2"] | None = None,
         seed: int = 0,
     ) -> None:
-        options = {"topology": topology, "pace": pace, "acceleration": acceleration, "seed": seed, "name": "weights"}
+        self._comm = comm
+        self._model = model
+        self._options: dict[str, Any] = {
+            "topology": topology,
+            "pace": pace,
+            "acceleration": acceleration,
+            "seed": seed,
+            "name": "weights",
+        }
         unused = {"rate": None, "order": "random", "weighting": "uniform", "atomic": "segment"}
-        PairwiseSpecification.checked(model.weights, size=comm.size, **options, **unused)  # before files are touched
-        self._join = lambda: comm.pairwise_averaging(model.weights, **options)  # type: ignore[arg-type]
+        PairwiseSpecification.checked(model.weights, size=comm.size, **self._options, **unused)  # not in the first step
         self._averaging: PairwiseAveraging | None = None
         self._before = np.empty_like(model.weights)
         self._averages = 0  # that this rank's weights had been in when they were read
@@ -79,7 +86,7 @@ class AdPsgd(Synchronizer):
     def _joined(self) -> PairwiseAveraging:
         """Return the averaging; collective at first, when the weights are those of a checkpoint if there is one."""
         if self._averaging is None:
-            self._averaging = self._join()
+            self._averaging = self._comm.pairwise_averaging(self._model.weights, **self._options)
         return self._averaging
 
 
