@@ -55,10 +55,11 @@ class NeighborAveragingMethods(Factory):
             Belilovsky and Oyallon 2023). Takes the memory of a second model.
         weighting
             "uniform": each `apply` counts alike, so that the common model leans towards the optima of ranks that apply
-            more often. "frequency": it counts in proportion to the time between this rank's calls, over the mean of all.
+            more often. "frequency": it counts in proportion to the time between this rank's calls, over all ranks'
+            mean.
         atomic
-            "segment": parts of 64 KiB are averaged one by one. "model": all of it under one lock, for comparison; `read`
-            and `apply` then wait for whole averages.
+            "segment": parts of 64 KiB are averaged one by one. "model": all of it under one lock, for comparison;
+            `read` and `apply` then wait for whole averages.
         name
             In messages and traces; by default a number in the order of creation.
 

@@ -69,8 +69,8 @@ class PairwiseAveraging(Collective):
     applied exactly once. A rank that closes it, or dies,
     is averaged with no more.
 
-    As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is closed
-    at once.
+    As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is
+    closed at once.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
