@@ -79,6 +79,7 @@ def _imitate_torch() -> None:
     torch = MagicMock()
     torch.optim.Optimizer = type("Optimizer", (), {})
     torch.compiler.disable = lambda function: function
+    torch.nn.Module = type("Module", (), {"__module__": "torch.nn"})
     sys.modules["torch"] = torch
 
 
