@@ -45,10 +45,10 @@ def _policies(text: str) -> list[PolicyName]:
     return [PolicyName.parse(name) for name in text.split(",")]
 
 
-def _sizes(text: str) -> list[int]:
+def parse_sizes(text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",")]
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise ValueError(f"expected positive numbers of bytes separated by commas, got {text!r}")
+        raise ValueError(f"expected positive numbers separated by commas, got {text!r}")
     return [int(size) for size in sizes]
 
 
@@ -130,7 +130,7 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
                 help="solo, majority, quorum:K, any-of:M, all-of:M, full, separated by commas. "
                 f"[default: {policies}, K half of the ranks]",
             ),
-            click.option("--bytes", callback=parsed(_sizes), metavar="LIST", default=sizes, show_default=True),
+            click.option("--bytes", callback=parsed(parse_sizes), metavar="LIST", default=sizes, show_default=True),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),

@@ -83,10 +83,11 @@ WIDTH = 18
 class Column:
     name: str
     precision: int = 2
+    least_width: int = WIDTH
 
     @property
     def width(self) -> int:
-        return max(WIDTH, len(self.name) + 2)
+        return max(self.least_width, len(self.name) + 2)
 
     def cell(self, value: float | str | None) -> str:
         if value is None:

@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 
-from common import timing  # noqa: E402
-from common.timing import Procedure  # noqa: E402
-from common.warmup import MOST, is_stationary  # noqa: E402
+from common import timing
+from common.timing import Procedure
+from common.warmup import MOST, is_stationary
 
 CALLS = 200
 
