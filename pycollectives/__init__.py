@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 # Python started in the source tree finds the sources first; the extension is then the installed one.
 __path__ = extend_path(__path__, __name__)
 
+from . import zipline
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
 from .partial_allreduce.collective import PartialAllreduce
@@ -70,6 +71,7 @@ __all__ = [
     "flatten",
     "wait_all",
     "wait_any",
+    "zipline",
 ]
 
 

@@ -31,7 +31,9 @@ PACKAGE = "pycollectives"
 PARTS: dict[str, str] = {
     "_version": "",
     "_core": "",
+    "_zipline": "",
     "support": "_core",
+    "zipline": "support _zipline",
     "agreement": "support",
     "diagnostics": "support _version",
     "partial_allreduce.policies": "support",
@@ -47,7 +49,7 @@ PARTS: dict[str, str] = {
     "communicator": "context at_exit partial_allreduce partial_reduce",
     "mpi_api": "communicator",
     "testing": "communicator",
-    "pycollectives": "mpi_api _version",
+    "pycollectives": "mpi_api zipline _version",
     "tuning": "pycollectives",
     "interop": "pycollectives",
     "train": "pycollectives interop simulation diagnostics",
@@ -57,6 +59,7 @@ PARTS: dict[str, str] = {
     "__main__": "commands",
 }
 PURE = {
+    "_zipline",
     "partial_allreduce.policies",
     "simulation.workload",
     "support.environment",
@@ -259,6 +262,11 @@ def check_package(root: Path) -> Iterator[Violation]:
         yield Violation(where, 1, "modules import each other: " + " -> ".join(name or PACKAGE for name in circle))
 
 
+def is_pure(module: str) -> bool:
+    """Whether a module, or the folder that it is in, is pure."""
+    return any(module == name or module.startswith(f"{name}.") for name in PURE)
+
+
 def check_extras(where: Path, path: Path) -> Iterator[Violation]:
     """What a module loads from outside that it must not."""
     module = ".".join(where.with_suffix("").parts[1:])
@@ -266,7 +274,7 @@ def check_extras(where: Path, path: Path) -> Iterator[Violation]:
         top = used.module.split(".")[0]
         if top in EXTRAS and used.on_load and MAY_LOAD_EXTRAS.isdisjoint(where.parts):
             yield Violation(where, used.line, f"{top} is an extra: import it in the function that needs it")
-        if top == "mpi4py" and module in PURE:
+        if top == "mpi4py" and is_pure(module):
             yield Violation(where, used.line, f"{module} is pure: it must not use mpi4py")
         if top in {"bench", "tests"}:
             yield Violation(where, used.line, f"the package must not use {top}")
@@ -279,7 +287,7 @@ def forbidden_use(module: str, part: str, use: Use, may_use: set[str], modules: 
         return f"{use.module} is in no part of the table in tools/check_layers.py"
     if used_part not in may_use:
         return f"{part} must not use {used_part} ({use.module or PACKAGE})"
-    if module in PURE and use.module not in PURE:
+    if is_pure(module) and not is_pure(use.module):
         return f"{module} is pure: it must not use {use.module or PACKAGE}"
     if use.name and use.module in modules and use.module not in FACADES:
         defined = defined_in(ast.parse(modules[use.module].read_text()))
@@ -349,7 +357,7 @@ def python_map(root: Path) -> str:
             for module, file in modules.items()
             if part_of(module) == part
             for use in uses_of(file, root, modules)
-        } - {part, "_core", "_version", "support"}
+        } - {part, "_core", "_version", "_zipline", "support"}
         rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
     return table(["part", "what it is for", "uses, besides `support`"], rows)
 
