@@ -65,6 +65,7 @@ MEASUREMENTS = {
     "latency-8-flat": (8, ["bench/latency.py", "--policy", "full", *FLAT]),
     "idle-8": (8, ["bench/idle.py"]),
     "idle-8-flat": (8, ["bench/idle.py", *FLAT]),
+    "zipline": (1, ["bench/zipline.py"]),
     "groups-16": (16, [*GROUPS, "--generators", "all"]),
     "groups-16-slow-2": (16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
     "groups-16-slow-5": (16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
