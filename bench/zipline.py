@@ -41,7 +41,7 @@ COLUMNS = [
     Column("Optimum"),
     Column("Min Time(us)", 1),
     Column("p50", 1),
-    Column("Times linear", 1),
+    Column("Times linear", 3),
 ]
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .barrier import Barrier
 from .native import extension
-from .rows import Rows, flattened
+from .rows import flattened
+
+if TYPE_CHECKING:
+    from .typing import Rows
 
 __all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", "zipline_opt", "zipline_opt_bs"]
 

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .native import extension
-from .rows import Rows, Timestamps, flattened
+from .rows import flattened
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
-    from os import PathLike
+
+    from .typing import Rows, Timestamps
 
 __all__ = ["read", "write"]
 
@@ -29,7 +31,7 @@ INTEGERS = re.compile(rf"{INTEGER}(?:,{INTEGER})*")
 NUMBERS = re.compile(rf"{NUMBER}(?:,{NUMBER})*")
 
 
-def write(path: str | PathLike[str], rows: Rows) -> None:
+def write(path: str | os.PathLike[str], rows: Rows) -> None:
     """Write rows to a file; `float64` so that `read` gives the same numbers.
 
     Raises
@@ -46,7 +48,7 @@ def write(path: str | PathLike[str], rows: Rows) -> None:
     Path(path).write_text("".join(lines), encoding="ascii")
 
 
-def read(path: str | PathLike[str]) -> list[Timestamps]:
+def read(path: str | os.PathLike[str]) -> list[Timestamps]:
     """Return the rows of a file, in the order of the workers: `int64`, or `float64` if any number is not an integer.
 
     Raises

@@ -9,7 +9,7 @@ import numpy as np
 from ..support.validation import checked_integer
 
 if TYPE_CHECKING:
-    from .rows import Int64s
+    from .typing import Int64s
 
 __all__ = ["generate"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["Int64s", "Rows", "Timestamps", "checked_row", "flattened"]
+if TYPE_CHECKING:
+    from .typing import Int64s, Timestamps
 
-Timestamps = NDArray[np.int64 | np.float64]
-Int64s = NDArray[np.int64]
-Rows = Timestamps | Sequence[Timestamps]
-"""An (n, R) array, or n arrays of one dimension and any length: `int64` milliseconds or `float64` seconds."""
+__all__ = ["checked_row", "flattened"]
 
 DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
 

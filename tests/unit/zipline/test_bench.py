@@ -101,11 +101,11 @@ def test_a_wrong_result_ends_the_run(monkeypatch):
         monkeypatch.setattr(pc.zipline, name, lambda rows, wrong=wrong: wrong)
         subject = script.FullSolution(name, rows)
         subject.measure()
-        with pytest.raises(click.ClickException, match=f"^{name} returned "):
+        with pytest.raises(click.ClickException, match=rf"^{name} returned "):
             subject.check()
     update = script.Update(rows, pc.zipline.generate(4, 5, seed=2))
     update.measure()
     update.check()
     update._worker = 1
-    with pytest.raises(click.ClickException, match="^incremental returned "):
+    with pytest.raises(click.ClickException, match=r"^incremental returned "):
         update.check()
