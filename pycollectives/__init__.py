@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 # Python started in the source tree finds the sources first; the extension is then the installed one.
 __path__ = extend_path(__path__, __name__)
 
-from . import topology
+from . import topology, zipline
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
@@ -78,6 +78,7 @@ __all__ = [
     "topology",
     "wait_all",
     "wait_any",
+    "zipline",
 ]
 
 

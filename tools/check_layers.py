@@ -31,8 +31,10 @@ PACKAGE = "pycollectives"
 PARTS: dict[str, str] = {
     "_version": "",
     "_core": "",
+    "_zipline": "",
     "support": "_core",
     "topology": "support",
+    "zipline": "support _zipline",
     "agreement": "support",
     "diagnostics": "support _version",
     "partial_allreduce.policies": "support",
@@ -49,7 +51,7 @@ PARTS: dict[str, str] = {
     "communicator": "context at_exit partial_allreduce partial_reduce neighbor_averaging",
     "mpi_api": "communicator",
     "testing": "communicator",
-    "pycollectives": "mpi_api topology _version",
+    "pycollectives": "mpi_api topology zipline _version",
     "tuning": "pycollectives",
     "interop": "pycollectives",
     "train": "pycollectives interop simulation diagnostics",
@@ -59,6 +61,7 @@ PARTS: dict[str, str] = {
     "__main__": "commands",
 }
 PURE = {
+    "_zipline",
     "partial_allreduce.policies",
     "simulation.workload",
     "support.environment",
@@ -357,7 +360,7 @@ def python_map(root: Path) -> str:
             for module, file in modules.items()
             if part_of(module) == part
             for use in uses_of(file, root, modules)
-        } - {part, "_core", "_version", "support"}
+        } - {part, "_core", "_version", "_zipline", "support"}
         rows.append([f"`{part}`", about.replace("|", "\\|"), quoted([name for name in PARTS if name in used])])
     return table(["part", "what it is for", "uses, besides `support`"], rows)
 
