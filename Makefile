@@ -66,7 +66,7 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
 
-test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi" RANKS="2 5"; with more random cases: LONG=1
+test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi hosts" RANKS="2 5"; with more random cases: LONG=1
 	LONG='$(LONG)' tests/run.sh
 
 # --- Documentation ----------------------------------------------------------------------------------------------------
