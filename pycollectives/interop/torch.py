@@ -1,4 +1,7 @@
-"""Eager-SGD for PyTorch: an optimizer whose gradients are averaged by partial allreduces (eager-SGD, algorithm 2)."""
+"""Eager-SGD for PyTorch: an optimizer whose gradients are averaged by partial allreduces (eager-SGD, algorithm 2).
+
+And the entry to `DecentralizedOptimizer`, which is in `decentralized`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from ..support.deadline import Deadline
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
+from .decentralized import DecentralizedOptimizer
 from .optimizer import CollectiveOptimizer
 from .parameters import Signature, name_of
 from .statistics import StepStatistics
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from ..support.typing import Array, Missed
     from .deadlock_guard import Waits
 
-__all__ = ["EagerOptimizer"]
+__all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
 MIB = 2**20
 
