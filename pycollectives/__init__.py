@@ -24,6 +24,7 @@ from . import topology, zipline
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
+from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
 from .neighbor_averaging.push_sum import PushSum
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
@@ -55,6 +56,8 @@ __all__ = [
     "Majority",
     "MismatchError",
     "NeighborAveraging",
+    "PairwiseAveraging",
+    "PairwiseStatistics",
     "PartialAllreduce",
     "PartialReduce",
     "PartialRequest",

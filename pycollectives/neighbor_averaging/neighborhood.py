@@ -83,7 +83,6 @@ class NeighborhoodSpecification:
         return steps
 
 
-
 class Neighborhood(Collective):
     """An average with neighbors, step by step; a derived class says which.
 

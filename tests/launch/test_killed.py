@@ -102,7 +102,7 @@ def test_neighbors_of_a_dead_rank_are_told_and_all_go_on(tmp_path, ranks_per_nod
     for rank in (1, 3):
         seconds, text, *counts, end = job.said(rank)
         assert float(seconds.removesuffix(" s")) < 2, job
-        assert text.startswith("(2,) ") or text.startswith("[2] "), job
+        assert text.startswith(("(2,) ", "[2] ")), job
         assert "rank 2 died" in text, job
         assert len(counts) == 3, job  # told once
         assert end == "end", job
