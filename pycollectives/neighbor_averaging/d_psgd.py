@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..support.typing import Array, BufferSpec
-    from .neighborhood import AnyTopology
+    from .graphs import AnyTopology
 
 __all__ = ["NeighborAveraging"]
 

@@ -43,8 +43,10 @@ class PairwiseStatistics:
         Segments that were left out of an average, because another average held them.
     applied
         Calls of `apply`.
-    staleness_mean, staleness_max
-        Averages that the model was in between a `read` and the `apply` that follows.
+    staleness_mean
+        Averages that the model was in between a `read` and the `apply` that follows, in the mean.
+    staleness_max
+        The most of them.
     waited
         Seconds that `read` and `apply` have waited for the lock of a segment.
     """
@@ -80,7 +82,7 @@ class PairwiseAveraging(Collective):
     ...             weights = model.read()
     ...             model.apply(0.5 * (comm.rank - weights))
     ...         model.equalize()
-    ...         return np.ptp(model.read())
+    ...         return float(np.ptp(model.read()))
     >>> run_ranks(4, train)
     [0.0, 0.0, 0.0, 0.0]
     """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..support.typing import BufferSpec
-    from .neighborhood import AnyTopology
+    from .graphs import AnyTopology
 
 __all__ = ["PushSum"]
 
