@@ -4,7 +4,7 @@
 #   tests/run.sh [PYTEST OPTION...]
 #
 # Options, e.g. `-k flush`, go to each pytest.
-#   SUITES           which tests (default: model plan unit launch mpi hosts; there is also: cluster)
+#   SUITES           which tests (default: model plan unit launch mpi; there are also: cluster, hosts)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
 #   TRAINING         where the suite mpi tests what is built on the library, which sends no messages of its own (default:
@@ -14,7 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-suites=${SUITES:-model plan unit launch mpi hosts}
+suites=${SUITES:-model plan unit launch mpi}
 declare -A ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
 shapes=${SHAPES:-flat mixed board}
 limit=${SECONDS_PER_RUN:-900}
