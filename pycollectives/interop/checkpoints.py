@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.checkpoint import CheckpointFunction
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -28,6 +27,8 @@ def in_reentrant_checkpoint(since: int) -> bool:
     """Whether hooks are called by a checkpoint's backward pass, or were, in `since`, inside the one that runs now."""
     if graph_task() < since:  # the one that runs began before the one that has ended, so that was inside it
         return True
+    from torch.utils.checkpoint import CheckpointFunction
+
     code = CheckpointFunction.backward.__code__
     frame: FrameType | None = sys._getframe()
     while frame is not None:

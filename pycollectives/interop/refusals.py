@@ -8,7 +8,6 @@ import weakref
 from typing import TYPE_CHECKING, Protocol
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from .parameters import check_tensor, name_of, parameters_of
 
@@ -79,7 +78,9 @@ def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:
         return
     ours = set(map(id, parameters))
     for thing in gc.get_objects():
-        if issubclass(type(thing), DistributedDataParallel) and any(id(one) in ours for one in thing.parameters()):
+        if issubclass(type(thing), torch.nn.parallel.DistributedDataParallel) and any(
+            id(one) in ours for one in thing.parameters()
+        ):
             raise ValueError(
                 f"optimizer: its parameters are those of a {DDP}, which averages their gradients itself: leave the "
                 "model as it is, and do not wrap it"
@@ -92,7 +93,7 @@ def check_model(model: torch.nn.Module | None) -> None:
         return
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
-    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+    if any(isinstance(module, torch.nn.parallel.DistributedDataParallel) for module in model.modules()):
         raise ValueError(f"model: expected a plain module, got a {DDP}, which averages gradients itself")
     for kind, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in tensors:
