@@ -23,7 +23,7 @@ class ShownParameters:
     """Parameters of any dtypes, and the values that they were given last.
 
     All are averaged in one type, the widest of theirs and at least float32: 16-bit parameters show a model of float32,
-    rounded, so that small updates are not lost.
+    rounded, so that averages lose nothing.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:

@@ -96,7 +96,7 @@ IN_A_STEP = {"module": "replica", "name": "Replica", "method": "step", "when": "
 WHEN_SETTLING = {"module": "replica", "name": "Replica", "method": "settle", "when": "number > 5"}
 
 
-@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "ripples,groups=static"])
+@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "ripples,groups=static", "ad-psgd"])
 @pytest.mark.parametrize("where", [IN_A_STEP, WHEN_SETTLING], ids=["step", "settle"])
 def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     (tmp_path / "sitecustomize.py").write_text(RAISES.format(**where))
@@ -137,7 +137,7 @@ def run_library(folder, where, method, what, **variables):
     return outcome
 
 
-ALONE = ["eager,policy=solo", "eager,policy=full", "m-synchronous,m=2", "ripples", "ripples,groups=static"]
+ALONE = ["eager,policy=solo", "eager,policy=full", "m-synchronous,m=2", "ripples", "ripples,groups=static", "ad-psgd"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def options_of(method):
         ("eager,policy=any-of:2,seed=3,max_staleness=4", {"policy": policies.AnyOf(2, 3), "max_staleness": 4}),
         ("m-synchronous,m=3", {"policy": policies.Quorum(3), "late": "drop"}),
         ("ripples", None),
+        ("ad-psgd,seed=3", None),
     ],
 )
 def test_the_simulator_has_the_rounds_of_methods_that_have_rounds(said, expected):
@@ -90,6 +91,39 @@ def test_ripples_meets_every_so_many_steps():
     assert [one for index, one in enumerate(first) if index % 3 < 2] == alone * 2
 
 
+@pytest.mark.parametrize("method", ["ad-psgd,pace=per_step", "a2cid2,pace=per_step,topology=ring"])
+def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(method):
+    """Whatever the rule: here one that decays weights and takes no gradient. Ranks take different numbers of steps."""
+
+    class Halving:
+        def update(self, weights, gradient, number):
+            weights *= 0.5
+
+    def program(comm):
+        start = 4.0 + 4 * comm.rank
+        model = SimpleNamespace(weights=np.full(2, start, np.float32), gradient=np.ones(2, np.float32))
+        synchronizer = METHODS.make(Choice.parse(method), comm, model, seed=7)
+        model.weights[:] = start + 1  # as a checkpoint does
+        given, changed = 0.0, 0.0
+        for number in range(2 + comm.rank):
+            assert synchronizer.begin(model.weights, number) == number
+            given = float(model.weights[0])
+            synchronizer.update(model, Halving(), number)
+            changed -= given / 2
+            assert synchronizer.outcome.active == 1 + bool(synchronizer.outcome.missed)
+        synchronizer.leave()
+        comm.preduce(np.zeros(1), range(comm.size))
+        synchronizer.equalize(model.weights)
+        comm.preduce(np.zeros(1), range(comm.size))
+        synchronizer.close()
+        return start + 1 + changed, model.weights.tolist()
+
+    results = run_ranks(3, program)
+    mean = sum(total for total, _ in results) / 3
+    assert [weights for _, weights in results] == [results[0][1]] * 3
+    assert results[0][1] == pytest.approx([mean, mean], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("said", "text"),
     [
@@ -97,6 +131,9 @@ def test_ripples_meets_every_so_many_steps():
         ("m-synchronous,m=0", "^m: expected 1 <= m <= 1, the number of ranks; got 0$"),
         ("ripples,every=0", "every: expected at least 1 step, got 0"),
         ("ripples,groups=odd", "groups: expected one of random, smart, punctual, static; got 'odd'"),
+        ("ad-psgd,pace=odd", "pace: expected .*continuous.*, got 'odd'"),
+        ("ad-psgd,acceleration=odd", "acceleration: expected .*a2cid2.*, got 'odd'"),
+        ("a2cid2,topology=odd", "topology: expected .*ring.*, got 'odd'"),
         ("eager,average=odd", "average: expected 'world' or 'contributors', got 'odd'"),
     ],
 )
