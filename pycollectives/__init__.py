@@ -23,6 +23,8 @@ __path__ = extend_path(__path__, __name__)
 from . import topology
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
+from .neighbor_averaging.d_psgd import NeighborAveraging
+from .neighbor_averaging.push_sum import PushSum
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
 from .partial_allreduce.requests import wait_all, wait_any
@@ -52,11 +54,13 @@ __all__ = [
     "GroupInfo",
     "Majority",
     "MismatchError",
+    "NeighborAveraging",
     "PartialAllreduce",
     "PartialReduce",
     "PartialRequest",
     "Policy",
     "PunctualGroups",
+    "PushSum",
     "Quorum",
     "RandomGroups",
     "RankFailedError",

@@ -250,6 +250,41 @@ class PairwiseAveraging:
     def closed(self) -> bool: ...
 
 @final
+class Neighborhood:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        push_sum: bool,
+        count: int,
+        dtype_name: str,  # a float type
+        overlap: int = 0,  # 1: what is sent in a step counts one step later; with push_sum
+        steps: Sequence[
+            tuple[float, Sequence[tuple[int, float]], Sequence[tuple[int, float]]]
+        ],  # of a period: this rank's own weight, and in- and out-neighbors with theirs, ascending, without itself
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def start(self, values: Any) -> None:
+        """Begins a step with a copy of `values`; does not wait."""
+    def wait(self, out: Any, *, timeout: float | None = None) -> None:
+        """Waits for the step that was started. StallError names the neighbors that have not come."""
+    def final(self, out: Any, *, timeout: float | None = None) -> None:
+        """The same, with what is on its way to this rank; changes nothing, and works after `close`."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def steps(self) -> int:
+        """Steps started."""
+    @property
+    def weight(self) -> float:
+        """Of a push-sum: of what `wait` or `final` gave last."""
+
+@final
 class Round:
     """Handle of one contribution."""
 

@@ -35,7 +35,8 @@ def test_layers_are_those_of_the_design():
     layers = check_layers.cpp_layers(ROOT)
     assert [*layers] == [
         "hot", "core", "groups", "schedule", "algorithms", "memory", "transport", "node", "diagnostics", "engine",
-        "services/common", "services/partial_allreduce", "services/partial_reduce", "simulation", "bindings",
+        "services/common", "services/partial_allreduce", "services/partial_reduce", "services/neighbor_averaging",
+        "simulation", "bindings",
     ]  # fmt: skip
     assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
     assert layers["groups"] == {"hot", "core", "groups"}

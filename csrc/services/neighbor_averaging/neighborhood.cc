@@ -1,0 +1,349 @@
+#include "services/neighbor_averaging/neighborhood.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "services/common/creation.h"
+#include "services/common/node_memory.h"
+#include "services/common/waiting.h"
+
+namespace pyc {
+namespace {
+
+/// Neighbors on other nodes in the step that has most.
+template <class IsLocal>
+std::size_t most_on_other_nodes(const NeighborhoodOptions& options, IsLocal is_local) {
+  std::ptrdiff_t most = 0;
+  for (const NeighborhoodStep& step : options.steps) {
+    most = std::max(
+        most, std::count_if(step.in.begin(), step.in.end(), [&](const Neighbor& n) { return !is_local(n.rank); }));
+  }
+  return static_cast<std::size_t>(most);
+}
+
+}  // namespace
+
+std::shared_ptr<Neighborhood> Neighborhood::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                                   const Nodes& nodes, Seconds timeout,
+                                                   const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  std::shared_ptr<Neighborhood> made(new Neighborhood(e, memory, std::move(options), nodes));
+  Neighborhood& m = *made;
+  const std::size_t of_rank = NeighborhoodBoard::bytes(m.options_.published_bytes(), m.options_.buffers());
+  share_memory(
+      e, nodes, nodes.neighbours(e.rank()).size() * of_rank, "the memory of '" + m.name() + "'",
+      [&](const std::shared_ptr<SharedMemory>& shared) { m.make_board(shared); }, timeout, interrupt);
+  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
+    m.id_ = id;
+    std::vector<Rank> on_other_nodes;
+    for (const Rank r : m.neighbors_) {
+      if (!m.is_local(r)) on_other_nodes.push_back(r);
+    }
+    m.edges_ = std::make_unique<NeighborhoodEdges>(e, memory, id, m.options_.published_bytes(), on_other_nodes);
+  });
+}
+
+Neighborhood::Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
+    : engine_(&engine),
+      memory_(memory),
+      options_(std::move(options)),
+      nodes_(nodes),
+      neighbors_(options_.neighbors()),
+      model_(memory, options_),
+      reports_(static_cast<std::size_t>(engine.size())),
+      called_(engine.transport().now()) {}
+
+/// And what else may be refused: an error here is one on all ranks.
+void Neighborhood::make_board(const std::shared_ptr<SharedMemory>& shared) {
+  board_ = std::make_unique<NeighborhoodBoard>(
+      std::shared_ptr<std::byte>(shared, shared->data()), nodes_.neighbours(engine_->rank()).size(),
+      nodes_.local_rank_of(engine_->rank()), options_.published_bytes(), options_.buffers());
+  const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
+  while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
+}
+
+// ------------------------------------------------------------------------------------------------ the application
+
+void Neighborhood::check_open() const {
+  engine_->check();
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+}
+
+void Neighborhood::start(const std::byte* values) {
+  check_open();
+  if (given_ != begun_) {
+    throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
+                             " has not been waited for; call wait first");
+  }
+  model_.show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
+  engine_->exclusively([this] { begin_step(); });
+  engine_->advance();
+  engine_->wake();
+}
+
+void Neighborhood::wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt) {
+  check_open();
+  if (given_ == begun_)
+    throw std::runtime_error("'" + options_.name + "': wait: no step was started; call start first");
+  read("step " + std::to_string(begun_ - 1), false, out, timeout, interrupt);
+  given_ = begun_;
+}
+
+void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt) {
+  if (!settled_) engine_->check();
+  if (begun_ == 0) throw std::runtime_error("'" + options_.name + "': final: no step was started; call start first");
+  read("the end of step " + std::to_string(begun_ - 1), true, out, timeout, interrupt);
+}
+
+void Neighborhood::read(const std::string& what, bool final, std::byte* out, Seconds timeout,
+                        const Engine::Interrupt& interrupt) {
+  std::vector<Term> added;
+  const auto begin = [&] {
+    return engine_->exclusively([&] {
+      if (!can_read(final)) return false;
+      if (final && !closed_) added = in_flight();
+      return is_reading_ = true;
+    });
+  };
+  wait_for(
+      what, begin, [&] { return is_averaging() || !final ? awaited_by_step() : awaited_by_final(); }, timeout,
+      interrupt);
+  weight_ = model_.write(added, out);
+  engine_->exclusively([this] { is_reading_ = false; });
+}
+
+/// Whether the model is what the application asks for.
+bool Neighborhood::can_read(bool final) const {
+  if (is_averaging()) return false;
+  if (closed_) return settled_;
+  return !final || awaited_by_final().empty();
+}
+
+void Neighborhood::close() {
+  engine_->check_process();
+  engine_->exclusively([this] { leave(); });
+  engine_->advance();
+}
+
+void Neighborhood::leave() {
+  if (closed_) return;
+  closed_ = true;
+  engine_->recorder().left(id_);
+  board_->leave(begun_);
+  for (const Rank r : neighbors_) ring(r);
+  edges_->tell_left(begun_);
+}
+
+// ------------------------------------------------------------------------------------------------ a step
+
+/// Whose inputs are added in the newest step.
+std::optional<std::uint64_t> Neighborhood::step_of_input() const {
+  const std::uint64_t step = begun_ - 1;
+  if (step < options_.overlap) return std::nullopt;
+  return step - options_.overlap;
+}
+
+/// Whose buffer the next step writes: its readers are waited for in the newest step.
+std::optional<std::uint64_t> Neighborhood::step_of_return() const {
+  if (begun_ < options_.buffers()) return std::nullopt;
+  return begun_ - options_.buffers();
+}
+
+void Neighborhood::begin_step() {
+  called_ = engine_->transport().now();
+  const std::uint64_t step = begun_;
+  begun_ = step + 1;
+  board_->begin(begun_);
+  ring(options_.at(step).out);
+  if (options_.overlap == 0) take(step);
+}
+
+void Neighborhood::take(std::uint64_t step) {
+  std::size_t slot = 0;
+  for (const Neighbor& n : options_.at(step).in) {
+    if (!is_local(n.rank)) edges_->take(n.rank, step, incoming_[slot++].get());
+  }
+}
+
+void Neighborhood::ring(const std::vector<Neighbor>& neighbors) const {
+  for (const Neighbor& n : neighbors) ring(n.rank);
+}
+
+void Neighborhood::ring(Rank rank) const {
+  if (is_local(rank)) board_->ring(nodes_.local_rank_of(rank));
+}
+
+bool Neighborhood::advance() {
+  const bool moved = !edges_->empty() && edges_->give(begun_, closed_ ? begun_.load() : NeighborhoodBoard::kNever,
+                                                      [this](std::uint64_t step) { return board_->own_values(step); });
+  if (is_averaging()) {
+    if (terms_.empty()) {
+      if (!awaited_by_step().empty()) return moved;
+      terms_ = terms_of_step();
+    }
+    if (model_.average(terms_)) end_step();
+    return true;
+  }
+  if (!closed_ || settled_ || is_reading_) return moved;
+  if (terms_.empty()) {
+    if (!awaited_by_final().empty()) return moved;
+    terms_ = in_flight();
+  }
+  if (terms_.empty() || model_.add(terms_)) settle();
+  return true;
+}
+
+/// What was on its way to this rank, which has left, has come.
+void Neighborhood::settle() {
+  terms_.clear();
+  board_->has_read(NeighborhoodBoard::kNever);
+  for (const Rank r : neighbors_) ring(r);
+  edges_->tell_done();
+  settled_ = true;
+}
+
+void Neighborhood::end_step() {
+  terms_.clear();
+  if (const auto input = step_of_input()) {
+    board_->has_read(*input + 1);
+    ring(options_.at(*input).in);
+  }
+  if (options_.overlap > 0) take(begun_ - 1);  // to where the step before lay
+  averaged_.store(begun_, std::memory_order_release);
+}
+
+// ------------------------------------------------------------------------------------------------ the neighbors
+
+Input Neighborhood::input(Rank from, std::uint64_t step) const {
+  if (!is_local(from)) return edges_->input(from);
+  const std::size_t local = nodes_.local_rank_of(from);
+  if (board_->begun(local) > step) return Input::kPresent;
+  return board_->has_left(local, step) ? Input::kAbsent : Input::kAwaited;
+}
+
+/// Of the in-neighbor number `which` of a step.
+const std::byte* Neighborhood::values_of(const std::vector<Neighbor>& in, std::size_t which, std::uint64_t step) const {
+  if (is_local(in[which].rank)) return board_->values(nodes_.local_rank_of(in[which].rank), step);
+  const auto slot = std::count_if(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(which),
+                                  [this](const Neighbor& n) { return !is_local(n.rank); });
+  return incoming_[static_cast<std::size_t>(slot)].get();
+}
+
+bool Neighborhood::has_read(Rank rank, std::uint64_t step) const {
+  return is_local(rank) ? board_->read(nodes_.local_rank_of(rank)) > step : edges_->has_given(rank, step);
+}
+
+bool Neighborhood::has_begun(Rank rank, std::uint64_t step) const {
+  return is_local(rank) ? board_->begun(nodes_.local_rank_of(rank)) > step : edges_->has_begun(rank, step);
+}
+
+bool Neighborhood::has_left(Rank rank, std::uint64_t step) const {
+  return is_local(rank) ? board_->has_left(nodes_.local_rank_of(rank), step) : edges_->has_left(rank, step);
+}
+
+/// `absent`: grows by the weights of those who do not take part in the step.
+void Neighborhood::add_inputs(std::uint64_t step, std::vector<Term>& terms, double& absent) const {
+  const std::vector<Neighbor>& in = options_.at(step).in;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (input(in[i].rank, step) == Input::kPresent) {
+      terms.push_back({values_of(in, i, step), in[i].weight});
+    } else {
+      absent += in[i].weight;
+    }
+  }
+}
+
+/// What was meant in the step for those who do not take part in it.
+void Neighborhood::add_returns(std::uint64_t step, std::vector<Term>& terms) const {
+  if (!options_.push_sum()) return;
+  for (const Neighbor& n : options_.at(step).out) {
+    if (has_left(n.rank, step)) terms.push_back({board_->own_values(step), n.weight});
+  }
+}
+
+std::vector<Term> Neighborhood::terms_of_step() const {
+  const std::uint64_t step = begun_ - 1;
+  std::vector<Term> terms{{board_->own_values(step), options_.at(step).own_weight}};
+  double absent = 0;
+  if (const auto input_step = step_of_input()) add_inputs(*input_step, terms, absent);
+  if (!options_.push_sum()) {
+    terms.front().weight = terms.size() > 1 ? terms.front().weight + absent : 1;  // alone: exactly
+  }
+  if (const auto returned = step_of_return()) add_returns(*returned, terms);
+  return terms;
+}
+
+/// What comes to this rank's sum without another step.
+std::vector<Term> Neighborhood::in_flight() const {
+  std::vector<Term> terms;
+  if (!options_.push_sum() || begun_ == 0) return terms;
+  double absent = 0;
+  if (options_.overlap > 0) add_inputs(begun_ - 1, terms, absent);
+  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+    add_returns(step, terms);
+  }
+  return terms;
+}
+
+// ------------------------------------------------------------------------------------------------ who is waited for
+
+std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_step() const {
+  std::vector<Awaited> awaited;
+  if (const auto step = step_of_input()) {
+    for (const Neighbor& n : options_.at(*step).in) {
+      if (input(n.rank, *step) == Input::kAwaited) awaited.push_back({n.rank, *step});
+    }
+  }
+  if (const auto step = step_of_return()) {
+    for (const Neighbor& n : options_.at(*step).out) {
+      if (has_read(n.rank, *step)) continue;
+      awaited.push_back({n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)});  // in which it reads it
+    }
+  }
+  return awaited;
+}
+
+std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_final() const {
+  std::vector<Awaited> awaited;
+  if (!options_.push_sum() || begun_ == 0) return awaited;
+  if (options_.overlap > 0) {
+    for (const Neighbor& n : options_.at(begun_ - 1).in) {
+      if (input(n.rank, begun_ - 1) == Input::kAwaited) awaited.push_back({n.rank, begun_ - 1});
+    }
+  }
+  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+    for (const Neighbor& n : options_.at(step).out) {
+      if (!has_begun(n.rank, step) && !has_left(n.rank, step)) awaited.push_back({n.rank, step});
+    }
+  }
+  return awaited;
+}
+
+bool Neighborhood::busy() const {
+  if (edges_->empty() || !is_averaging()) return false;
+  const std::vector<Awaited> missing = awaited_by_step();
+  return std::any_of(missing.begin(), missing.end(), [this](const Awaited& a) { return !is_local(a.rank); });
+}
+
+/// Whether a neighbor on another node is still to be given what it sees of this rank.
+bool Neighborhood::is_asked() const {
+  if (edges_->empty()) return false;
+  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+    for (const Neighbor& n : options_.at(step).out) {
+      if (!is_local(n.rank) && !edges_->has_given(n.rank, step)) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<Rank> Neighborhood::not_closed() const {
+  std::vector<Rank> ranks;
+  if (!closed_) ranks.push_back(engine_->rank());
+  for (const Rank r : neighbors_) {
+    if (!has_left(r, NeighborhoodBoard::kNever - 1)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+}  // namespace pyc

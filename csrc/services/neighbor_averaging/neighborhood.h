@@ -1,0 +1,153 @@
+// Averages with neighbors, step by step: D-PSGD (Lian et al. 2017) and SGP (Assran et al. 2019), as the application of
+// one rank sees it.
+//
+// In each step a rank shows its values to its out-neighbors and takes those of its in-neighbors: of its node from
+// shared memory (neighborhood_board.h), of other nodes by messages (neighborhood_edges.h). The sum is computed by
+// whoever drives the engine once all of them are there: first this rank's own values, then its neighbors', ascending,
+// so that the bits do not depend on who comes when, or on which node.
+//
+// A rank that leaves takes part in no step that it has not begun. Its neighbors go on:
+//   D-PSGD    its weight goes to the own values of those who would have taken its values, so that weights still sum to
+//             one, and of a symmetric matrix the columns too: the mean of those who stay does not change;
+//   push-sum  what was meant for it stays with who would have given it, who takes it back as the buffer that it lies in
+//             is to be written again: the sums of values and weights over all ranks, the leaver's own included, stay.
+// Who takes part in which step follows from how many steps each rank begins, not from when: results are reproducible.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/nodes.h"
+#include "engine/collective.h"
+#include "engine/engine.h"
+#include "node/shared_memory.h"
+#include "services/neighbor_averaging/neighborhood_board.h"
+#include "services/neighbor_averaging/neighborhood_edges.h"
+#include "services/neighbor_averaging/neighborhood_model.h"
+#include "services/neighbor_averaging/neighborhood_options.h"
+
+namespace pyc {
+
+class Neighborhood final : public Collective {
+ public:
+  using Options = NeighborhoodOptions;
+
+  /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
+  /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
+  static std::shared_ptr<Neighborhood> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
+                                              const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
+
+  // ---- the application: one thread at a time
+
+  /// Begins the next step with a copy of `values`. Never waits. std::runtime_error if the step before was not waited
+  /// for.
+  void start(const std::byte* values);
+  /// out = this rank's values after the step. StallError after `timeout` seconds (negative: no limit) names the
+  /// neighbors that have not come; it may be called again then.
+  void wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
+  /// After `close` too.
+  void final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// Begins no step any more. The engine takes in what is on its way to this rank.
+  void close();
+
+  bool closed() const { return closed_; }
+  const Options& options() const { return options_; }
+  /// Steps that were started.
+  std::uint64_t steps() const { return begun_; }
+  /// Of the values that `wait` or `final` has given last.
+  double weight() const { return weight_; }
+
+  // ---- Collective
+
+  bool advance() override;
+  void on_message(Rank from, ConstBytes message) override;
+  bool busy() const override;
+  bool in_background() const override {
+    return is_averaging() || is_asked() || (closed_ && !(settled_ && edges_->finished()));
+  }
+  Seconds deadline() const override { return kNever; }
+  bool finished() const override { return settled_ && not_closed().empty() && edges_->finished(); }
+  const std::string& name() const override { return options_.name; }
+  void abort() override { leave(); }
+  std::vector<Rank> not_closed() const override;
+  void name_the_dead() const override { check_alive(); }
+  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+
+ private:
+  /// A neighbor whose part in a step is missing.
+  struct Awaited {
+    Rank rank;
+    std::uint64_t step;
+  };
+
+  Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
+
+  void make_board(const std::shared_ptr<SharedMemory>& shared);
+  void check_open() const;
+  bool is_averaging() const { return averaged_.load(std::memory_order_acquire) != begun_; }
+  bool is_asked() const;
+  bool is_local(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
+  std::optional<std::uint64_t> step_of_input() const;
+  std::optional<std::uint64_t> step_of_return() const;
+
+  void take(std::uint64_t step);
+  void ring(const std::vector<Neighbor>& neighbors) const;
+  void ring(Rank rank) const;
+  void begin_step();
+  void end_step();
+  void leave();
+  void settle();
+
+  Input input(Rank from, std::uint64_t step) const;
+  const std::byte* values_of(const std::vector<Neighbor>& in, std::size_t which, std::uint64_t step) const;
+  bool has_read(Rank rank, std::uint64_t step) const;
+  bool has_begun(Rank rank, std::uint64_t step) const;
+  bool has_left(Rank rank, std::uint64_t step) const;
+  void add_inputs(std::uint64_t step, std::vector<Term>& terms, double& absent) const;
+  void add_returns(std::uint64_t step, std::vector<Term>& terms) const;
+  std::vector<Term> terms_of_step() const;
+  std::vector<Term> in_flight() const;
+
+  std::vector<Awaited> awaited_by_step() const;
+  std::vector<Awaited> awaited_by_final() const;
+  bool can_read(bool final) const;
+  void read(const std::string& what, bool final, std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
+  void wait_for(const std::string& what, const std::function<bool()>& done,
+                const std::function<std::vector<Awaited>()>& awaited, Seconds timeout,
+                const Engine::Interrupt& interrupt);
+  bool sleep(const std::function<std::vector<Awaited>()>& awaited, Seconds limit);
+  void check_alive() const;
+  Report own_report(std::uint64_t step) const;
+  std::string explain(const std::string& what, const std::vector<Awaited>& awaited, Seconds waited,
+                      const std::function<bool()>& done, const Engine::Interrupt& interrupt);
+
+  Engine* const engine_;  // owns this
+  Memory& memory_;
+  const Options options_;
+  const Nodes nodes_;
+  const std::vector<Rank> neighbors_;
+  std::uint32_t id_ = 0;  // set before the first call
+  std::unique_ptr<NeighborhoodBoard> board_;
+  std::unique_ptr<NeighborhoodEdges> edges_;
+  NeighborhoodModel model_;
+  std::vector<BufferPtr> incoming_;  // values of in-neighbors on other nodes, of the step that was taken last
+
+  std::atomic<std::uint64_t> begun_{0};     // steps
+  std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
+  std::uint64_t given_ = 0;                 // ... which the application has been given
+  double weight_ = 1;
+  bool is_reading_ = false;      // the application reads the model: not now
+  std::vector<Term> terms_;      // of the sum that is being computed
+  std::vector<Report> reports_;  // by rank, to the newest inquiry
+  Seconds called_ = 0;           // when the application called last
+  std::atomic<bool> in_call_{false};
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> settled_{false};  // closed, and the model is final
+};
+
+}  // namespace pyc

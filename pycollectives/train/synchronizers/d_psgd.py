@@ -1,0 +1,61 @@
+"""D-PSGD: weights are averaged with the neighbors' while the gradient is computed (Lian et al. 2017, Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...topology.names import by_name
+from .base import Outcome, WeightSynchronizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...neighbor_averaging.d_psgd import NeighborAveraging
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["DPsgd"]
+
+
+class DPsgd(WeightSynchronizer):
+    """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `weights`: of its neighbors."""
+
+    def __init__(
+        self, comm: Communicator, model: Model, *, topology: str = "ring", weights: str = "metropolis"
+    ) -> None:
+        super().__init__(comm)
+        self._model = model
+        self._topology = by_name(topology, comm.size)
+        self._kind = weights
+        self._averaging = self._join()
+
+    def begin(self, weights: NDArray[np.float32], number: int) -> int:
+        """Show the neighbors the weights at which the gradient is computed."""
+        self._averaging.start(weights)
+        return number
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply the gradient of these weights to the average of them and the neighbors'."""
+        self._averaging.wait(model.weights)
+        step = self._averaging.steps - 1
+        self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
+        optimizer.update(model.weights, model.gradient, number)
+
+    def leave(self) -> None:
+        """Close: the neighbors go on without this rank."""
+        self._averaging.close()
+
+    def rejoin(self) -> None:
+        """Average with the neighbors again."""
+        self._averaging = self._join()
+
+    def close(self) -> None:
+        """Leave the neighbors."""
+        self._averaging.close()
+
+    def _join(self) -> NeighborAveraging:
+        return self.comm.neighbor_averaging(
+            like=self._model.weights, topology=self._topology, weights=self._kind, name="weights"
+        )

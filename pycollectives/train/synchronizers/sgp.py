@@ -1,0 +1,70 @@
+"""SGP: a rank gives shares of its weights to its out-neighbors after each update (Assran et al. 2019, Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...topology.names import by_name
+from .base import Outcome, WeightSynchronizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...neighbor_averaging.push_sum import PushSum
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["Sgp"]
+
+
+class Sgp(WeightSynchronizer):
+    """`topology`: the name of a graph, as of `pycollectives.topology.NAMES`; `overlap`: 0, or 1 step.
+
+    The model's weights are de-biased: gradients are computed at them. What the update rule changes is added to this
+    rank's sum as it is.
+    """
+
+    def __init__(
+        self, comm: Communicator, model: Model, *, topology: str = "one-peer-exponential", overlap: int = 0
+    ) -> None:
+        super().__init__(comm)
+        self._model = model
+        self._topology = by_name(topology, comm.size)
+        self._overlap = overlap
+        self._push_sum = self._join()
+
+    def average(self, weights: NDArray[np.float32], number: int) -> None:
+        """Give shares, and take those that have come."""
+        self._push_sum.start(weights)
+        self._push_sum.wait(weights)
+        step = self._push_sum.steps - 1
+        self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
+
+    def leave(self) -> None:
+        """Close: the neighbors go on without this rank, which keeps its sum."""
+        self._push_sum.close()
+
+    def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Take what was on its way to this rank."""
+        if self._push_sum.steps:
+            self._push_sum.final(model.weights)
+
+    def equalize(self, weights: NDArray[np.float32]) -> None:
+        """Give every rank the mean of all ranks' sums, which is that of their weights, each as often as it counts."""
+        weights *= self._push_sum.weight
+        super().equalize(weights)
+
+    def rejoin(self) -> None:
+        """Give shares again."""
+        self._push_sum = self._join()
+
+    def close(self) -> None:
+        """Leave the neighbors."""
+        self._push_sum.close()
+
+    def _join(self) -> PushSum:
+        return self.comm.push_sum(
+            like=self._model.weights, topology=self._topology, overlap=self._overlap, name="weights"
+        )
