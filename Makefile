@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test docs lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
+.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -76,6 +76,27 @@ $(VENV)/.docs-tools: pyproject.toml | $(VENV)/.installed
 
 docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an error
 	python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning --keep-going --quiet docs build/docs
+
+# --- Package ----------------------------------------------------------------------------------------------------------
+
+PACKAGE := $(CURDIR)/build/package
+
+$(VENV)/.package-tools: pyproject.toml | $(VENV)/bin/python
+	pip install --quiet --group package
+	@touch $@
+
+# The wheel is built from what is in the sdist, so one build tries both. The compiler's cache knows most of it: paths
+# below the unpacked sources, with this environment as theirs, are what they are below this folder.
+package: $(VENV)/.installed $(VENV)/.package-tools  ## Build an sdist and from it a wheel, install that afresh and try it
+	rm -rf $(PACKAGE) && mkdir -p $(PACKAGE)/source
+	python -m build --sdist --no-isolation --outdir $(PACKAGE)/dist . >$(PACKAGE)/sdist.log 2>&1 || (cat $(PACKAGE)/sdist.log; exit 1)
+	tar -xzf $(PACKAGE)/dist/*.tar.gz -C $(PACKAGE)/source --strip-components=1
+	ln -s $(VENV) $(PACKAGE)/source/$(VENV_$(MPI))
+	CCACHE_BASEDIR=$(PACKAGE)/source MPICC=$(PACKAGE)/source/$(VENV_$(MPI))/bin/mpicc \
+	  PYC_BUILD_DIR=$(PACKAGE)/source/build/$(MPI) \
+	  $(PACKAGE)/source/$(VENV_$(MPI))/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
+	  --wheel-dir $(PACKAGE)/dist $(PACKAGE)/source
+	tools/try_package.sh $(PACKAGE)/dist $(MPI)
 
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
