@@ -190,7 +190,7 @@ def _print_plan(
                 print(f"{method} {size} bytes, slowdown {slowdown}")
 
 
-# --- Iterations under slowdowns -----------------------------------------------------------------------------------------
+# --- Iterations under slowdowns ---------------------------------------------------------------------------------------
 
 
 def _measure(

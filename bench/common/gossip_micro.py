@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from mpi4py import MPI
 
 import pycollectives as pc
 
@@ -18,6 +17,8 @@ from .timing import BLOCKS, SleepingBarrier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mpi4py import MPI
 
     from .gossip import Setting
 
@@ -66,7 +67,7 @@ class Exchanger:
         return seconds if self._begins else []
 
     def averages(self, least: float, asleep: float) -> Averages:
-        """Collective. This rank's averages, one after the other in the background; a rank with an odd number begins none.
+        """Collective. This rank's averages, one after the other in the background; an odd rank begins none.
 
         The application looks on for at least so many seconds; that of an odd rank sleeps for `asleep`, if it is not 0.
         """
@@ -79,15 +80,16 @@ class Exchanger:
                 seed=self._setting.seed,
             )
             self._barrier.wait()
-            before, begin = averaging.statistics(), time.perf_counter()
+            begin = time.perf_counter()
+            before = averaging.statistics()  # may take as long as an average: that counts against us
             if asleep and not self._begins:
                 time.sleep(asleep)
             after, spent = before, 0.0
             while self._looks_on(after.begun - before.begun, spent, max(asleep, least)):
                 time.sleep(NAP)
-                spent = time.perf_counter() - begin
-                if spent >= least:
+                if time.perf_counter() - begin >= least:
                     after = averaging.statistics()
+                spent = time.perf_counter() - begin
             self._barrier.wait()
             averaging.equalize()
             averaging.read(self._model)
@@ -117,16 +119,18 @@ class Averages:
 
 
 def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[float], float]:
-    """Of each rank that began exchanges of so many parts, and the share of parts that were left out.
+    """Of each rank with an even number and a partner, and the share of parts that were left out.
 
-    What was left out, because another average held it, counts as not exchanged.
+    `block`: of all ranks, which average models of so many parts. What was left out, because another average held it,
+    counts as not exchanged. ValueError if nothing was exchanged.
     """
-    whole = parts * sum(averages.begun for averages in block)
+    begin = block[: len(block) // 2 * 2 : 2]
+    whole = parts * sum(averages.begun for averages in begin)
     skipped = sum(averages.skipped for averages in block)
-    if skipped >= whole:
-        return [], 1.0
+    if skipped >= whole or not all(averages.begun for averages in begin):
+        raise ValueError(f"expected exchanges of {parts} parts, got {block}")
     share = skipped / whole
-    return [averages.seconds / averages.begun / (1 - share) for averages in block if averages.begun], share
+    return [averages.seconds / averages.begun / (1 - share) for averages in begin], share
 
 
 def parts_of(setting: Setting) -> int:
@@ -151,8 +155,6 @@ def measure_exchanges(comm: MPI.Comm, setting: Setting, neighbor: str) -> Exchan
         if setting.verify:
             exchanger.verify()
         of_ranks, share = seconds_of_exchange(block, parts_of(setting))
-        if not of_ranks:
-            raise RunError("exchange: none has ended in a block; measure for longer, with more --iterations")
         ours += of_ranks
         shares.append(share)
         theirs += [float(np.mean(of_rank)) for of_rank in comm.allgather(seconds) if of_rank]
