@@ -61,11 +61,12 @@ install: $(VENV)/.installed  ## Build and install into the virtual environment
 
 demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plot it
 	@rm -rf build/demo && mkdir -p build/demo
+	@echo "Measuring 3 policies at 4 message sizes, with MPI_Allreduce beside them. This takes about a minute."
 	tools/mpirun -n 8 python bench/skew.py --json build/demo/skew.jsonl
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
 
-test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi" RANKS="2 5"; with more random cases: LONG=1
+test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi hosts" RANKS="2 5"; with more random cases: LONG=1
 	LONG='$(LONG)' tests/run.sh
 
 # --- Documentation ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Builds the extension module with CMake; everything else is said in pyproject.toml.
+"""Builds the extension modules with CMake; everything else is said in pyproject.toml.
 
 PYC_BUILD_PRESET  a preset of CMakePresets.json (default: release)
 PYC_BUILD_DIR     a build folder to keep, for incremental builds (default: a fresh configuration each time)
@@ -45,7 +45,9 @@ class CMakeBuild(build_ext):
     """Runs CMake's configure, build and install steps."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Build the one extension, and write down what was built."""
+        """Build all extensions with the first of them, and write down what was built."""
+        if ext is not self.extensions[0]:
+            return
         for names, remedy in (
             ((os.environ.get("CXX"), "c++", "g++", "clang++", "CC"), "a C++20 compiler (g++ >= 11 or clang++ >= 14)"),
             (("cmake",), "cmake (it comes from PyPI when pip builds in isolation)"),
@@ -91,7 +93,7 @@ class SourceDistribution(sdist):
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 
 setup(
-    ext_modules=[Extension("pycollectives._core", sources=[])],
+    ext_modules=[Extension(f"pycollectives.{name}", sources=[]) for name in ("_core", "_zipline")],
     cmdclass={"build_ext": CMakeBuild, "sdist": SourceDistribution},
     long_description=index_page.description((ROOT / "README.md").read_text(encoding="utf-8"), VERSION),
     long_description_content_type="text/markdown",

@@ -26,7 +26,7 @@ from common.contest import Cell, Contestant, compare, geometric_mean, read_lines
 from common.environments import Environment, NotInstalledError  # noqa: E402
 from common.jobs import run_job  # noqa: E402
 from common.mpis import MPICH, MPIS, OPEN_MPI, Mpi, Setting, job_variables, parse_mpis  # noqa: E402
-from common.output import Column, Domain, Records, Table, mpi_name, origin, progress_bar, version  # noqa: E402
+from common.output import Column, Domain, Records, Table, mpi_name, origin, version  # noqa: E402
 
 if TYPE_CHECKING:
     from common.output import Record
@@ -119,12 +119,12 @@ def baselines(
         return
     found = _environments(mpis, environments)
     options = _job_options(common, sizes)
-    with Records(common.json) as records, progress_bar(len(ranks) * runs, shown=True) as step:
+    with Records(common.json) as records:
         for count in ranks:
             ours, *others = _entries(found)
             contestants = [entry.contestant for entry in others]
             for run in range(runs):
-                step(f"{count} ranks, run {run + 1}")
+                click.echo(f"{count} ranks, run {run + 1} of {runs}", err=True)
                 for entry in [ours, *others][:: 1 if run % 2 == 0 else -1]:
                     if entry.contestant.goes_on:
                         entry.run(count, options, limit)

@@ -58,6 +58,7 @@ MEASUREMENTS = {
     "baselines": Measurement(None, ["bench/baselines.py"]),
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
+    "zipline": Measurement(None, ["bench/zipline.py"]),
     "groups-16": Measurement(16, [*GROUPS, "--generators", "all"]),
     "groups-16-slow-2": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
     "groups-16-slow-5": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),

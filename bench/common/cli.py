@@ -69,14 +69,20 @@ def _warmup(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Common:
-    """Of every benchmark."""
+class Alone:
+    """Of a benchmark of one process, which needs no MPI."""
 
     json: Path | None
     iterations: int
     seed: int
     verify: bool
     list_only: bool
+
+
+@dataclass(frozen=True)
+class Common(Alone):
+    """Of every benchmark of several ranks."""
+
     ranks_per_node: int | None  # None: as the machine is
 
 
@@ -110,6 +116,11 @@ class Sweep(Common):
             if size % self.dtype.itemsize:
                 raise click.UsageError(f"{size} bytes are no whole number of {self.dtype} elements")
         return names
+
+
+def alone_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
+    """Adds the options of `Alone`; the command gets them as its first argument."""
+    return _collect(Alone, _alone(iterations))
 
 
 def common_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
@@ -159,7 +170,7 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
     )
 
 
-def _common(iterations: int) -> list[Callable[[Any], Any]]:
+def _alone(iterations: int) -> list[Callable[[Any], Any]]:
     return [
         click.option(
             "--json",
@@ -171,6 +182,12 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
         click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True),
         click.option("--verify/--no-verify", default=True, help="Check every result, outside the timed region."),
         click.option("--list", "list_only", is_flag=True, help="Only say what would be measured."),
+    ]
+
+
+def _common(iterations: int) -> list[Callable[[Any], Any]]:
+    return [
+        *_alone(iterations),
         click.option(
             "--ranks-per-node",
             callback=parsed(_ranks_per_node),
@@ -182,7 +199,7 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
     ]
 
 
-def _collect(into: type[Common], options: list[Callable[[Any], Any]]) -> Callable[[Command], Callable[..., Any]]:
+def _collect(into: type[Alone], options: list[Callable[[Any], Any]]) -> Callable[[Command], Callable[..., Any]]:
     names = [field.name for field in fields(into)]
 
     def decorate(command: Command) -> Callable[..., Any]:

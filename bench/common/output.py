@@ -158,7 +158,9 @@ def progress_bar(total: int, *, shown: bool) -> Iterator[Step]:
 
     Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
     """
-    if not (shown and sys.stderr.isatty()):
+    if not (shown and sys.stderr.isatty()):  # below a launcher stderr is none, and the rows that come say enough
+        if shown and total > 1:
+            print(f"{total} measurements; the result of each is shown as soon as it is there", file=sys.stderr)
         yield lambda name: None
         return
     with Progress(console=Console(stderr=True), auto_refresh=False, transient=True) as progress:

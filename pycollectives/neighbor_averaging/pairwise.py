@@ -43,8 +43,10 @@ class PairwiseStatistics:
         Segments that were left out of an average, because another average held them.
     applied
         Calls of `apply`.
-    staleness_mean, staleness_max
-        Averages that the model was in between a `read` and the `apply` that follows.
+    staleness_mean
+        Averages that the model was in between a `read` and the `apply` that follows, in the mean.
+    staleness_max
+        The most of them.
     waited
         Seconds that `read` and `apply` have waited for the lock of a segment.
     """
@@ -69,8 +71,8 @@ class PairwiseAveraging(Collective):
     applied exactly once. A rank that closes it, or dies,
     is averaged with no more.
 
-    As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is closed
-    at once.
+    As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is
+    closed at once.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -80,7 +82,7 @@ class PairwiseAveraging(Collective):
     ...             weights = model.read()
     ...             model.apply(0.5 * (comm.rank - weights))
     ...         model.equalize()
-    ...         return np.ptp(model.read())
+    ...         return float(np.ptp(model.read()))
     >>> run_ranks(4, train)
     [0.0, 0.0, 0.0, 0.0]
     """

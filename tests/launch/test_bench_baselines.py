@@ -38,6 +38,7 @@ def test_full_is_compared_with_the_best_setting_of_open_mpi(environments, tmp_pa
     command += ["--environments", str(environments), "--json", str(path)]
     outcome = run(command, limit=180, env=environment())
     assert outcome.status == 0, outcome
+    assert "2 ranks, run 1 of 1\n" in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["bytes"] for record in records] == [8, 65536]

@@ -155,8 +155,8 @@ def consensus(size, exchanges, acceleration):
         history = core.simulate_pairwise(
             size=size, ranks_per_node=size, neighbors=[topology.ring(size).in_neighbors(r) for r in range(size)],
             initiates=[True] * size, steps=[exchanges] * size, step_time=[1 + 0.01 * r for r in range(size)],
-            leaves=[False] * size, count=1, segment_bytes=8, random=True, per_step=True, seed=seed, latency=0.0, drain=0.0,
-            period=0.0, applies_zero=True,
+            leaves=[False] * size, count=1, segment_bytes=8, random=True, per_step=True, seed=seed, latency=0.0,
+            drain=0.0, period=0.0, applies_zero=True,
             jitter=0.0, delivery_seed=seed, max_events=0, acceleration=factors,
         )  # fmt: skip
         apart.append(np.var(history["models"]))

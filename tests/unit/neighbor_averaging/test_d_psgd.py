@@ -157,10 +157,10 @@ def test_a_step_is_done_while_the_application_computes(ranks_per_node):
     """After a while `wait` has nothing left to wait for: it may even be asked for within no time."""
 
     def program(comm):
-        w = np.full(200_000, float(comm.rank))
+        w = np.full(20_000, float(comm.rank))
         na = comm.neighbor_averaging(like=w, topology=topology.complete(3))
         na.start(w)
-        time.sleep(1.0)
+        time.sleep(3.0)
         na.wait(w, timeout=0.0)
         return w[[0, -1]].tolist()
 
@@ -236,8 +236,9 @@ def test_read_only_results_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"topology": topology.ring(3)}, ValueError, "topology: expected 1 ranks, as the communicator has"),
-        ({"topology": "ring"}, TypeError, r"topology: expected one such as pc.topology.ring\(1\), got 'ring'"),
+        ({"topology": topology.ring(3)}, ValueError, "topology: expected one of 1 ranks, as the communicator has"),
+        ({"topology": "circle"}, ValueError, "topology: expected"),
+        ({"topology": 3}, TypeError, "topology: expected one such as"),
         ({"weights": "best"}, ValueError, "weights: expected 'uniform' or 'metropolis'"),
         ({"like": np.zeros(2, np.int64)}, TypeError, "like: expected elements of float16, .*, got int64"),
     ],

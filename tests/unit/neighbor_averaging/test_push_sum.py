@@ -177,7 +177,7 @@ def test_with_overlap_a_step_waits_for_the_step_before_alone(ranks_per_node):
         ps = comm.push_sum(like=w, topology=topology.complete(3), overlap=1)
         for step in range(2):
             if step == 1 and comm.rank > 0:
-                time.sleep(0.8)
+                time.sleep(4.0)
             ps.start(w)
             begin = time.monotonic()
             ps.wait(w, timeout=LIMIT)
@@ -185,7 +185,7 @@ def test_with_overlap_a_step_waits_for_the_step_before_alone(ranks_per_node):
         return took, ps.final(timeout=LIMIT).tolist()
 
     results = run_ranks(3, program, ranks_per_node=ranks_per_node)
-    assert results[0][0] < 0.4
+    assert results[0][0] < 2.0
     _, expected = push_sum([np.full(1, float(rank)) for rank in range(3)], topology.complete(3), [2] * 3, overlap=1)
     assert [final for _, final in results] == [pytest.approx([sums / weight]) for sums, weight in expected]
 
