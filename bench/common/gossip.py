@@ -1,0 +1,330 @@
+"""What bench/gossip.py measures, without MPI: methods, slowdowns, one cell and its record, and the check of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import pycollectives as pc
+
+from .patterns import PERIOD
+from .summary import Summary
+from .workload import parse_slowdown, show_slowdown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from .output import Domain, Record
+    from .timing import Timeline, Window
+
+ALLREDUCE = "allreduce"
+COLLECTIVES = {
+    ALLREDUCE: "allreduce",
+    "full": "partial_allreduce",
+    "d-psgd": "neighbor_averaging",
+    "sgp": "push_sum",
+    "ad-psgd": "pairwise_averaging",
+    "a2cid2": "pairwise_averaging",
+}
+METHODS = tuple(COLLECTIVES)
+ITEM = 4  # bytes of a float32
+
+TORN = 1e-4  # relative, between the elements of one model; float32 has 6e-8, and an element is averaged often
+LOST = 0.25  # of the least that one delta changes in the mean
+
+
+def parse_methods(text: str) -> list[str]:
+    """Of a list separated by commas, or 'all'; each once, the allreduce first: the others are compared with it."""
+    names = [name.strip() for name in text.split(",")]
+    if names == ["all"]:
+        names = list(METHODS)
+    for name in names:
+        if name not in METHODS:
+            raise ValueError(f"unknown method {name!r}; expected {', '.join(METHODS)}, or all")
+    return list(dict.fromkeys([ALLREDUCE, *names]))
+
+
+def parse_model_bytes(text: str) -> list[int]:
+    """Sizes of float32 models, separated by commas."""
+    return [_model_bytes(part.strip()) for part in text.split(",")]
+
+
+def _model_bytes(text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not (ITEM <= size < 1e15 and size % ITEM == 0):
+        raise ValueError(f"expected positive multiples of {ITEM}, got {text!r}")
+    return int(size)
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """How many times as long the work of some ranks takes."""
+
+    factors: dict[int, float]
+
+    @classmethod
+    def parse(cls, text: str) -> Slowdown:
+        """RANK:FACTOR, several ranks separated by commas; 'none' or nothing for nobody."""
+        factors = parse_slowdown("" if text == "none" else text)
+        for rank, factor in factors.items():
+            if factor <= 0:
+                raise ValueError(f"expected RANK:FACTOR, with a factor > 0, got '{rank}:{factor:g}'")
+        return cls(factors)
+
+    def __str__(self) -> str:
+        return show_slowdown(self.factors)
+
+    def require(self, ranks: int) -> None:
+        """ValueError if it names a rank that does not exist."""
+        if self.factors and max(self.factors) >= ranks:
+            raise ValueError(f"expected a rank below {ranks}, got {max(self.factors)}")
+
+    def seconds(self, *, ranks: int, compute: float) -> list[float]:
+        """What each rank sleeps in an iteration, of `compute` seconds without it."""
+        return [compute * self.factors.get(rank, 1.0) for rank in range(ranks)]
+
+    def others(self, ranks: int) -> list[int]:
+        """The ranks that work as fast as ever; all, if it leaves none."""
+        unchanged = [rank for rank in range(ranks) if self.factors.get(rank, 1.0) == 1]
+        return unchanged or list(range(ranks))
+
+
+def check_topology(name: str, methods: Sequence[str], ranks: int) -> None:
+    """ValueError if no graph of so many ranks has this name, or one of the methods cannot use it."""
+    graph = pc.topology.by_name(name, ranks)
+    for method in methods:
+        try:
+            if COLLECTIVES[method] == "pairwise_averaging":
+                if not isinstance(graph, pc.topology.Topology):
+                    raise ValueError(f"{name}: expected a graph that does not vary in time")
+                graph.check_symmetric()
+                graph.check_connected()
+            elif method == "d-psgd":
+                graph.check_doubly_stochastic("metropolis")
+                graph.check_connected()
+            elif method == "sgp":
+                graph.check_column_stochastic("push-sum")
+                graph.check_connected()
+        except ValueError as error:
+            raise ValueError(f"{method}: {error}") from None
+
+
+def check_micro(name: str, ranks: int, ranks_per_node: int) -> None:
+    """ValueError if even ranks may not begin averages: between nodes one side of a bipartite graph does (AD-PSGD)."""
+    graph = pc.topology.by_name(name, ranks)
+    if ranks < 2:
+        raise ValueError(f"expected at least 2 ranks, got {ranks}")
+    if ranks_per_node < ranks and graph.is_bipartite and isinstance(graph, pc.topology.Topology):
+        missing = set(range(0, ranks // 2 * 2, 2)).difference(graph.sides()[0])
+        if missing:
+            raise ValueError(
+                f"{name}: expected a graph in which even ranks begin averages between nodes, "
+                f"and rank {min(missing)} does not"
+            )
+
+
+# --- What was applied, and what the models have become ----------------------------------------------------------------
+
+
+def step_of(rank: int) -> float:
+    """What an iteration of a rank adds to its model, a multiple of `pattern`: dyadic, so that sums of it are exact."""
+    return 0.5 ** (rank % 3)
+
+
+def pattern(count: int) -> NDArray[np.float32]:
+    return (np.arange(count) % PERIOD + 1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Final:
+    """One rank's model in the end, a multiple of `pattern`: the least and the most that an element says."""
+
+    least: float
+    most: float
+    applied: int
+
+    @classmethod
+    def of(cls, model: NDArray[np.float32], applied: int, *, weight: float = 1.0) -> Final:
+        values = model.astype(np.float64) / pattern(model.size) * weight
+        return cls(float(values.min()), float(values.max()), applied)
+
+
+def audit_models(finals: Sequence[Final], *, equal: bool) -> list[str]:
+    """What is wrong: the sum of the models is that of what all ranks applied, whatever was averaged in between.
+
+    `equal`: every model is the mean.
+    """
+    ranks = len(finals)
+    expected = sum(step_of(rank) * final.applied for rank, final in enumerate(finals)) / ranks
+    tolerance = LOST * min(step_of(rank) for rank in range(ranks)) / ranks
+    found = [
+        f"rank {rank}: elements of its model say {final.least:g} to {final.most:g}"
+        for rank, final in enumerate(finals)
+        if not final.most - final.least <= TORN * max(abs(final.most), 1.0)
+    ]
+    mean = float(np.mean([(final.least + final.most) / 2 for final in finals]))
+    if not abs(mean - expected) <= tolerance:
+        found.append(f"what was applied comes to {expected:g} per rank, and the mean of the models is {mean:g}")
+    if equal:
+        found += [
+            f"rank {rank}: its model says {final.most:g}, and the mean is {expected:g}"
+            for rank, final in enumerate(finals)
+            if not abs(final.most - expected) <= tolerance
+        ]
+    return found
+
+
+# --- Cells ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of a table have in common."""
+
+    ranks: int
+    domain: Domain
+    topology: str
+    bytes: int
+    compute: float  # seconds
+    iterations: int
+    warmup: int
+    seed: int
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One rank's run of one method."""
+
+    timeline: Timeline
+    final: Final
+    exchanges_per_s: float | None = None  # pairwise averages that it began
+    staleness: float | None = None  # averages between a read and the apply after it, the mean
+
+
+@dataclass(frozen=True)
+class GossipCell:
+    method: str
+    slowdown: Slowdown
+    iterations_per_s_of: list[float]  # by rank
+    waiting_fraction: float
+    latency: Summary  # of all that an iteration does beside computing, in microseconds
+    compute_us: float
+    exchanges_per_s: float | None  # of all ranks
+    staleness: float | None
+
+    @property
+    def iterations_per_s(self) -> float:
+        return float(np.mean(self.iterations_per_s_of))
+
+    @property
+    def others_iterations_per_s(self) -> float:
+        others = self.slowdown.others(len(self.iterations_per_s_of))
+        return float(np.mean([self.iterations_per_s_of[rank] for rank in others]))
+
+    @classmethod
+    def of(cls, method: str, slowdown: Slowdown, outcomes: Sequence[Outcome], window: Window) -> GossipCell:
+        timelines = [outcome.timeline for outcome in outcomes]
+        exchanges = [outcome.exchanges_per_s for outcome in outcomes if outcome.exchanges_per_s is not None]
+        staleness = [outcome.staleness for outcome in outcomes if outcome.staleness is not None]
+        return cls(
+            method=method,
+            slowdown=slowdown,
+            iterations_per_s_of=[timeline.iterations_per_s(window) for timeline in timelines],
+            waiting_fraction=float(np.mean([timeline.sync_fraction(window) for timeline in timelines])),
+            latency=Summary.of(np.concatenate([timeline.latencies(window) for timeline in timelines]) * 1e6),
+            compute_us=float(np.concatenate([timeline.computations(window) for timeline in timelines]).mean() * 1e6),
+            exchanges_per_s=sum(exchanges) if exchanges else None,
+            staleness=float(np.mean(staleness)) if staleness else None,
+        )
+
+
+def gossip_record(setting: Setting, cell: GossipCell, baseline: GossipCell, equal: GossipCell | None) -> Record:
+    """The keys of a cell; the caller adds where it comes from.
+
+    `baseline`: the allreduce under the same slowdown; `equal`: the same method when nobody is slowed down.
+    """
+    ideal = [1 / seconds for seconds in cell.slowdown.seconds(ranks=setting.ranks, compute=setting.compute)]
+    kept = None if equal is None else cell.others_iterations_per_s / equal.others_iterations_per_s
+    return {
+        "bench": "gossip",
+        "collective": COLLECTIVES[cell.method],
+        "method": cell.method,
+        "topology": setting.topology,
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "bytes": setting.bytes,
+        "model_bytes": setting.bytes,
+        "dtype": "float32",
+        "compute_ms": setting.compute * 1e3,
+        "slowdown": str(cell.slowdown),
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+        "warmup": setting.warmup,
+        "iterations_per_s": round(cell.iterations_per_s, 4),
+        "iterations_per_s_of": [round(value, 4) for value in cell.iterations_per_s_of],
+        "others_iterations_per_s": round(cell.others_iterations_per_s, 4),
+        "others_kept": _rounded(kept),
+        "waiting_fraction": round(cell.waiting_fraction, 5),
+        "exchanges_per_s": _rounded(cell.exchanges_per_s),
+        "staleness_mean": _rounded(cell.staleness),
+        "latency_us": cell.latency.as_json(),
+        "compute_us": round(cell.compute_us, 3),
+        "ideal_iterations_per_s": round(float(np.mean(ideal)), 4),
+        "baseline": "MPI_Allreduce",
+        "baseline_us": baseline.latency.as_json(),
+        "baseline_iterations_per_s": round(baseline.iterations_per_s, 4),
+        "speedup": round(cell.iterations_per_s / baseline.iterations_per_s, 4),
+        "verified": setting.verify,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+@dataclass(frozen=True)
+class ExchangeCell:
+    """Microseconds of one exchange, of those that follow each other; a sample per block and pair."""
+
+    bytes: int
+    neighbor: str  # "awake" or "asleep"
+    latency: Summary
+    baseline: Summary
+    skipped: float  # the share of segments that were left out, of which `latency` takes no advantage
+
+    @property
+    def speedup(self) -> float:
+        return self.baseline.mean / self.latency.mean
+
+
+def exchange_record(setting: Setting, cell: ExchangeCell) -> Record:
+    return {
+        "bench": "gossip",
+        "collective": "pairwise_averaging",
+        "method": "exchange",
+        "topology": setting.topology,
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "bytes": cell.bytes,
+        "model_bytes": cell.bytes,
+        "dtype": "float32",
+        "neighbor": cell.neighbor,
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+        "latency_us": cell.latency.as_json(),
+        "skipped": round(cell.skipped, 5),
+        "baseline": "MPI_Sendrecv",
+        "baseline_us": cell.baseline.as_json(),
+        "speedup": round(cell.speedup, 4),
+        "verified": setting.verify,
+    }

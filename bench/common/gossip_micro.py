@@ -1,0 +1,170 @@
+"""One exchange of models between two ranks: our average in the background, and MPI_Sendrecv and an average."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import pycollectives as pc
+
+from .errors import RunError
+from .gossip import ITEM, ExchangeCell, Final, audit_models, pattern, step_of
+from .summary import Summary
+from .timing import BLOCKS, SleepingBarrier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpi4py import MPI
+
+    from .gossip import Setting
+
+NEIGHBORS = ("awake", "asleep")
+NAP = 1e-3  # of an application that is awake and has nothing to do
+ASLEEP = 1.0  # seconds for which an application sleeps
+LEAST = 0.25  # seconds of a block
+FEWEST = 16  # exchanges of a rank in a block
+LONGEST = 120.0  # seconds, for them
+ALWAYS, NEVER = 1e9, 1e-9  # averages per second that a rank begins at most
+
+
+class Exchanger:
+    """Ranks 0 and 1, 2 and 3, ... exchange models; a last one without a partner looks on."""
+
+    def __init__(self, comm: MPI.Comm, setting: Setting) -> None:
+        self._comm = comm
+        self._setting = setting
+        self._barrier = SleepingBarrier(comm)
+        even = comm.rank % 2 == 0
+        partner = comm.rank + 1 if even else comm.rank - 1
+        self._partner = partner if partner < comm.size else None
+        self._begins = even and self._partner is not None
+        self._initial = pattern(setting.bytes // ITEM)
+        self._initial *= np.float32(step_of(comm.rank))
+        self._model = self._initial.copy()
+        self._incoming = np.empty_like(self._initial)
+
+    def sendrecv(self, calls: int, asleep: float) -> list[float]:
+        """Collective. Seconds of each of this rank's calls; its partner, if it begins none, sleeps before each."""
+        np.copyto(self._model, self._initial)
+        self._barrier.wait()
+        if self._partner is None:
+            self._barrier.wait()
+            return []
+        clock = time.perf_counter
+        seconds = []
+        for _ in range(calls):
+            if not self._begins and asleep:
+                time.sleep(asleep)
+            begin = clock()
+            self._comm.Sendrecv(self._model, self._partner, recvbuf=self._incoming, source=self._partner)
+            np.add(self._model, self._incoming, out=self._model)
+            np.multiply(self._model, np.float32(0.5), out=self._model)
+            seconds.append(clock() - begin)
+        self._barrier.wait()
+        return seconds if self._begins else []
+
+    def averages(self, least: float, asleep: float) -> Averages:
+        """Collective. This rank's averages, one after the other in the background; an odd rank begins none.
+
+        The application looks on for at least so many seconds; that of an odd rank sleeps for `asleep`, if it is not 0.
+        """
+        with pc.Communicator(self._comm, ranks_per_node=self._setting.domain.ranks_per_node) as communicator:
+            averaging = communicator.pairwise_averaging(
+                like=self._initial,
+                topology=pc.topology.by_name(self._setting.topology, self._comm.size),
+                order="round-robin",
+                rate=ALWAYS if self._begins else NEVER,
+                seed=self._setting.seed,
+            )
+            self._barrier.wait()
+            begin = time.perf_counter()
+            before = averaging.statistics()  # may take as long as an average: that counts against us
+            if asleep and not self._begins:
+                time.sleep(asleep)
+            after, spent = before, 0.0
+            while self._looks_on(after.begun - before.begun, spent, max(asleep, least)):
+                time.sleep(NAP)
+                if time.perf_counter() - begin >= max(asleep, least):  # to ask disturbs
+                    after = averaging.statistics()
+                spent = time.perf_counter() - begin
+            self._barrier.wait()
+            averaging.equalize()
+            averaging.read(self._model)
+            averaging.close()
+        return Averages(spent, after.begun - before.begun, after.skipped - before.skipped)
+
+    def _looks_on(self, begun: int, spent: float, least: float) -> bool:
+        if spent >= LONGEST:
+            raise TimeoutError(f"expected {FEWEST} exchanges in {spent:.0f} s, got {begun}")  # on this rank alone
+        return spent < least or (self._begins and begun < FEWEST)
+
+    def verify(self) -> None:
+        """Collective, after `averages`. RunError on every rank if models are not the mean of the initial ones."""
+        finals = self._comm.gather(Final.of(self._model, 1))
+        findings = self._comm.bcast(audit_models(finals, equal=True) if finals is not None else None)
+        if findings:
+            raise RunError(f"exchange: {len(findings)} findings\n  " + "\n  ".join(findings[:5]))
+
+
+@dataclass(frozen=True)
+class Averages:
+    """One rank's in one block."""
+
+    seconds: float
+    begun: int
+    skipped: int  # parts
+
+
+def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[float], float]:
+    """Of each rank with an even number and a partner, and the share of parts that were left out.
+
+    `block`: of all ranks, which average models of so many parts. What was left out, because another average held it,
+    counts as not exchanged. ValueError if nothing was exchanged.
+    """
+    begin = block[: len(block) // 2 * 2 : 2]
+    whole = parts * sum(averages.begun for averages in begin)
+    skipped = sum(averages.skipped for averages in block)
+    if skipped >= whole or not all(averages.begun for averages in begin):
+        raise ValueError(f"expected exchanges of {parts} parts, got {block}")
+    share = skipped / whole
+    return [averages.seconds / averages.begun / (1 - share) for averages in begin], share
+
+
+def parts_of(setting: Setting) -> int:
+    """What averages leave out at most at a time: 64 KiB on a node, 256 KiB between nodes."""
+    part = (64 << 10) if setting.domain.ranks_per_node == setting.ranks else (256 << 10)
+    return -(-setting.bytes // part)
+
+
+def measure_exchanges(comm: MPI.Comm, setting: Setting, neighbor: str) -> ExchangeCell | None:
+    """Collective; None on all ranks but 0. Ours and MPI's take turns, in blocks; a sample per block and rank."""
+    exchanger = Exchanger(comm, setting)
+    asleep = ASLEEP if neighbor == "asleep" else 0.0
+    calls = 1 if asleep else max(1, setting.iterations // BLOCKS)
+    ours: list[float] = []
+    theirs: list[float] = []
+    shares: list[float] = []
+    exchanger.sendrecv(1, 0.0)  # connections are made
+    for _ in range(BLOCKS):
+        seconds = exchanger.sendrecv(calls, asleep)
+        least = comm.bcast(max(LEAST, sum(seconds)))
+        block = comm.allgather(exchanger.averages(least, asleep))
+        if setting.verify:
+            exchanger.verify()
+        of_ranks, share = seconds_of_exchange(block, parts_of(setting))
+        ours += of_ranks
+        shares.append(share)
+        theirs += [float(np.mean(of_rank)) for of_rank in comm.allgather(seconds) if of_rank]
+    if comm.rank != 0:
+        return None
+    return ExchangeCell(
+        bytes=setting.bytes,
+        neighbor=neighbor,
+        latency=Summary.of(np.array(ours) * 1e6),
+        baseline=Summary.of(np.array(theirs) * 1e6),
+        skipped=float(np.mean(shares)),
+    )

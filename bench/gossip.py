@@ -1,0 +1,322 @@
+"""Averaging with neighbors, compared with MPI_Allreduce, when some workers are slow (AD-PSGD, section 5.4).
+
+    mpirun -n 16 python bench/gossip.py --methods all --slowdown none --slowdown 0:10 --slowdown 0:100
+    mpirun -n 8 python bench/gossip.py --micro
+
+Each worker computes, which is emulated by sleeping, and applies a delta to its model, over and over, until a common
+deadline. --micro measures one exchange of two models. README.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+from mpi4py import MPI
+
+from common.cli import Common, common_options, launch, parsed
+from common.gossip import (
+    METHODS,
+    GossipCell,
+    Setting,
+    Slowdown,
+    check_micro,
+    check_topology,
+    exchange_record,
+    gossip_record,
+    parse_methods,
+    parse_model_bytes,
+)
+from common.gossip_methods import MAKERS, run_method, verify
+from common.gossip_micro import NEIGHBORS, measure_exchanges
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.timing import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from common.output import Step
+
+Source = dict[str, str | None]
+
+MODEL_BYTES = "1e6"  # the paper's ResNet-20
+MICRO_BYTES = "1e6,9.2e6"  # and Ripples' VGG-16
+
+COLUMNS = [
+    Column("Method"),
+    Column("Slowdown"),
+    Column("Iterations/s", 3),
+    Column("Others", 3),
+    Column("Others kept", 3),
+    Column("Speedup", 3),
+    Column("Waiting", 4),
+    Column("Avg Apply(us)"),
+    Column("p50"),
+    Column("p99"),
+    Column("Exchanges/s", 1),
+    Column("Staleness", 2),
+]
+MICRO_COLUMNS = [
+    Column("Size"),
+    Column("Neighbor"),
+    Column("Avg Exchange(us)"),
+    Column("p50"),
+    Column("max"),
+    Column("MPI_Sendrecv(us)"),
+    Column("Speedup"),
+    Column("Skipped", 4),
+]
+
+
+@contextlib.contextmanager
+def _wrong_use_of(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
+def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Slowdown]:
+    """Each once, in the order given; nobody is slow by default."""
+    try:
+        found = [Slowdown.parse(value) for value in values or ("none",)]
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, option) from None
+    return list({str(slowdown): slowdown for slowdown in found}.values())
+
+
+@click.command(help=__doc__)
+@common_options(iterations=64)
+@click.option(
+    "--methods",
+    callback=parsed(parse_methods),
+    metavar="LIST|all",
+    default="allreduce,full,d-psgd,sgp,ad-psgd",
+    show_default=True,
+    help=f"Of {', '.join(METHODS)}, separated by commas. The allreduce is always measured.",
+)
+@click.option(
+    "--topology",
+    metavar="NAME",
+    default="bipartite-exponential",
+    show_default=True,
+    help="Who averages with whom: python -m pycollectives topology lists the names.",
+)
+@click.option(
+    "--compute-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    show_default=True,
+    help="Emulated computing of an iteration.",
+)
+@click.option(
+    "--model-bytes",
+    metavar="LIST",
+    help=f"Of the float32 model, separated by commas: a table for each. [default: {MODEL_BYTES}; {MICRO_BYTES} with "
+    "--micro]",
+)
+@click.option(
+    "--slowdown",
+    "slowdowns",
+    multiple=True,
+    callback=_slowdowns,
+    metavar="RANK:FACTOR|none",
+    help="A rank's work takes FACTOR times as long; several ranks separated by commas. Given more than once, every "
+    "method is measured under one after the other. [default: none]",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
+    help="Iterations, of a worker that never waits, whose time is not counted.",
+)
+@click.option("--micro", is_flag=True, help="Measure one exchange of two models, compared with MPI_Sendrecv.")
+def gossip(
+    common: Common,
+    methods: list[str],
+    topology: str,
+    compute_ms: float,
+    model_bytes: str | None,
+    slowdowns: list[Slowdown],
+    warmup: int,
+    micro: bool,
+) -> None:
+    comm = MPI.COMM_WORLD
+    with _wrong_use_of("--model-bytes"):
+        sizes = parse_model_bytes(model_bytes or (MICRO_BYTES if micro else MODEL_BYTES))
+    with _wrong_use_of("--topology"):
+        check_topology(topology, ["ad-psgd"] if micro else methods, comm.size)
+    with _wrong_use_of("--slowdown"):
+        for slowdown in slowdowns:
+            slowdown.require(comm.size)
+    if common.list_only:
+        _print_plan(comm.size, methods, topology, sizes, slowdowns, micro)
+        return
+    domain = Domain.of(comm, common.ranks_per_node)
+    if micro:
+        with _wrong_use_of("--micro"):
+            check_micro(topology, comm.size, domain.ranks_per_node)
+    setting = Setting(
+        ranks=comm.size,
+        domain=domain,
+        topology=topology,
+        bytes=sizes[0],
+        compute=compute_ms * 1e-3,
+        iterations=common.iterations,
+        warmup=warmup,
+        seed=common.seed,
+        verify=common.verify,
+    )
+    source = origin(MPI.Get_library_version())
+    steps = len(sizes) * (len(NEIGHBORS) if micro else len(methods) * len(slowdowns))
+    with (
+        Records(common.json if comm.rank == 0 else None) as records,
+        progress_bar(steps, shown=comm.rank == 0) as step,
+    ):
+        if micro:
+            _measure_micro(comm, setting, sizes, source, records, step)
+            return
+        for size in sizes:
+            sized = dataclasses.replace(setting, bytes=size)
+            _measure(comm, sized, methods, slowdowns, source, records, step)
+
+
+def _print_plan(
+    ranks: int, methods: list[str], topology: str, sizes: list[int], slowdowns: list[Slowdown], micro: bool
+) -> None:
+    print(f"# ranks {ranks}, topology {topology}")
+    for size in sizes:
+        if micro:
+            for neighbor in NEIGHBORS:
+                print(f"exchange {size} bytes, neighbor {neighbor}")
+            continue
+        for slowdown in slowdowns:
+            for method in methods:
+                print(f"{method} {size} bytes, slowdown {slowdown}")
+
+
+# --- Iterations under slowdowns ---------------------------------------------------------------------------------------
+
+
+def _measure(
+    comm: MPI.Comm,
+    setting: Setting,
+    methods: list[str],
+    slowdowns: list[Slowdown],
+    source: Source,
+    records: Records,
+    step: Step,
+) -> None:
+    table = _table(setting, source)
+    print(table.head(), flush=True)
+    compute = setting.compute
+    window = Window(setting.warmup * compute, (setting.warmup + setting.iterations) * compute)
+    equal: dict[str, GossipCell] = {}
+    for slowdown in slowdowns:
+        seconds = slowdown.seconds(ranks=comm.size, compute=compute)[comm.rank]
+        baseline: GossipCell | None = None
+        for name in methods:
+            step(f"{name}, slowdown {slowdown}")
+            method = MAKERS[name](comm, setting)
+            outcomes = run_method(comm, method, compute=seconds, window=window)
+            if setting.verify:
+                verify(comm, name, outcomes, equal=method.equal)
+            if outcomes is None:
+                continue
+            cell = GossipCell.of(name, slowdown, outcomes, window)
+            baseline = baseline or cell  # the allreduce is the first
+            if not slowdown.factors:
+                equal[name] = cell
+            record = gossip_record(setting, cell, baseline, equal.get(name))
+            print(table.row(_row(record)), flush=True)
+            records.write({**record, **source})
+
+
+def _table(setting: Setting, source: Source) -> Table:
+    seconds = (setting.warmup + setting.iterations) * setting.compute
+    return Table(
+        f"pycollectives Averaging with Neighbors v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}, topology {setting.topology}",
+            f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
+            f"each method runs for {seconds:g} s, of which the last {setting.iterations * setting.compute:g} s count; "
+            "each rank ends with the iteration that spans the end",
+            f"iterations {setting.iterations} and warm-up {setting.warmup}, of a worker that never waits",
+            f"seed {setting.seed}, results {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+        first_width=12,
+    )
+
+
+def _row(record: Record) -> list[float | str | None]:
+    latency = record["latency_us"]
+    return [
+        record["method"],
+        record["slowdown"],
+        record["iterations_per_s"],
+        record["others_iterations_per_s"],
+        record["others_kept"],
+        record["speedup"],
+        record["waiting_fraction"],
+        latency["mean"],
+        latency["p50"],
+        latency["p99"],
+        record["exchanges_per_s"],
+        record["staleness_mean"],
+    ]
+
+
+# --- One exchange -----------------------------------------------------------------------------------------------------
+
+
+def _measure_micro(
+    comm: MPI.Comm, setting: Setting, sizes: list[int], source: Source, records: Records, step: Step
+) -> None:
+    table = _micro_table(setting, source)
+    print(table.head(), flush=True)
+    for size in sizes:
+        for neighbor in NEIGHBORS:
+            step(f"{size} bytes, {neighbor}")
+            cell = measure_exchanges(comm, dataclasses.replace(setting, bytes=size), neighbor)
+            if cell is None:
+                continue
+            record = exchange_record(setting, cell)
+            print(table.row(_micro_row(record)), flush=True)
+            records.write({**record, **source})
+
+
+def _micro_table(setting: Setting, source: Source) -> Table:
+    return Table(
+        f"pycollectives Exchange of Two Models v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}, topology {setting.topology}",
+            f"dtype float32, {setting.ranks // 2} exchanges at a time, one after the other",
+            f"iterations {setting.iterations}, seed {setting.seed}, "
+            f"results {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        MICRO_COLUMNS,
+    )
+
+
+def _micro_row(record: Record) -> list[float | str | None]:
+    latency = record["latency_us"]
+    return [
+        record["bytes"],
+        record["neighbor"],
+        latency["mean"],
+        latency["p50"],
+        latency["max"],
+        record["baseline_us"]["mean"],
+        record["speedup"],
+        record["skipped"],
+    ]
+
+
+if __name__ == "__main__":
+    launch(gossip)
