@@ -1,4 +1,4 @@
-"""Builds the extension module with CMake; everything else is said in pyproject.toml.
+"""Builds the extension modules with CMake; everything else is said in pyproject.toml.
 
 PYC_BUILD_PRESET  a preset of CMakePresets.json (default: release)
 PYC_BUILD_DIR     a build folder to keep, for incremental builds (default: a fresh configuration each time)
@@ -9,6 +9,7 @@ MPICC             the MPI to build against (default: see CMakeLists.txt)
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,12 +18,22 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 
 
+sys.path.insert(0, str(ROOT / "_build"))
+import index_page  # noqa: E402
+
+COMMIT = ROOT / "COMMIT"
+"""In a source distribution: the commit that it was made from."""
+
+
 def current_commit() -> str:
     """The commit that is built, with "-dirty" if the tree differs from it; "unknown" outside a git checkout."""
+    if COMMIT.exists():
+        return COMMIT.read_text().strip()
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
@@ -34,7 +45,9 @@ class CMakeBuild(build_ext):
     """Runs CMake's configure, build and install steps."""
 
     def build_extension(self, ext: Extension) -> None:
-        """Build the one extension, and write down what was built."""
+        """Build all extensions with the first of them, and write down what was built."""
+        if ext is not self.extensions[0]:
+            return
         for names, remedy in (
             ((os.environ.get("CXX"), "c++", "g++", "clang++", "CC"), "a C++20 compiler (g++ >= 11 or clang++ >= 14)"),
             (("cmake",), "cmake (it comes from PyPI when pip builds in isolation)"),
@@ -68,4 +81,21 @@ class CMakeBuild(build_ext):
         (package / "_version.py").write_text(text)
 
 
-setup(ext_modules=[Extension("pycollectives._core", sources=[])], cmdclass={"build_ext": CMakeBuild})
+class SourceDistribution(sdist):
+    """Also says which commit it was made from."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy the files, and write COMMIT."""
+        super().make_release_tree(base_dir, files)
+        Path(base_dir, COMMIT.name).write_text(current_commit() + "\n")
+
+
+VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+
+setup(
+    ext_modules=[Extension(f"pycollectives.{name}", sources=[]) for name in ("_core", "_zipline")],
+    cmdclass={"build_ext": CMakeBuild, "sdist": SourceDistribution},
+    long_description=index_page.description((ROOT / "README.md").read_text(encoding="utf-8"), VERSION),
+    long_description_content_type="text/markdown",
+    project_urls=index_page.addresses(VERSION),
+)

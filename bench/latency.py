@@ -14,8 +14,8 @@ import numpy as np
 from mpi4py import MPI
 
 from common.cli import Sweep, launch, sweep_options
+from common.mpi_subjects import MpiAllreduce, MpiIallreduce
 from common.output import Record, print_plan
-from common.subjects import MpiAllreduce, MpiIallreduce
 from common.sweeps import Report, measure_sweep
 from common.timing import Procedure, TightBarrier, calls_of
 from common.workload import sleep
@@ -27,17 +27,22 @@ POLICIES = "solo,majority,quorum,full"
 
 
 @click.command(help=__doc__)
-@sweep_options(
-    iterations=100, warmup=10, sizes="8,4096,32768,262144,1048576,4194304", policies=POLICIES, late="accumulate"
-)
+@sweep_options(iterations=100, sizes="8,4096,32768,262144,1048576,4194304", policies=POLICIES, late="accumulate")
 def latency(sweep: Sweep) -> None:
     comm = MPI.COMM_WORLD
     policies = sweep.policies(comm.size, POLICIES)
     if sweep.list_only:
         print_plan(sweep, policies, comm.size)
         return
-    no_delays = np.zeros((calls_of(sweep.iterations, sweep.warmup), comm.size))
-    procedure = Procedure(TightBarrier(comm), no_delays, sleep, sweep.iterations, sweep.warmup)
+    no_delays = np.zeros((calls_of(sweep.iterations, sweep.longest_warmup), comm.size))
+    procedure = Procedure(
+        TightBarrier(comm),
+        no_delays,
+        sleep,
+        sweep.iterations,
+        sweep.longest_warmup,
+        until_stationary=sweep.warmup is None,
+    )
     report = Report(
         "latency",
         "Latency",

@@ -7,17 +7,19 @@ Several files make one figure.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
 import matplotlib
 
 matplotlib.use("Agg")
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # that a cache of fonts is made is no warning
 
-from matplotlib import pyplot as plt
+from matplotlib import pyplot as plt  # noqa: E402
 
-from common.figures import panels
-from common.output import read_records
+from common.figures import panels  # noqa: E402
+from common.output import read_records  # noqa: E402
 
 
 def draw(files: list[Path], output: Path) -> None:

@@ -22,7 +22,7 @@ POLICIES = "solo,majority,quorum"
 
 
 @click.command(help=__doc__)
-@sweep_options(iterations=64, warmup=2, sizes="8,32768,262144,4194304", policies=POLICIES, late="drop")
+@sweep_options(iterations=64, sizes="8,32768,262144,4194304", policies=POLICIES, late="drop")
 @click.option("--skew", type=click.Choice(PATTERNS), default="linear", show_default=True)
 @click.option("--skew-us", type=click.FloatRange(min=0), default=1000.0, show_default=True, help="Unit of the delays.")
 @click.option(
@@ -46,7 +46,14 @@ def skew(sweep: Sweep, skew: str, skew_us: float, trace: Path | None, inject: st
         return
     delays = _delays(skew, skew_us, trace, comm.size, sweep)
     unit = float(delays.mean() * 1e6) if skew == "trace" else skew_us
-    procedure = Procedure(SleepingBarrier(comm), delays, INJECTORS[inject], sweep.iterations, sweep.warmup)
+    procedure = Procedure(
+        SleepingBarrier(comm),
+        delays,
+        INJECTORS[inject],
+        sweep.iterations,
+        sweep.longest_warmup,
+        until_stationary=sweep.warmup is None,
+    )
     report = Report(
         "skew",
         "Skewed Latency",
@@ -66,7 +73,7 @@ def skew(sweep: Sweep, skew: str, skew_us: float, trace: Path | None, inject: st
 def _delays(skew: str, skew_us: float, trace: Path | None, ranks: int, sweep: Sweep) -> Floats:
     if (skew == "trace") != (trace is not None):
         raise click.UsageError("--skew trace and --trace FILE belong together")
-    calls = calls_of(sweep.iterations, sweep.warmup)
+    calls = calls_of(sweep.iterations, sweep.longest_warmup)
     try:
         return delay_matrix(skew, ranks=ranks, calls=calls, skew_us=skew_us, seed=sweep.seed, trace=trace)
     except ValueError as error:

@@ -61,6 +61,7 @@ nitpick_ignore = [
         ("py:class", variable)
         for variable in ("SignedT", "T", "pycollectives.collective.CollectiveT", "pycollectives.testing.T")
     ),
+    ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
 ]
 
@@ -79,6 +80,7 @@ def _imitate_torch() -> None:
     torch = MagicMock()
     torch.optim.Optimizer = type("Optimizer", (), {})
     torch.compiler.disable = lambda function: function
+    torch.nn.Module = type("Module", (), {"__module__": "torch.nn"})
     sys.modules["torch"] = torch
 
 

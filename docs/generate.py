@@ -3,7 +3,7 @@
     python docs/generate.py             what is the same on every machine: the blocks between markers, the .dot file
     python docs/generate.py --check     only say whether any of that is out of date (tests/unit/test_docs.py)
     python docs/generate.py --measure [NAME...]
-                                        run the benchmarks as well, or some, with the mpirun on PATH (20 minutes)
+                                        run the benchmarks as well, or some, with the mpirun on PATH (45 minutes)
     python docs/generate.py --experiments [NAME...]
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
@@ -11,26 +11,30 @@
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
-lines that bench/plot.py draws, and the tables as they were printed.
+lines that bench/plot.py draws, and the tables as they were printed. They are made from a clean checkout and a package
+that was built from it (`make install`), on a machine that does nothing else; if one of several measurements fails, the
+others are kept, and what was there of that one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
+from latencies import SIMULATED_RANKS, baselines_table, headline, markdown, not_measured, simulated_latencies  # noqa: E402
+from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, measure, require_clean, run  # noqa: E402
+
+import pycollectives as pc  # noqa: E402
+from pycollectives._version import commit as built_from  # noqa: E402
 from pycollectives.experiments import report  # noqa: E402
 from pycollectives.experiments.experiment import catalogue, find  # noqa: E402
 from pycollectives.experiments.ideal import ideal_steps_per_s  # noqa: E402
@@ -46,32 +50,9 @@ from pycollectives.train.job import Plan  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results"
 FIGURES = ROOT / "docs" / "figures"
-
-FLAT = ["--ranks-per-node", "1"]
-GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
-SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
-MEASUREMENTS = {
-    "skew-8": (8, ["bench/skew.py"]),  # what `make demo` runs
-    "skew-32": (32, ["bench/skew.py"]),
-    "skew-32-mixed": (32, ["bench/skew.py", "--ranks-per-node", "16"]),
-    "skew-32-flat": (32, ["bench/skew.py", *FLAT]),
-    "latency-2": (2, ["bench/latency.py", "--policy", "full"]),
-    "latency-8": (8, ["bench/latency.py", "--policy", "full"]),
-    "latency-32": (32, ["bench/latency.py", "--policy", "full"]),
-    "latency-8-flat": (8, ["bench/latency.py", "--policy", "full", *FLAT]),
-    "idle-8": (8, ["bench/idle.py"]),
-    "idle-8-flat": (8, ["bench/idle.py", *FLAT]),
-    "groups-16": (16, [*GROUPS, "--generators", "all"]),
-    "groups-16-slow-2": (16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
-    "groups-16-slow-5": (16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
-}
-
-SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
-"""Of the policies solo and quorum of half the ranks, each."""
 
 # --- Blocks ---------------------------------------------------------------------------------------------------------
 
@@ -194,8 +175,9 @@ def printed(name: str) -> Callable[[], str]:
     return block
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
+def printed_if_measured(name: str) -> Callable[[], str]:
+    block = printed(f"{name}.txt")
+    return lambda: block() if (RESULTS / f"{name}.txt").exists() else not_measured(name)
 
 
 def policies_measured() -> str:
@@ -246,11 +228,11 @@ def experiments_section() -> str:
     for found in all_found.values():
         parts += [
             f"## {found['title']}",
-            f"{found['figure']}. {found['ranks']} ranks; {found['scale']}.",
+            f"On {found['machine']}; commit {found['commit']}; {found['ranks']} ranks.",
+            f"{found['figure']}; {found['scale']}.",
             markdown(*report.table(found)),
             f"![{found['title']}](figures/experiment-{found['name']}.png)",
-            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`, at commit "
-            f"{found['commit']}, on {found['machine']}.",
+            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`",
         ]
     for experiment in catalogue():
         found = all_found.get(experiment.name, {"results": []})
@@ -266,48 +248,13 @@ def layers() -> str:
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def headline() -> str:
-    """The mean latency of each policy at 32 skewed ranks, and of MPI_Allreduce in the same run."""
-    cells = [json.loads(line) for line in (RESULTS / "skew-32.jsonl").read_text().splitlines()]
-    sizes = sorted({cell["bytes"] for cell in cells})
-    rows = []
-    for policy in dict.fromkeys(cell["policy"] for cell in cells):
-        row = {cell["bytes"]: cell for cell in cells if cell["policy"] == policy}
-        rows.append([f"`{policy}`", *(latency(row[size]) for size in sizes)])
-    return markdown(["policy", *(f"{size:,} B".replace(",", " ") for size in sizes)], rows)
-
-
-def latency(cell: dict[str, Any]) -> str:
-    """A mean latency, and how many times that of MPI_Allreduce is as long."""
-    mean, times = cell["latency_us"]["mean"], cell["speedup"]
-    of_time = f"{mean:.0f} us" if mean < 1000 else f"{mean / 1000:.1f} ms"
-    return f"{of_time} ({times:.0f}x)" if times >= 10 else f"{of_time} ({times:.1f}x)"
-
-
-def simulated_latencies() -> str:
-    """The latency of each policy in the simulator, against the number of ranks."""
-    found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
-    by_ranks = {ranks: [one for one in found if one["ranks"] == ranks] for ranks in SIMULATED_RANKS}
-    head = ["ranks", "log2 P"]
-    for one in by_ranks[SIMULATED_RANKS[0]]:
-        name = one["policy"].partition(":")[0]
-        head += [f"{name}: mean (us)", "per log2 P", "99th percentile (us)"]
-    rows = []
-    for ranks, runs in by_ranks.items():
-        row = [f"{ranks:,}".replace(",", " "), f"{math.log2(ranks):.0f}"]
-        for one in runs:
-            mean = one["latency_us_mean"]
-            row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
-        rows.append(row)
-    return markdown(head, rows)
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
     "algorithms-counted": algorithms_counted,
     "accuracy": accuracy_measured,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
+    "baselines": baselines_table,
     "headline": headline,
     "layers": layers,
     "policies": policies_table,
@@ -317,7 +264,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "groups": groups_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
-    **{f"{name}-output": printed(f"{name}.txt") for name in MEASUREMENTS},
+    **{f"{name}-output": printed_if_measured(name) for name in MEASUREMENTS},
 }
 
 
@@ -348,11 +295,6 @@ def generated() -> dict[Path, str]:
 # --- Measurements ---------------------------------------------------------------------------------------------------
 
 
-def run(command: list[str]) -> str:
-    print("$", *command, flush=True)
-    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
 FIGURES_OF = {
     "skew": ["skew-32"],
     "skew-8": ["skew-8"],
@@ -362,13 +304,8 @@ FIGURES_OF = {
 }
 
 
-def measure(names: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as made:  # a result says whether the checkout was clean: not changed by another
-        for name in names:
-            ranks, script = MEASUREMENTS[name]
-            command = ["tools/mpirun", "-n", str(ranks), sys.executable, *script, "--json", f"{made}/{name}.jsonl"]
-            Path(made, f"{name}.txt").write_text(run(command))
-        shutil.copytree(made, RESULTS, dirs_exist_ok=True)
+def draw_figures(names: list[str]) -> None:
+    """Those of the measurements with these names."""
     for figure, files in FIGURES_OF.items():
         if not set(files) & set(names):
             continue
@@ -388,22 +325,15 @@ def simulate_latencies() -> None:
     (RESULTS / "simulated.jsonl").write_text("".join(lines))
 
 
-def run_experiments(names: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as made:  # as in `measure`
+def run_experiments(names: list[str]) -> list[str]:
+    """The names of those that failed."""
+    with collected(RESULTS / "experiments") as everything:
         for name in names:
-            command = [
-                sys.executable,
-                "-m",
-                "pycollectives",
-                "experiments",
-                "run",
-                name,
-                "--json",
-                f"{made}/{name}.json",
-            ]
-            run(["tools/mpirun", "-n", str(find(name).ranks), *command])
-        shutil.copytree(made, RESULTS / "experiments", dirs_exist_ok=True)
+            command = ["tools/mpirun", "-n", str(find(name).ranks), sys.executable, "-m", "pycollectives"]
+            command += ["experiments", "run", name, "--json"]
+            everything.add(name, lambda folder, name=name, command=command: run([*command, f"{folder}/{name}.json"]))
     draw_experiments()
+    return everything.failed
 
 
 def renew_ideals() -> None:
@@ -452,13 +382,22 @@ def main() -> None:
     mode.add_argument("--simulate", action="store_true")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
+    failed: list[str] = []
+    if arguments.measure is not None or arguments.experiments is not None or arguments.simulate or arguments.test:
+        try:
+            require_clean(ROOT, pc.__version__, built_from)
+        except UncleanError as error:
+            sys.exit(f"error: {error}")
     if arguments.measure is not None:
         if unknown := set(arguments.measure) - set(MEASUREMENTS):
             parser.error(f"--measure: expected of {', '.join(MEASUREMENTS)}, got {', '.join(sorted(unknown))}")
-        measure(arguments.measure or list(MEASUREMENTS))
-        run_example()
+        names = arguments.measure or list(MEASUREMENTS)
+        failed = measure(names)
+        draw_figures([name for name in names if name not in failed])
+        if not arguments.measure:
+            run_example()
     if arguments.experiments is not None:
-        run_experiments(arguments.experiments or [one.name for one in catalogue()])
+        failed = run_experiments(arguments.experiments or [one.name for one in catalogue()])
     if arguments.ideals:
         renew_ideals()
     if arguments.simulate:
@@ -475,6 +414,8 @@ def main() -> None:
         print(f"wrote {path.relative_to(ROOT)}")
         if path.suffix == ".dot":
             render(path)
+    if failed:
+        sys.exit(f"error: not measured, what was there is kept: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

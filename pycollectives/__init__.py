@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 # Python started in the source tree finds the sources first; the extension is then the installed one.
 __path__ = extend_path(__path__, __name__)
 
-from . import topology
+from . import topology, zipline
 from .communicator import Communicator
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
+from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
 from .neighbor_averaging.push_sum import PushSum
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
@@ -55,6 +56,8 @@ __all__ = [
     "Majority",
     "MismatchError",
     "NeighborAveraging",
+    "PairwiseAveraging",
+    "PairwiseStatistics",
     "PartialAllreduce",
     "PartialReduce",
     "PartialRequest",
@@ -78,6 +81,7 @@ __all__ = [
     "topology",
     "wait_all",
     "wait_any",
+    "zipline",
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from . import __version__
@@ -11,18 +13,24 @@ from .commands.experiments import experiments
 from .commands.info import info
 from .commands.simulate import simulate
 from .commands.slurm import slurm
+from .commands.topology import topology
 from .commands.trace import trace
 from .commands.train import train
 from .commands.tune import tune
+
+LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
+"""What launchers set for each rank."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def main() -> None:
     """Run the tools of pycollectives: collectives that do not wait for stragglers."""
+    if LAUNCHED & os.environ.keys():
+        os.environ["TERM"] = "dumb"  # a launcher's pseudo-terminal may end in a file: no colours
 
 
-for command in (bench, dump, experiments, info, simulate, slurm, trace, train, tune):
+for command in (bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):
     main.add_command(command)
 
 

@@ -207,6 +207,49 @@ class PartialReduce:
     def cache_misses(self) -> int: ...
 
 @final
+class PairwiseAveraging:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
+        initial: Any,  # PEP 3118, C-contiguous, as all buffers here: not checked beyond their length
+        name: str,
+        count: int,
+        dtype_name: str,  # of floats
+        segment_bytes: int,  # as it is held; 0: the model is one segment
+        neighbors: Sequence[int],
+        initiates: bool,  # requests averages of neighbors on other nodes
+        random: bool,  # which neighbor is next
+        seed: int,
+        per_step: bool,
+        period: float,  # seconds between the beginnings of two averages; 0: by how long they take
+        acceleration: tuple[float, float] | None,  # what is kept of x - x~, and alpha~
+        by_frequency: bool,
+    ) -> None:
+        """Collective. Every rank creates the same objects in the same order."""
+    @staticmethod
+    def check(engine: Engine, **options: Any) -> None:
+        """Raises what is wrong with its messages, given all but the first four arguments: before ranks agree."""
+    def read(self, out: Any) -> None: ...
+    def read_kept(self, out: Any) -> None:
+        """What averages keep the sum of, as it is held: float32 or float64."""
+    def apply(self, delta: Any) -> None: ...
+    def assign_held(self, values: Any) -> None:
+        """Replaces the model; no average may be under way."""
+    def pause(self, *, timeout: float | None = None) -> None:
+        """Begins no average any more and waits for the one that is under way; else StallError, and it resumes."""
+    def resume(self) -> None: ...
+    def close(self) -> None:
+        """Leaves for good; returns at once. Idempotent."""
+    def statistics(self) -> dict[str, Any]: ...
+    @property
+    def held_dtype_name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
 class Neighborhood:
     def __init__(
         self,
@@ -501,6 +544,9 @@ def simulate(
     rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
     staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
     and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""
+
+def simulate_pairwise(**script: Any) -> dict[str, Any]:
+    """Pairwise averaging of scripted ranks in virtual time: see csrc/simulation/pairwise_simulation.h."""
 
 def simulate_bootstrap(
     *,

@@ -4,7 +4,7 @@
 #   tests/run.sh [PYTEST OPTION...]
 #
 # Options, e.g. `-k flush`, go to each pytest.
-#   SUITES           which tests (default: model plan unit launch mpi; there is also: cluster)
+#   SUITES           which tests (default: model plan unit launch mpi; there are also: cluster, hosts)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
 #   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
 #   TRAINING         where the suite mpi tests what is built on the library, which sends no messages of its own (default:
@@ -88,9 +88,13 @@ for suite in $suites; do
       run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch
       run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
       ;;
-    cluster)
-      [ -z "${in_memory:-}" ] || unset TMPDIR  # the nodes have a /dev/shm of their own
-      run "$limit" "jobs under SLURM" pytest tests/cluster
+    cluster | hosts)
+      [ -z "${in_memory:-}" ] || unset TMPDIR  # nodes and hosts have a /dev/shm of their own
+      case $suite in
+        cluster) run "$limit" "jobs under SLURM" pytest tests/cluster ;;
+        hosts) run "$limit" "several hosts" pytest -rs tests/hosts ;;
+      esac
+      [ -z "${in_memory:-}" ] || export TMPDIR=$in_memory
       ;;
     mpi)
       for n in ${RANKS:-1 2 3 4 5 7 8}; do
@@ -100,6 +104,6 @@ for suite in $suites; do
           tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank python tests/mpi/passes.py "$limit" "${of_n[@]}" --
       done
       ;;
-    *) echo "SUITES: expected model, plan, unit, launch, mpi or cluster, got $suite"; exit 1 ;;
+    *) echo "SUITES: expected model, plan, unit, launch, mpi, hosts or cluster, got $suite"; exit 1 ;;
   esac
 done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,36 +12,16 @@ from pycollectives.simulation.mixing import mean_matrix, spectral_gap
 
 from . import audit
 from .policies import ALLREDUCE, reports_every_group
+from .summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from .averaging import Run
     from .cli import Sweep
     from .output import Domain, Record
     from .policies import Generator, PolicyName
     from .timing import Window
-
-
-@dataclass(frozen=True)
-class Summary:
-    """In the unit of the samples; microseconds wherever the benchmarks use it."""
-
-    min: float
-    mean: float
-    p50: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, samples: NDArray[np.float64]) -> Summary:
-        p50, p99 = np.percentile(samples, [50, 99])
-        return cls(float(samples.min()), float(samples.mean()), float(p50), float(p99), float(samples.max()))
-
-    def as_json(self) -> dict[str, float]:
-        return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -54,6 +34,8 @@ class Cell:
     ideal_us: float
     ideal_mpi_us: float
     algorithm: str
+    warmup: int  # calls of the longest
+    stationary: bool  # whether every warm-up ended because the calls had stopped getting faster
 
     @property
     def speedup(self) -> float:
@@ -94,6 +76,8 @@ def cell_record(
         "baseline": "MPI_Allreduce",
         "baseline_us": cell.mpi["MPI_Allreduce"].as_json(),
         "speedup": round(cell.speedup, 4),
+        "warmup": cell.warmup,
+        "stationary": cell.stationary,
         "verified": sweep.verify,
     }
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
+from .errors import RunError
 from .policies import PolicyName
+from .warmup import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,10 +45,10 @@ def _policies(text: str) -> list[PolicyName]:
     return [PolicyName.parse(name) for name in text.split(",")]
 
 
-def _sizes(text: str) -> list[int]:
+def parse_sizes(text: str) -> list[int]:
     sizes = [size.strip() for size in text.split(",")]
     if not all(size.isdecimal() and int(size) > 0 for size in sizes):
-        raise ValueError(f"expected positive numbers of bytes separated by commas, got {text!r}")
+        raise ValueError(f"expected positive numbers separated by commas, got {text!r}")
     return [int(size) for size in sizes]
 
 
@@ -58,15 +60,29 @@ def _ranks_per_node(text: str) -> int | None:
     return int(text)
 
 
+def _warmup(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise ValueError(f"expected a number of iterations or 'auto', got {text!r}")
+    return int(text)
+
+
 @dataclass(frozen=True)
-class Common:
-    """Of every benchmark."""
+class Alone:
+    """Of a benchmark of one process, which needs no MPI."""
 
     json: Path | None
     iterations: int
     seed: int
     verify: bool
     list_only: bool
+
+
+@dataclass(frozen=True)
+class Common(Alone):
+    """Of every benchmark of several ranks."""
+
     ranks_per_node: int | None  # None: as the machine is
 
 
@@ -79,7 +95,11 @@ class Sweep(Common):
     dtype: np.dtype[Any]
     algorithm: str
     late: Late
-    warmup: int
+    warmup: int | None  # None: until the calls have stopped getting faster
+
+    @property
+    def longest_warmup(self) -> int:
+        return MOST if self.warmup is None else self.warmup
 
     def policies(self, ranks: int, default: str) -> list[PolicyName]:
         """What to measure with `ranks` ranks; `default` may name a 'quorum' without a number: half of the ranks."""
@@ -98,14 +118,17 @@ class Sweep(Common):
         return names
 
 
+def alone_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
+    """Adds the options of `Alone`; the command gets them as its first argument."""
+    return _collect(Alone, _alone(iterations))
+
+
 def common_options(*, iterations: int) -> Callable[[Command], Callable[..., Any]]:
     """Adds the options of `Common`; the command gets them as its first argument."""
     return _collect(Common, _common(iterations))
 
 
-def sweep_options(
-    *, iterations: int, warmup: int, sizes: str, policies: str, late: Late
-) -> Callable[[Command], Callable[..., Any]]:
+def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> Callable[[Command], Callable[..., Any]]:
     """Adds the options of `Sweep`; the command gets them as its first argument."""
     return _collect(
         Sweep,
@@ -118,7 +141,7 @@ def sweep_options(
                 help="solo, majority, quorum:K, any-of:M, all-of:M, full, separated by commas. "
                 f"[default: {policies}, K half of the ranks]",
             ),
-            click.option("--bytes", callback=parsed(_sizes), metavar="LIST", default=sizes, show_default=True),
+            click.option("--bytes", callback=parsed(parse_sizes), metavar="LIST", default=sizes, show_default=True),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -136,16 +159,18 @@ def sweep_options(
             ),
             click.option(
                 "--warmup",
-                type=click.IntRange(min=0),
-                default=warmup,
+                callback=parsed(_warmup),
+                metavar="N|auto",
+                default="auto",
                 show_default=True,
-                help="Iterations that are not counted, before each block of counted ones.",
+                help="Iterations that are not counted, before each block of counted ones; auto: until they have "
+                f"stopped getting faster, {MOST} at most.",
             ),
         ],
     )
 
 
-def _common(iterations: int) -> list[Callable[[Any], Any]]:
+def _alone(iterations: int) -> list[Callable[[Any], Any]]:
     return [
         click.option(
             "--json",
@@ -157,6 +182,12 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
         click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True),
         click.option("--verify/--no-verify", default=True, help="Check every result, outside the timed region."),
         click.option("--list", "list_only", is_flag=True, help="Only say what would be measured."),
+    ]
+
+
+def _common(iterations: int) -> list[Callable[[Any], Any]]:
+    return [
+        *_alone(iterations),
         click.option(
             "--ranks-per-node",
             callback=parsed(_ranks_per_node),
@@ -168,7 +199,7 @@ def _common(iterations: int) -> list[Callable[[Any], Any]]:
     ]
 
 
-def _collect(into: type[Common], options: list[Callable[[Any], Any]]) -> Callable[[Command], Callable[..., Any]]:
+def _collect(into: type[Alone], options: list[Callable[[Any], Any]]) -> Callable[[Command], Callable[..., Any]]:
     names = [field.name for field in fields(into)]
 
     def decorate(command: Command) -> Callable[..., Any]:
@@ -207,10 +238,6 @@ def launcher_mismatch(environment: Mapping[str, str], size: int) -> tuple[str, i
             )
             return text, int(rank) if rank.isdecimal() else 0
     return None
-
-
-class RunError(Exception):
-    """The run cannot go on; every rank raises it, with the same text."""
 
 
 def launch(command: click.Command, arguments: Sequence[str] | None = None) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,27 +143,17 @@ def _draw_policies(axes: Axes, records: list[Record]) -> None:
     by_policy: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_policy[record["policy"]].append(record)
+    colours = {policy: COLOURS[index % len(COLOURS)] for index, policy in enumerate(by_policy)}
     for index, (policy, cells) in enumerate(by_policy.items()):
         cells = sorted(cells, key=lambda record: record["bytes"])
         active = sum(record["active_mean"] for record in cells) / len(cells)
-        colour = COLOURS[index % len(COLOURS)]
         axes.plot(
             [record["bytes"] for record in cells],
             [record["latency_us"]["mean"] for record in cells],
             marker=MARKERS[index % len(MARKERS)],
-            color=colour,
+            color=colours[policy],
             label=f"{policy} ({active:.1f} active)",
         )
-        for record in cells:
-            axes.annotate(
-                f"{record['speedup']:.3g}x",
-                (record["bytes"], record["latency_us"]["mean"]),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color=colour,
-            )
     sizes = sorted({record["bytes"] for record in records})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -172,6 +164,59 @@ def _draw_policies(axes: Axes, records: list[Record]) -> None:
     axes.grid(axis="y", alpha=0.3)
     axes.margins(x=0.08, y=0.1)
     axes.legend(fontsize=8)
+    for size in sizes:
+        _label_speedups(axes, [record for record in records if record["bytes"] == size], colours)
+
+
+def _label_speedups(axes: Axes, cells: list[Record], colours: dict[str, str]) -> None:
+    """Of one size; where there is no room between the points, the label is left out."""
+    from matplotlib.patheffects import withStroke
+
+    series = [[record["latency_us"]["mean"]] for record in cells]
+    series += [[record[key]["mean"] for record in cells] for key in ("baseline_us", "iallreduce_us") if key in cells[0]]
+    heights = [_points_high(axes, fmean(values)) for values in series]
+    for own, record in zip(heights, cells, strict=False):
+        side = label_side(own - other for other in heights)
+        if not side:
+            continue
+        axes.annotate(
+            speedup_label(record["speedup"]),
+            (record["bytes"], record["latency_us"]["mean"]),
+            xytext=(0, 6 * side),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if side > 0 else "top",
+            fontsize=8,
+            color=colours[record["policy"]],
+            path_effects=[withStroke(linewidth=2, foreground="white")],  # where a line passes
+        )
+
+
+def _points_high(axes: Axes, value: float) -> float:
+    """Where a value is on the vertical axis, in points."""
+    pixels = axes.transData.transform((1.0, value))[1]
+    return float(pixels) * 72 / axes.figure.dpi
+
+
+LABEL = 20.0  # points that a label takes beside its own marker, up to another's
+
+
+def label_side(below: Iterable[float]) -> int:
+    """1: there is room for a label above its point, -1: only below it, 0: on neither side.
+
+    `below`: how far all points of this size are below this one, in points; negative: above it.
+    """
+    gaps = [gap for gap in below if gap]
+    room_above = min((-gap for gap in gaps if gap < 0), default=math.inf)
+    room_below = min((gap for gap in gaps if gap > 0), default=math.inf)
+    if room_above >= LABEL:
+        return 1
+    return -1 if room_below >= LABEL else 0
+
+
+def speedup_label(speedup: float) -> str:
+    digits = 0 if speedup >= 10 else 1 if speedup >= 1 else 2
+    return f"{speedup:.{digits}f}x"
 
 
 def _draw_baseline(axes: Axes, records: list[Record], key: str, label: str, colour: str) -> None:

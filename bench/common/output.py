@@ -18,7 +18,7 @@ from rich.progress import Progress
 import pycollectives as pc
 from pycollectives.diagnostics.provenance import commit_of
 
-from .cli import RunError
+from .errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,10 +83,11 @@ WIDTH = 18
 class Column:
     name: str
     precision: int = 2
+    least_width: int = WIDTH
 
     @property
     def width(self) -> int:
-        return max(WIDTH, len(self.name) + 2)
+        return max(self.least_width, len(self.name) + 2)
 
     def cell(self, value: float | str | None) -> str:
         if value is None:
@@ -105,7 +106,7 @@ class Table:
         first, *rest = self.columns
         names = f"# {first.name}".ljust(self.first_width)
         names += "".join(column.name.rjust(column.width) for column in rest)
-        return "\n".join(f"# {line}" for line in [self.title, *self.notes]) + "\n" + names
+        return "\n".join(f"# {line}" for line in [self.title, machine(), *self.notes]) + "\n" + names
 
     def row(self, values: Sequence[float | str | None]) -> str:
         """None prints as '-'."""
@@ -157,7 +158,9 @@ def progress_bar(total: int, *, shown: bool) -> Iterator[Step]:
 
     Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
     """
-    if not (shown and sys.stderr.isatty()):
+    if not (shown and sys.stderr.isatty()):  # below a launcher stderr is none, and the rows that come say enough
+        if shown and total > 1:
+            print(f"{total} measurements; the result of each is shown as soon as it is there", file=sys.stderr)
         yield lambda name: None
         return
     with Progress(console=Console(stderr=True), auto_refresh=False, transient=True) as progress:

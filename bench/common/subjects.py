@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,10 +16,11 @@ from mpi4py import MPI
 import pycollectives as pc
 
 from .audit import Call, CallHistory, audit_calls
-from .cells import Cell, Summary
-from .cli import RunError
+from .cells import Cell
+from .errors import RunError
 from .ideal import policy_waits, synchronous_waits
-from .patterns import Contributions
+from .mpi_subjects import MpiAllreduce, Operand, Source
+from .summary import Summary
 from .timing import measure
 
 if TYPE_CHECKING:
@@ -35,20 +35,6 @@ if TYPE_CHECKING:
     from .timing import Procedure
 
 
-@dataclass(frozen=True)
-class Operand:
-    """What is reduced, and how it is checked."""
-
-    dtype: np.dtype[Any]
-    bytes: int
-    seed: int
-    verify: bool
-
-    @property
-    def count(self) -> int:
-        return self.bytes // self.dtype.itemsize
-
-
 class Subject(Protocol):
     def open(self, block: int, calls: int) -> Callable[[], Any]:
         """Collective. Prepares for `calls` calls of what it returns: the timed region."""
@@ -61,83 +47,6 @@ class Subject(Protocol):
 
     def close(self) -> None:
         """Collective. Raises RunError on every rank if a result of the block was wrong."""
-
-
-class Source:
-    """One rank's contributions."""
-
-    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
-        self._rank = comm.rank
-        self._operand = operand
-        self.buffer = np.ones(operand.count, operand.dtype)
-        self._contributions: Contributions | None = None
-        if operand.verify:
-            try:
-                self._contributions = Contributions(operand.dtype, operand.count, comm.size)
-            except ValueError as error:
-                raise RunError(str(error)) from error
-        self.values: list[int] = []
-
-    def open(self, block: int, calls: int) -> None:
-        if self._contributions is not None:
-            seed = [self._operand.seed, self._operand.bytes, self._rank, block]
-            self.values = self._contributions.values(calls, seed)
-
-    def write(self, call: int) -> None:
-        if self._contributions is not None:
-            self._contributions.fill(self.buffer, self.values[call])
-
-    def total(self, result: NDArray[Any]) -> float | int | None:
-        assert self._contributions is not None
-        return self._contributions.total(result)
-
-
-class MpiAllreduce:
-    """MPI_Allreduce in its cheapest Python form: buffers and datatype prepared once."""
-
-    name = "MPI_Allreduce"
-
-    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
-        self._comm = comm
-        self._verify = operand.verify
-        self._source = Source(comm, operand)
-        self._out = np.empty_like(self._source.buffer)
-        datatype = MPI.Datatype.fromcode(operand.dtype.char)
-        self._send = [self._source.buffer, operand.count, datatype]
-        self._receive = [self._out, operand.count, datatype]
-        self._totals: list[float | int | None] = []
-
-    def open(self, block: int, calls: int) -> Callable[[], Any]:
-        self._source.open(block, calls)
-        self._totals = []
-        return self._timed()
-
-    def _timed(self) -> Callable[[], Any]:
-        return functools.partial(self._comm.Allreduce, self._send, self._receive)
-
-    def prepare(self, call: int) -> None:
-        self._source.write(call)
-
-    def check(self, call: int, answer: Any) -> None:
-        if self._verify:
-            self._totals.append(self._source.total(self._out))
-
-    def close(self) -> None:
-        if not self._verify:
-            return
-        histories = self._comm.allgather((self._source.values[: len(self._totals)], self._totals))
-        for call, given in enumerate(zip(*(values for values, _ in histories), strict=True)):
-            if any(totals[call] != sum(given) for _, totals in histories):
-                raise RunError(f"{self.name}: call {call}: expected a total of {sum(given)}")
-
-
-class MpiIallreduce(MpiAllreduce):
-    """MPI_Iallreduce, waited for at once."""
-
-    name = "MPI_Iallreduce"
-
-    def _timed(self) -> Callable[[], Any]:
-        return lambda: self._comm.Iallreduce(self._send, self._receive).Wait()
 
 
 COPIED = 4096
@@ -254,16 +163,19 @@ def measure_cell(
     samples, *others = measure(comm, [ours, *theirs], procedure)
     if comm.rank != 0:
         return None
-    initiators = np.array(_counted(ours.initiators, procedure.warmup))
+    initiators = np.array(_counted(ours.initiators, procedure))
     return Cell(
         latency=Summary.of(samples.latencies * 1e6),
         mpi={subject.name: Summary.of(other.latencies * 1e6) for subject, other in zip(theirs, others, strict=True)},
-        active_mean=float(np.mean(_counted(ours.active, procedure.warmup))),
+        active_mean=float(np.mean(_counted(ours.active, procedure))),
         ideal_us=float(policy_waits(policy, samples.arrivals, initiators).mean() * 1e6),
         ideal_mpi_us=float(synchronous_waits(others[0].arrivals).mean() * 1e6),
         algorithm=ours.algorithm,
+        warmup=max(max(one.warmups) for one in (samples, *others)),
+        stationary=all(one.stationary for one in (samples, *others)),
     )
 
 
-def _counted(blocks: list[list[int]], warmup: int) -> list[int]:
-    return [value for block in blocks for value in block[warmup:]]
+def _counted(blocks: list[list[int]], procedure: Procedure) -> list[int]:
+    """Without the warm-up, which comes first."""
+    return [value for block, counted in zip(blocks, procedure.blocks(), strict=True) for value in block[-counted:]]

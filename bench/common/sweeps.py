@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 from .cells import cell_record
+from .mpi_subjects import MpiAllreduce
 from .output import Column, Domain, Records, origin, policy_table, progress_bar
-from .subjects import MpiAllreduce, measure_cell
+from .subjects import measure_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,6 +76,8 @@ def measure_sweep(
                 if cell is None:
                     continue
                 print(table.row([*_row(size, cell), *(value(cell) for value in report.columns.values())]), flush=True)
+                if not cell.stationary and sweep.warmup is None:
+                    print(f"# {size}: calls were still getting faster after {cell.warmup} of them", flush=True)
                 shared = cell_record(report.bench, sweep, policy, size, comm.size, domain, cell)
                 records.write({**shared, **report.keys(cell), **source})
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .warmup import WINDOW, is_stationary
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -74,6 +76,7 @@ class Procedure:
     inject: Callable[[float], None]
     iterations: int
     warmup: int  # of each block
+    until_stationary: bool = False  # the warm-up may end before that (warmup.py)
 
     def blocks(self) -> list[int]:
         """Counted calls of each block."""
@@ -96,6 +99,17 @@ class Samples:
 
     arrivals: Floats
     latencies: Floats
+    warmups: tuple[int, ...] = ()  # calls of each block's
+    stationary: bool = True  # none of them ended only because it was long enough
+
+
+@dataclass(frozen=True)
+class Block:
+    """One rank's, of one subject."""
+
+    times: Floats  # (counted calls, 3) seconds: end of the barrier, arrival, latency
+    warmup: int  # calls before them
+    stationary: bool
 
 
 def measure(comm: MPI.Comm, subjects: Sequence[Subject], procedure: Procedure) -> list[Samples]:
@@ -106,50 +120,70 @@ def measure(comm: MPI.Comm, subjects: Sequence[Subject], procedure: Procedure) -
     Clocks of several machines do not agree, so there an arrival counts from the end of the rank's own barrier.
     """
     one_machine = _on_one_machine(comm)
-    rows: list[list[Floats]] = [[] for _ in subjects]
+    rows: list[list[Block]] = [[] for _ in subjects]
     first = 0
     for block, counted in enumerate(procedure.blocks()):
         delays = procedure.delays[first : first + procedure.warmup + counted]
         first += len(delays)
         turn = list(zip(subjects, rows, strict=True))
         for subject, taken in turn if block % 2 == 0 else reversed(turn):
-            times = _run_block(comm.rank, subject, block, delays, procedure)
-            taken.append(times[procedure.warmup :])
-    return [_gather(comm, np.concatenate(taken), one_machine) for taken in rows]
+            taken.append(_run_block(comm, subject, block, delays, procedure))
+    return [_gather(comm, taken, one_machine) for taken in rows]
 
 
-def _run_block(rank: int, subject: Subject, block: int, delays: Floats, procedure: Procedure) -> Floats:
-    """(calls, 3) seconds: end of the barrier, arrival, latency."""
-    times = np.empty((len(delays), 3))
+def _run_block(comm: MPI.Comm, subject: Subject, block: int, delays: Floats, procedure: Procedure) -> Block:
+    """`delays`: those of the warm-up first, of which some may not be needed."""
     clock, barrier = time.perf_counter, procedure.barrier
+    times: list[tuple[float, float, float]] = []
     timed = subject.open(block, len(delays))
+
+    def run(delay: Floats) -> None:
+        call = len(times)
+        subject.prepare(call)
+        own, longest = float(delay[comm.rank]), float(delay.max())
+        barrier.wait()
+        released = clock()
+        procedure.inject(own)
+        arrival = clock()
+        answer = timed()
+        end = clock()
+        barrier.wait(rest_until=released + longest)  # nobody checks while another is still in its timed call
+        subject.check(call, answer)
+        times.append((released, arrival, end - arrival))
+
     gc.collect()
     gc.disable()
     try:
-        for call, delay in enumerate(delays):
-            subject.prepare(call)
-            own, longest = float(delay[rank]), float(delay.max())
-            barrier.wait()
-            released = clock()
-            procedure.inject(own)
-            arrival = clock()
-            answer = timed()
-            end = clock()
-            barrier.wait(rest_until=released + longest)  # nobody checks while another is still in its timed call
-            subject.check(call, answer)
-            times[call] = released, arrival, end - arrival
+        stationary = not procedure.until_stationary
+        for delay in delays[: procedure.warmup]:
+            run(delay)
+            if procedure.until_stationary and len(times) % WINDOW == 0:
+                stationary = _agree_that_stationary(comm, [latency for _, _, latency in times])
+                if stationary:
+                    break
+        warmup = len(times)
+        for delay in delays[procedure.warmup :]:
+            run(delay)
     finally:
         gc.enable()
     subject.close()
-    return times
+    return Block(np.array(times[warmup:]), warmup, stationary)
 
 
-def _gather(comm: MPI.Comm, times: Floats, one_machine: bool) -> Samples:
-    everything = comm.gather(times)
+def _agree_that_stationary(comm: MPI.Comm, latencies: list[float]) -> bool:
+    """Rank 0 decides: sums need not have the same bits on all ranks."""
+    total = comm.reduce(np.array(latencies))
+    return bool(comm.bcast(total is not None and is_stationary(total / comm.size)))
+
+
+def _gather(comm: MPI.Comm, blocks: list[Block], one_machine: bool) -> Samples:
+    everything = comm.gather(np.concatenate([block.times for block in blocks]))
+    warmups = tuple(block.warmup for block in blocks)
+    stationary = all(block.stationary for block in blocks)
     if everything is None:
-        return Samples(np.empty((0, 0)), np.empty((0, 0)))
+        return Samples(np.empty((0, 0)), np.empty((0, 0)), warmups, stationary)
     released, arrivals, latencies = np.moveaxis(np.stack(everything), 2, 0)
-    return Samples(arrivals if one_machine else arrivals - released, latencies)
+    return Samples(arrivals if one_machine else arrivals - released, latencies, warmups, stationary)
 
 
 def _on_one_machine(comm: MPI.Comm) -> bool:

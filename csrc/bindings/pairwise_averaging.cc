@@ -50,10 +50,10 @@ class BoundPairwiseAveraging {
     const GilReleased released;
     collective_->read(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
   }
-  void read_held(const py::buffer& out) {
+  void read_kept(const py::buffer& out) {
     const py::buffer_info memory = checked(out, true, collective_->held_type());
     const GilReleased released;
-    collective_->read_held(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+    collective_->read_kept(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
   }
   void apply(const py::buffer& delta) {
     const py::buffer_info memory = checked(delta, false, collective_->options().type);
@@ -126,7 +126,7 @@ void bind_pairwise_averaging(py::module_& m) {
           },
           py::arg("engine"))
       .def("read", &Bound::read, py::arg("out"))
-      .def("read_held", &Bound::read_held, py::arg("out"))
+      .def("read_kept", &Bound::read_kept, py::arg("out"))
       .def("apply", &Bound::apply, py::arg("delta"))
       .def("assign_held", &Bound::assign_held, py::arg("values"))
       .def("pause", &Bound::pause, py::kw_only(), py::arg("timeout") = py::none())

@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..partial_allreduce.eager_mean import EagerMean, check_average
 from ..partial_allreduce.policies import as_policy
-from ..support.validation import checked_integer, checked_timeout
+from ..support.validation import checked_integer
 from .deadlock_guard import Waits
-from .parameters import Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
     from ..communicator import Communicator
     from ..partial_allreduce.eager_mean import Average
     from ..partial_allreduce.policies import Policy
@@ -33,10 +28,8 @@ class Arguments:
     average: Average
     bucket_bytes: int
     sync_every: int | None
-    broadcast: bool
     max_staleness: int | None
     history: int
-    timeout: float | None
 
     def waits(self, size: int) -> Waits:
         """What rounds of `size` ranks may wait for."""
@@ -54,18 +47,11 @@ class Arguments:
         policy = as_policy(self.policy).for_size(size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
-        timeout = checked_timeout(self.timeout)
-        return replace(self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, timeout=timeout)
+        return replace(self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every)
 
-    def signature(self, parameters: Sequence[torch.Tensor]) -> Signature:
-        """Return what must be the same on all ranks, parameters included."""
-        return Signature.of(
-            parameters,
-            average=self.average,
-            bucket_bytes=self.bucket_bytes,
-            sync_every=self.sync_every,
-            broadcast=self.broadcast,
-        )
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks."""
+        return {"average": self.average, "bucket_bytes": self.bucket_bytes, "sync_every": self.sync_every}
 
     def make_mean(self, comm: Communicator, name: str, like: Array) -> EagerMean:
         """Make the mean over ranks of arrays like one; collective."""

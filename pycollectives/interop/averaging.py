@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .buckets import Bucket, fused, summed_in
+from .checkpoints import graph_task, in_reentrant_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -113,13 +114,24 @@ class GradientAverager:
             raise RuntimeError(UNUSED)
         self._begin()
         if bucket.contributed:
-            raise RuntimeError(
-                "backward() a second time before step(): the gradients are on their way already. Run all but the last "
-                "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
-            )
+            raise RuntimeError(self._why_again(bucket, parameter))
         if bucket.note_ready(number):
+            bucket.graph_task = graph_task()
             with torch.no_grad():
                 bucket.contribute()
+
+    def _why_again(self, bucket: Bucket, parameter: torch.Tensor) -> str:
+        """Say why backward comes with a gradient whose bucket was contributed."""
+        if in_reentrant_checkpoint(since=bucket.graph_task):
+            return (
+                f"parameter {self._name_of(parameter)} gets its gradient in parts, by a reentrant checkpoint, and "
+                "backward() has contributed the first: call torch.utils.checkpoint.checkpoint with "
+                "use_reentrant=False, or make EagerOptimizer with overlap=False"
+            )
+        return (
+            "backward() a second time before step(): the gradients are on their way already. Run all but the last "
+            "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
+        )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

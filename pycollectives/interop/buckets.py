@@ -82,6 +82,8 @@ class Bucket:
         Whether the newest gradients are not in the round that their step was given, because they came too late.
     missed
         Rounds that had completed unseen before that one.
+    graph_task
+        The backward pass whose hook contributed it; -1: none did.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
@@ -106,6 +108,7 @@ class Bucket:
         """Begin a step: nothing of it is contributed yet, or was given."""
         self._armed = self.mean.rounds  # the first round that has not completed
         self._ready: set[int] = set()
+        self.graph_task = -1
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
         self._handed: list[tuple[torch.Tensor | None, int]] | None = None  # gradients, and their versions
         self._call: Round | None = None  # by which they were handed over

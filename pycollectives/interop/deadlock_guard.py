@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..partial_allreduce.policies import Policy
-    from .torch import EagerOptimizer
+    from .optimizer import CollectiveOptimizer
 
 __all__ = ["DeadlockGuard", "Waits"]
 
@@ -42,9 +42,9 @@ class DeadlockGuard(threading.local):
 
     def __init__(self) -> None:
         """Start with none, in each thread."""
-        self._waits: weakref.WeakKeyDictionary[EagerOptimizer, Waits] = weakref.WeakKeyDictionary()
+        self._waits: weakref.WeakKeyDictionary[CollectiveOptimizer, Waits] = weakref.WeakKeyDictionary()
 
-    def admit(self, optimizer: EagerOptimizer, waits: Waits) -> None:
+    def admit(self, optimizer: CollectiveOptimizer, waits: Waits) -> None:
         """Admit one; `ValueError` if ranks could wait for each other, some in it and some in one that is open."""
         for other in self.others_that_wait(optimizer):
             if waits is not Waits.NEVER and Waits.ARRIVALS in (waits, self._waits[other]):
@@ -55,7 +55,7 @@ class DeadlockGuard(threading.local):
                 )
         self._waits[optimizer] = waits
 
-    def others_that_wait(self, optimizer: EagerOptimizer) -> list[EagerOptimizer]:
+    def others_that_wait(self, optimizer: CollectiveOptimizer) -> list[CollectiveOptimizer]:
         """Return the others that are open and may wait."""
         return [
             other

@@ -1,4 +1,4 @@
-"""The parameters of a torch optimizer: which there are, what they are like, and the same values on all ranks."""
+"""The parameters of a torch optimizer: which there are, what they are like, and all of them in one buffer."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ import torch
 
 from ..agreement.consistency import shortened
 from ..support.operations import AVG
-from .buckets import fused, parts_of, summed_in
+from .buckets import parts_of, summed_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ..communicator import Communicator
     from ..support.deadline import Deadline
+    from ..support.typing import Array
 
-__all__ = ["Signature", "average", "give_those_of_rank_0", "name_of", "parameters_of"]
+__all__ = [
+    "LONGEST",
+    "FlatTensors",
+    "Signature",
+    "average",
+    "check_tensor",
+    "dtype_name",
+    "in_words",
+    "name_of",
+    "parameters_of",
+]
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LONGEST = 600
@@ -51,53 +62,85 @@ class Signature:
         """Check parameters, and describe them; `TypeError` if gradients of one cannot be averaged."""
         for place, parameter in enumerate(parameters):
             _check(place, parameter)
-        words = [
-            f"{tuple(tensor.shape)} {_dtype_name(tensor.dtype)}{'' if tensor.requires_grad else ' frozen'}"
-            for tensor in parameters
-        ]
-        return cls(shortened(f"{len(words)}: {', '.join(words)}", LONGEST), options)
+        return cls(in_words(parameters), options)
 
     def signature(self) -> dict[str, str | int | None]:
         """See `agreement.Signed`."""
         return {"parameters": self.parameters, **self.options}
 
 
+def in_words(tensors: Sequence[torch.Tensor]) -> str:
+    """Say what tensors are like: how many, and shapes and types in their order."""
+    words = [
+        f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{frozen}"
+        for tensor in tensors
+        for frozen in [" frozen" if isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad else ""]
+    ]
+    return shortened(f"{len(words)}: {', '.join(words)}", LONGEST)
+
+
 def _check(place: int, parameter: torch.Tensor) -> None:
-    if parameter.device.type != "cpu":
-        raise TypeError(f"parameter {place}: expected host memory, got device {parameter.device}")
-    if parameter.layout is not torch.strided:
-        raise TypeError(f"parameter {place}: expected a dense tensor, got layout {parameter.layout}")
+    check_tensor(f"parameter {place}", parameter)
     if parameter.requires_grad and parameter.dtype not in DTYPES:
-        names = ", ".join(_dtype_name(dtype) for dtype in DTYPES)
-        raise TypeError(f"parameter {place}: expected one of {names}; got {_dtype_name(parameter.dtype)}")
+        names = ", ".join(dtype_name(dtype) for dtype in DTYPES)
+        raise TypeError(f"parameter {place}: expected one of {names}; got {dtype_name(parameter.dtype)}")
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
+def check_tensor(what: str, tensor: torch.Tensor) -> None:
+    """Refuse, by `TypeError`, what has no shape yet, or is not dense in host memory."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise TypeError(
+            f"{what}: expected one with a shape, got {type(tensor).__name__} of a lazy module: run the model once on "
+            "all ranks, and make the optimizer after that"
+        )
+    if tensor.device.type != "cpu":
+        raise TypeError(f"{what}: expected host memory, got device {tensor.device}")
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{what}: expected a dense tensor, got layout {tensor.layout}")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return "float32" for torch.float32."""
     return str(dtype).removeprefix("torch.")
 
 
-@torch.no_grad()
-def give_those_of_rank_0(
-    comm: Communicator, parameters: Sequence[torch.Tensor], bucket_bytes: int, deadline: Deadline
-) -> None:
-    """Give all ranks the values of rank 0, of any dtype; collective."""
-    for group in fused(parameters, bucket_bytes):
-        flat = torch.cat([tensor.reshape(-1) for tensor in group])
-        data = flat.view(torch.uint8)  # bytes plus zeros are the same bits
-        if comm.rank != 0:
-            data.zero_()
-        comm.preduce(data.numpy(), range(comm.size), op="SUM", timeout=deadline.remaining())
-        _scatter(flat, group)
+class FlatTensors:
+    """Tensors one behind the other in one buffer, and copied from there.
+
+    Attributes
+    ----------
+    flat
+        The buffer.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
+        """Make a buffer of one type for tensors of any type; nothing is in it yet."""
+        self._tensors = tuple(tensors)
+        self.flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=dtype)
+        self._parts = parts_of(self.flat, tensors)
+
+    @property
+    def array(self) -> Array:
+        """The buffer as an array of NumPy, on the same memory."""
+        array: Array = self.flat.numpy()
+        return array
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Copy the tensors into the buffer."""
+        for part, tensor in zip(self._parts, self._tensors, strict=True):
+            part.copy_(tensor)
+
+    @torch.no_grad()
+    def scatter(self) -> None:
+        """Copy the buffer into the tensors, each rounded to its type."""
+        for part, tensor in zip(self._parts, self._tensors, strict=True):
+            tensor.copy_(part)
 
 
-@torch.no_grad()
 def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: Deadline) -> None:
     """Give all ranks the mean of the values of all, rounded once; collective."""
-    flat = torch.cat([tensor.reshape(-1).to(summed_in(tensor.dtype)) for tensor in parameters])
-    comm.preduce(flat.numpy(), range(comm.size), op=AVG, timeout=deadline.remaining())
-    _scatter(flat, parameters)
-
-
-def _scatter(flat: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
-    for part, tensor in zip(parts_of(flat, parameters), parameters, strict=True):
-        tensor.copy_(part)
+    flat = FlatTensors(parameters, summed_in(parameters[0].dtype))
+    flat.gather()
+    comm.preduce(flat.array, range(comm.size), op=AVG, timeout=deadline.remaining())
+    flat.scatter()

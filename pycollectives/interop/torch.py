@@ -1,47 +1,45 @@
-"""Eager-SGD for PyTorch: an optimizer whose gradients are averaged by partial allreduces (eager-SGD, algorithm 2)."""
+"""Eager-SGD for PyTorch: an optimizer whose gradients are averaged by partial allreduces (eager-SGD, algorithm 2).
+
+And the entry to `DecentralizedOptimizer`, which is in `decentralized`.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, SupportsFloat, overload
+from typing import TYPE_CHECKING, Any, overload
 
 try:
     import torch
 except ModuleNotFoundError as error:
     raise ImportError("EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'", name=error.name) from None
 
-from ..communicator import Communicator
 from ..partial_allreduce.policies import Policy, Quorum
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError
-from ..support.lifecycle import exit_context
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
-from .deadlock_guard import DeadlockGuard
-from .parameters import Signature, name_of, parameters_of
+from .decentralized import DecentralizedOptimizer
+from .optimizer import CollectiveOptimizer
+from .parameters import Signature, name_of
 from .statistics import StepStatistics
-from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from mpi4py import MPI
-    from typing_extensions import Self
 
+    from ..communicator import Communicator
     from ..partial_allreduce.eager_mean import Average, EagerMean
-    from ..support.typing import Array, BufferSpec, Missed
+    from ..support.typing import Array, Missed
+    from .deadlock_guard import Waits
 
-__all__ = ["EagerOptimizer"]
+__all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
 MIB = 2**20
 
-_deadlock_guard = DeadlockGuard()
 
-
-class EagerOptimizer(StepStatistics, WrappedOptimizer):
+class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     """Any `torch.optim.Optimizer`, whose `step` uses gradients averaged over ranks without waiting for stragglers.
 
     Gradients are fused into buckets, each with a persistent partial allreduce. `backward()` contributes a bucket as
@@ -75,8 +73,14 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
     overlap
         Contribute during `backward()`. False: not before `step()`, so that gradients may be changed until then, and
         accumulate over several `backward()` without `no_sync`.
+    model
+        Whose buffers, such as running statistics, and other parameters are broadcast too, and whose buffers `finish`
+        averages. None: there are none, or they stay each rank's own.
     broadcast
         Give all ranks the parameters of rank 0 at first.
+    broadcast_state
+        Give them rank 0's buffers of `model` too, and the state and hyperparameters of the wrapped optimizer, such as
+        momentum and learning rates: a checkpoint may be loaded on rank 0 alone. None: as `broadcast`.
     max_staleness, history
         As for `Communicator.partial_allreduce`.
     timeout
@@ -115,70 +119,52 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         bucket_bytes: int = 25 * MIB,
         sync_every: int | None = None,
         overlap: bool = True,
+        model: torch.nn.Module | None = None,
         broadcast: bool = True,
+        broadcast_state: bool | None = None,
         max_staleness: int | None = None,
         history: int = 8,
         timeout: float | None = None,
         name: str = "EagerOptimizer",
     ) -> None:
         """See the class."""
-        self.optimizer = optimizer
-        self._owns_comm = not isinstance(comm, Communicator)
-        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
-        self._closed = False
+        super().__init__(
+            optimizer,
+            comm,
+            model=model,
+            broadcast=broadcast,
+            broadcast_state=broadcast_state,
+            timeout=timeout,
+            name=name,
+        )
         self._steps = 0
         self._evaluated: tuple[float] | None = None  # the loss of a closure whose gradients are not averaged yet
-        self._name = name
         self._arguments = Arguments(
             policy=policy,
             missed=missed,
             average=average,
             bucket_bytes=bucket_bytes,
             sync_every=sync_every,
-            broadcast=broadcast,
             max_staleness=max_staleness,
             history=history,
-            timeout=timeout,
         )
         self._gradients = GradientAverager(
             self._make_mean,
             overlap=overlap,
             name_of=partial(name_of, optimizer),
         )
-        try:
-            self._comm.agree("EagerOptimizer", self._checked)
-            timeout = self._arguments.timeout
-            self._timeout = self._comm.timeout if timeout is None else timeout
-            self._add(parameters_of(optimizer.param_groups))
-        except BaseException:
-            self._abort()
-            raise
+        with self._abort_if_it_fails():
+            parameters = self._begin(self._checked_arguments)
+            self._gradients.add(parameters, self._arguments.bucket_bytes)
 
-    def _checked(self) -> Signature:
-        if isinstance(self.optimizer, (torch.optim.LBFGS, EagerOptimizer)):
-            raise TypeError(
-                f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
-            )
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
+    def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
         self._arguments = self._arguments.checked(self._comm.size)
-        parameters = parameters_of(self.optimizer.param_groups)
-        if not any(parameter.requires_grad for parameter in parameters):
-            raise ValueError("optimizer: none of its parameters requires gradients")
-        if self._comm.size > 1:
-            _deadlock_guard.admit(self, self._arguments.waits(self._comm.size))
-        return self._arguments.signature(parameters)
+        return self._arguments.signature(), self._arguments.waits(self._comm.size)
 
     def _make_mean(self, name: str, like: Array) -> EagerMean:
         return self._arguments.make_mean(self._comm, f"{self._name} {name}", like)
 
     # ------------------------------------------------------------------------------------------------ parameters
-
-    def _add(self, parameters: Sequence[torch.Tensor]) -> None:
-        arguments = self._arguments
-        if arguments.broadcast:
-            replicas.give_those_of_rank_0(self._comm, parameters, arguments.bucket_bytes, Deadline(self._timeout))
-        self._gradients.add(parameters, arguments.bucket_bytes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to the wrapped optimizer, and buckets for them; collective, between steps.
@@ -200,14 +186,14 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
 
         def added() -> Signature:
             self.optimizer.add_param_group(param_group)
-            return Signature.of(parameters_of(groups[before:]))
+            return self._checked_groups(before)
 
         try:
             self._comm.agree("EagerOptimizer.add_param_group", added)
         except BaseException:
             del groups[before:]
             raise
-        self._add(parameters_of(groups[before:]))
+        self._gradients.add(self._take_from_rank_0(before), self._arguments.bucket_bytes)
 
     def add_unfrozen(self) -> None:
         """Make buckets for parameters that require gradients by now, and have none; collective, between steps.
@@ -225,7 +211,8 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         self.flush()
         parameters = self._gradients.without_bucket(self.optimizer.param_groups)
         self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
-        self._add(parameters)
+        self._broadcast_parameters(parameters)
+        self._gradients.add(parameters, self._arguments.bucket_bytes)
 
     # ------------------------------------------------------------------------------------------------ a step
 
@@ -245,12 +232,15 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         RuntimeError
             Gradients were changed after `backward()`; a parameter was unfrozen, and `add_unfrozen` was not called; a
             `backward()` came after averages that neither `step()` used nor `zero_grad()` of this optimizer dropped.
+        ValueError
+            The model was given to `DistributedDataParallel` after this optimizer was made.
         StallError
             Not done in time. To be called again: it goes on where it was.
         ClosedError
             After `close`.
         """
         self._check_open()
+        self._look_for_ddp()
         self._check_trainable()
         self._gradients.average(Deadline(self._timeout))
         self._evaluated = None
@@ -314,17 +304,23 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         ClosedError
             After `close`.
         """
-        self._check_between_steps("flush")
-        self._flush(Deadline(self._timeout))
+        super().flush()
 
-    def _flush(self, deadline: Deadline) -> None:
-        together = self._flushed_together()
-        for each in together:  # before this rank waits in one: nobody may need it in another
-            each._gradients.start_flush()
-        for each in together:
-            each._gradients.flush(deadline)
-        for each in together:  # not before: if one runs into its time limit, all are called again, and go on
-            each._end_flush()
+    def _check_no_step_under_way(self, call: str) -> None:
+        if self._gradients.on_their_way:
+            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() before")
+        if self._gradients.averaged:
+            raise RuntimeError(f"{call}: averages of {self._name} wait: call step(), or zero_grad() to drop them")
+
+    @property
+    def _flushing(self) -> bool:
+        return self._gradients.flushing
+
+    def _start_flush(self) -> None:
+        self._gradients.start_flush()
+
+    def _wait_for_flush(self, deadline: Deadline) -> None:
+        self._gradients.flush(deadline)
 
     def _end_flush(self) -> None:
         if self._gradients.end_flush():
@@ -332,126 +328,20 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
         self.optimizer.zero_grad(set_to_none=True)
         self._gradients.put_back()
 
-    def _flushed_together(self) -> list[EagerOptimizer]:
-        flushing = self._gradients.flushing
-        others = [other for other in _deadlock_guard.others_that_wait(self) if other._comm is self._comm]
-        return [self, *(other for other in others if other._gradients.flushing == flushing)]
+    def _average_parameters(self, deadline: Deadline) -> None:
+        for bucket in self._gradients.buckets:
+            replicas.average(self._comm, bucket.parameters, deadline)
 
-    def synchronize_parameters(self) -> None:
-        """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.
-
-        The state of the wrapped optimizer, such as momentum, and buffers of the model stay each rank's own.
-
-        Raises
-        ------
-        RuntimeError, StallError
-            As `flush`.
-        ClosedError
-            After `close`; or another rank has left.
-        """
-        self._check_between_steps("synchronize_parameters")
-        deadline = Deadline(self._timeout)
-        self._flush(deadline)
-        try:
-            for bucket in self._gradients.buckets:
-                replicas.average(self._comm, bucket.parameters, deadline)
-        except ClosedError as error:
-            raise ClosedError(
-                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
-                f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
-            ) from None
-
-    def average(self, metric: SupportsFloat | BufferSpec) -> float | Array:
-        """Flush, and return the mean over ranks of a number or an array, such as a loss; collective.
-
-        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps. What
-        is evaluated for it, as an argument, is evaluated before the flush: `flush` first if that is to see its step.
-
-        Raises
-        ------
-        RuntimeError, StallError, ClosedError
-            As `flush`.
-        ValueError, TypeError, BufferError, MismatchError
-            As `Communicator.mean`.
-        """
-        self._check_between_steps("average")
-        deadline = Deadline(self._timeout)
-        self._flush(deadline)
-        return self._comm.mean(metric, deadline.remaining())
-
-    def finish(self) -> None:
-        """Flush, give every rank the mean of all ranks' parameters, and leave for good; collective.
-
-        At the end of a training, before evaluation: ranks may have made different numbers of steps, and end with the
-        same parameters. Averages that no `step()` used are dropped.
-
-        Raises
-        ------
-        RuntimeError, StallError, ClosedError
-            As `synchronize_parameters`.
-        """
-        self._check_open()
+    def _end_step(self) -> None:
         self._gradients.end_step()
-        self.synchronize_parameters()
-        self.close()
 
-    def close(self) -> None:
-        """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable.
-
-        Averages that no `step()` used are dropped.
-        """
-        if self._closed:
-            return
-        self._gradients.end_step()
-        self.flush()
+    def _leave(self) -> None:
         self._gradients.close()
-        self._closed = True
-        if self._owns_comm:
-            self._comm.close()
 
-    def _abort(self) -> int:
-        """Close at once, and wait for nobody; the number of contributions that are discarded."""
-        if self._closed:
-            return 0
-        discarded = self._gradients.abort()
-        self._closed = True
-        if self._owns_comm:
-            self._comm.abort()
-        return discarded
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._name
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._closed
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Flush and close; after an exception close at once and warn of what is discarded."""
-        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
+    def _leave_at_once(self) -> int:
+        return self._gradients.abort()
 
     # ------------------------------------------------------------------------------------------------ checks
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self._name} is closed")
-
-    def _check_between_steps(self, call: str) -> None:
-        self._check_open()
-        for each in self._flushed_together():
-            if each._gradients.on_their_way:
-                raise RuntimeError(f"{call}: gradients of {each.name} are on their way: call step() before")
-            if each._gradients.averaged:
-                raise RuntimeError(f"{call}: averages of {each.name} wait: call step(), or zero_grad() to drop them")
 
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
@@ -472,7 +362,7 @@ class EagerOptimizer(StepStatistics, WrappedOptimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
-        self.optimizer.zero_grad(set_to_none=set_to_none)
+        super().zero_grad(set_to_none=set_to_none)
         self._gradients.drop()
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Averages with neighbors in a graph: D-PSGD and SGP step by step, AD-PSGD in pairs at any time."""
+"""Averages with neighbors in a graph: asynchronous in pairs (AD-PSGD), synchronous (D-PSGD), directed (SGP)."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .neighborhood import Neighborhood, NeighborhoodSpecification, checked_topology
+from .graphs import checked_topology
+from .neighborhood import Neighborhood, NeighborhoodSpecification
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..context import Context
     from ..support.typing import Array, BufferSpec
-    from .neighborhood import AnyTopology
+    from .graphs import AnyTopology
 
 __all__ = ["NeighborAveraging"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-    from ..topology.graph import Topology
-    from ..topology.time_varying import TimeVarying
+    from .graphs import AnyTopology
 
-    AnyTopology: TypeAlias = Topology | TimeVarying
-
-__all__ = ["Neighborhood", "NeighborhoodSpecification", "checked_topology"]
+__all__ = ["Neighborhood", "NeighborhoodSpecification"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -84,18 +81,6 @@ class NeighborhoodSpecification:
             _, given = graph.shares_of(rank, self.weights)
             steps.append((own, sorted(taken.items()), sorted(given.items())))
         return steps
-
-
-def checked_topology(topology: Any, size: int) -> AnyTopology:
-    """Return a topology of `size` ranks; raise what is expected instead of anything else."""
-    from ..topology.graph import Topology
-    from ..topology.time_varying import TimeVarying
-
-    if not isinstance(topology, (Topology, TimeVarying)):
-        raise TypeError(f"topology: expected one such as pc.topology.ring({size}), got {topology!r}")
-    if topology.size != size:
-        raise ValueError(f"topology: expected {size} ranks, as the communicator has, got {topology!r}")
-    return topology
 
 
 class Neighborhood(Collective):

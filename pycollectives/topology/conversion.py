@@ -47,8 +47,7 @@ def from_matrix(matrix: npt.ArrayLike, *, name: str = "matrix") -> Topology:
             f"{name}: expected rows or columns that sum to 1, found row {worst[0]} with the sum "
             f"{sums[0][worst[0]]:.6g} and column {worst[1]} with the sum {sums[1][worst[1]]:.6g}"
         )
-    edges = ((int(j), int(i)) for i, j in np.argwhere(weights) if i != j)
-    return Topology(len(weights), edges, name=name, matrix=weights)
+    return Topology._of_weights(weights, name)
 
 
 def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = None) -> Topology:
@@ -87,7 +86,7 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
         raise ValueError("from_networkx: expected a graph without parallel edges, got a multigraph")
     nodes = [*range(len(graph))] if set(graph) == {*range(len(graph))} else [*graph]
     ranks = {node: rank for rank, node in enumerate(nodes)}
-    title = name or graph.name or "graph"
+    title = name or str(graph.name) or "graph"
     directed = graph.to_directed(as_view=True)
     if weight is None:
         edges = [(ranks[source], ranks[target]) for source, target in directed.edges if source != target]

@@ -12,6 +12,7 @@ __all__ = ["dot", "picture"]
 
 def dot(topology: Topology, title: str) -> str:
     """Return the drawing as Graphviz reads it; see `Topology.dot`."""
+    title = title.replace("\\", "\\\\").replace('"', '\\"')
     symmetric = topology.is_symmetric
     own = topology.default_weights == "given"
     lines = [

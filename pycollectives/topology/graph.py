@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..support.validation import checked_choice, checked_integer, checked_rank
+from ..support.validation import checked_choice, checked_integer, checked_name, checked_rank
 from . import drawing, measures
-from .weights import KINDS, Matrix, dense, row, sums
+from .weights import KINDS, dense, row, sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from .weights import Matrix
 
 __all__ = ["Topology"]
 
@@ -36,9 +40,6 @@ class Topology:
         directions.
     name
         What messages call it.
-    matrix
-        Weights of its own, shape (size, size), as `pycollectives.topology.from_matrix` takes them; then `edges` has to
-        say the same, so better call that.
 
     Raises
     ------
@@ -59,9 +60,7 @@ class Topology:
 
     __slots__ = ("_given", "_in", "_name", "_out")
 
-    def __init__(
-        self, size: int, edges: Iterable[tuple[int, int]], *, name: str = "graph", matrix: Matrix | None = None
-    ) -> None:
+    def __init__(self, size: int, edges: Iterable[tuple[int, int]], *, name: str = "graph") -> None:
         size = checked_integer("size", size, at_least=1)
         outgoing: list[set[int]] = [set() for _ in range(size)]
         incoming: list[set[int]] = [set() for _ in range(size)]
@@ -71,10 +70,18 @@ class Topology:
                 raise ValueError(f"edges: expected edges between different ranks, got ({source}, {target})")
             outgoing[source].add(target)
             incoming[target].add(source)
-        self._name = name
+        self._name = checked_name(name)
         self._out = tuple(tuple(sorted(peers)) for peers in outgoing)
         self._in = self._out if incoming == outgoing else tuple(tuple(sorted(peers)) for peers in incoming)
-        self._given = matrix
+        self._given: Matrix | None = None
+
+    @classmethod
+    def _of_weights(cls, matrix: Matrix, name: str) -> Topology:
+        """What `from_matrix` returns: the edges are where the checked matrix is not 0. It is not copied."""
+        edges = ((int(j), int(i)) for i, j in np.argwhere(matrix) if i != j)
+        topology = cls(len(matrix), edges, name=name)
+        topology._given = matrix
+        return topology
 
     # --- What it is ---------------------------------------------------------------------------------------------------
 
@@ -98,6 +105,10 @@ class Topology:
         checked_integer("step", step, at_least=0)
         return self
 
+    def union(self) -> Topology:
+        """Return the graph with the edges of all steps: this one."""
+        return self
+
     def in_neighbors(self, rank: int) -> tuple[int, ...]:
         """Return the ranks whose values a rank takes, ascending, without itself."""
         return self._in[checked_rank("rank", rank, self.size)]
@@ -118,7 +129,7 @@ class Topology:
         digest = hashlib.sha256(repr((self.size, self._in)).encode())
         if self._given is not None:
             digest.update(self._given.astype("<f8").tobytes())
-        return f"{self.size} ranks, {self._edges_in_words()}, digest {digest.hexdigest()[:16]}"
+        return f"{in_words(self.size)}, {self._edges_in_words()}, digest {digest.hexdigest()[:16]}"
 
     def __eq__(self, other: object) -> bool:
         """Whether size, edges and own weights are the same; the name does not count."""
@@ -134,7 +145,7 @@ class Topology:
 
     def __repr__(self) -> str:
         """Name, size and edges."""
-        return f"<Topology {self._name} of {self.size} ranks, {self._edges_in_words()}>"
+        return f"<Topology {self._title}, {self._edges_in_words()}>"
 
     def _edges_in_words(self) -> str:
         count = self.edge_count
@@ -147,7 +158,7 @@ class Topology:
         """The kind of weights meant where none is named: `"given"` if it has a matrix of its own, else `"uniform"`."""
         return "uniform" if self._given is None else "given"
 
-    def matrix(self, weights: str | None = None) -> Matrix:
+    def matrix(self, weights: str | None = None) -> npt.NDArray[Any]:
         """Return the weights of all ranks, float64 of shape (P, P).
 
         w[i, j] is the weight with which rank i takes rank j's value: a row is a receiver, and a step is x <- W x.
@@ -351,4 +362,9 @@ class Topology:
 
     @property
     def _title(self) -> str:
-        return f"{self._name} of {self.size} ranks"
+        return f"{self._name} of {in_words(self.size)}"
+
+
+def in_words(size: int) -> str:
+    """Return `"1 rank"` or `"2 ranks"`."""
+    return "1 rank" if size == 1 else f"{size} ranks"

@@ -22,13 +22,15 @@ def distances(source: int, outgoing: Neighbors) -> list[int]:
     hops = [-1] * len(outgoing)
     hops[source] = 0
     front = [source]
-    while front:
+    missing = len(outgoing) - 1
+    while front and missing:
         reached = []
         for rank in front:
             for peer in outgoing[rank]:
                 if hops[peer] < 0:
                     hops[peer] = hops[rank] + 1
                     reached.append(peer)
+        missing -= len(reached)
         front = reached
     return hops
 

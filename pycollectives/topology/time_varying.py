@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..support.validation import checked_integer
+from ..support.validation import checked_integer, checked_name
 from . import measures
 from .families import powers_of_two
-from .graph import Topology
+from .graph import Topology, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .weights import Matrix
+    import numpy.typing as npt
 
 __all__ = ["TimeVarying", "alternating_exponential_ring", "one_peer_exponential"]
 
@@ -48,7 +48,7 @@ class TimeVarying:
         sizes = {topology.size for topology in self._topologies}
         if len(sizes) > 1:
             raise ValueError(f"topologies: expected one number of ranks, got {sorted(sizes)}")
-        self._name = name
+        self._name = checked_name(name)
 
     @property
     def name(self) -> str:
@@ -83,7 +83,7 @@ class TimeVarying:
     def signature(self) -> str:
         """What ranks compare: size, period, and a digest of all steps; the name does not count."""
         digest = hashlib.sha256("\n".join(topology.signature for topology in self._topologies).encode())
-        return f"{self.size} ranks, period {self.period}, digest {digest.hexdigest()[:16]}"
+        return f"{in_words(self.size)}, period {self.period}, digest {digest.hexdigest()[:16]}"
 
     def __eq__(self, other: object) -> bool:
         """Whether the topologies of all steps are the same; the name does not count."""
@@ -95,11 +95,11 @@ class TimeVarying:
 
     def __repr__(self) -> str:
         """Name, size and period."""
-        return f"<TimeVarying {self._name} of {self.size} ranks, period {self.period}>"
+        return f"<TimeVarying {self._name} of {in_words(self.size)}, period {self.period}>"
 
     # --- Measures -----------------------------------------------------------------------------------------------------
 
-    def matrix(self, weights: str | None = None) -> Matrix:
+    def matrix(self, weights: str | None = None) -> npt.NDArray[Any]:
         """Return what one period does, float64 of shape (P, P): the product W(period - 1) ... W(1) W(0)."""
         matrices = [topology.matrix(weights) for topology in self._topologies]
         return functools.reduce(lambda done, step: step @ done, matrices)

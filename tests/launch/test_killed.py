@@ -91,3 +91,24 @@ def test_nothing_stays_behind_in_shared_memory(tmp_path):
 def shared_memory() -> set[str]:
     """Return the names that there are, without what Open MPI itself may forget."""
     return {path.name for path in Path("/dev/shm").iterdir() if not path.name.startswith("sm_segment.")}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("ranks_per_node", ["all", "1", "2"])
+def test_neighbors_of_a_dead_rank_are_told_and_all_go_on(tmp_path, ranks_per_node, seed):
+    """In a ring of 5, ranks 1 and 3 average with rank 2, and ranks 0 and 4 do not."""
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": ranks_per_node}
+    job = mpirun(5, "killed_in_pair.py", "2", str(seed), limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    for rank in (1, 3):
+        seconds, text, *counts, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert text.startswith(("(2,) ", "[2] ")), job
+        assert "rank 2 died" in text, job
+        assert len(counts) == 3, job  # told once
+        assert end == "end", job
+    for rank in (0, 1, 3, 4):
+        steps, finite, _, end = job.said(rank)[-4:]
+        assert int(steps.removeprefix("steps ")) > 50, job
+        assert finite == "finite True", job
+    for rank in (0, 4):
+        assert len(job.said(rank)) == 4, job

@@ -31,7 +31,7 @@ EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "dd
 VARIANTS = [
     *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,average=contributors"),
     *("eager,policy=solo,max_staleness=2", "ripples,groups=random", "ripples,groups=static,ranks_per_node=2"),
-    *("ripples,groups=punctual,every=3",),
+    *("ripples,groups=punctual,every=3", "ad-psgd,topology=ring,pace=per_step", "a2cid2,topology=ring"),
 ]
 
 WAITING = ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"]

@@ -26,7 +26,7 @@ std::size_t segments_in(const ModelBoard::Shape& shape) {
 MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape& shape) {
   ScheduleBuilder s(role, 2);
   const Slice values = s.buffer(shape.count, "values");
-  const OpId release = s.trigger("release");
+  const OpId release = role == kRequester ? s.trigger("release") : OpId{};
   std::vector<OpId> signals;
   const std::size_t longest = segments_in(shape) * shape.segment_count;
   for (std::size_t first = 0; first < shape.count; first += longest) {

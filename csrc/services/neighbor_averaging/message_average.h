@@ -84,7 +84,7 @@ class MessageAverage {
   struct Role {
     Schedule plan;
     Slice values;
-    OpId release;
+    OpId release;               // of the requester: its values are there
     std::vector<OpId> signals;  // by piece
     std::unique_ptr<Run> run;
   };

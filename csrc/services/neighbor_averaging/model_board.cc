@@ -92,6 +92,16 @@ void ModelBoard::read(std::size_t first, std::size_t count, std::byte* out, cons
   });
 }
 
+void ModelBoard::read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting) {
+  if (!shape_.acceleration) return read(first, count, out, while_waiting);
+  under_locks(first, count, while_waiting, [&](const Range& part) {
+    std::byte* const to = out + (part.first - first) * width_;
+    memory_.copy(to, model(local_, part.first), part.count * width_);
+    memory_.add_scaled(shape_.type, to, second_model(local_, part.first), part.count, 1);
+    memory_.scale(shape_.type, to, part.count, 0.5);
+  });
+}
+
 void ModelBoard::apply(std::size_t first, std::size_t count, const std::byte* delta, double factor,
                        const WhileWaiting& while_waiting) {
   under_locks(first, count, while_waiting, [&](const Range& part) {

@@ -13,7 +13,8 @@
 // them. Until then nobody averages it. What is applied meanwhile stays in it.
 //
 // A second model x~ beside each serves A2CiD2 (Nabli, Belilovsky, Oyallon 2023): before each average the two are mixed,
-// exp(-eta) of their difference is kept, and an average moves x~ by alpha of the difference instead of half of it.
+// exp(-2 eta) of their difference is kept, and an average moves x~ by alpha of the difference instead of half of it.
+// Ranks mix at different moments, so what is kept is the sum over ranks of x + x~.
 #pragma once
 
 #include <atomic>
@@ -62,6 +63,8 @@ class ModelBoard {
   using WhileWaiting = std::function<void()>;
   /// Elements [first, first + count) into `out`.
   void read(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
+  /// The same of what averages keep the sum of: of (x + x~) / 2, where there are two models.
+  void read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
   /// model += factor * delta, of both models.
   void apply(std::size_t first, std::size_t count, const std::byte* delta, double factor,
              const WhileWaiting& while_waiting);

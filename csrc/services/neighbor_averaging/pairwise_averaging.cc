@@ -16,7 +16,6 @@ namespace {
 constexpr Seconds kRest = 1e-3;              // after an average, at least
 constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
 constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
-constexpr Seconds kNobodyPeriod = 10e-3;     // while no neighbor is available
 constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = std::size_t{1} << 20U;  // other collectives wait for so long
@@ -124,22 +123,24 @@ ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrup
 }
 
 void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
-  if (!elements_.widened()) return read_held(out, interrupt);
   before_call();
   const auto waiting = while_waiting(interrupt);
-  std::array<float, kChunk> held;
-  auto* const data = reinterpret_cast<std::byte*>(held.data());
-  in_chunks([&](std::size_t first, std::size_t count) {
-    board_->read(first, count, data, waiting);
-    memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
-  });
+  if (elements_.widened()) {
+    std::array<float, kChunk> held;
+    auto* const data = reinterpret_cast<std::byte*>(held.data());
+    in_chunks([&](std::size_t first, std::size_t count) {
+      board_->read(first, count, data, waiting);
+      memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
+    });
+  } else {
+    board_->read(0, options_.count, out, waiting);
+  }
   read_at_ = board_->averages(board_->local_rank());
 }
 
-void PairwiseAveraging::read_held(std::byte* out, const Engine::Interrupt& interrupt) {
+void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
-  board_->read(0, options_.count, out, while_waiting(interrupt));
-  read_at_ = board_->averages(board_->local_rank());
+  board_->read_kept(0, options_.count, out, while_waiting(interrupt));
 }
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
@@ -260,6 +261,7 @@ bool PairwiseAveraging::advance() {
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
   bool moved = messages_ && messages_->advance();
+  if (moved && next_ == kNever) next_ = now;
   if (const auto ended = messages_ ? messages_->take_ended() : std::nullopt) {
     conclude(*ended, now);
     moved = true;
@@ -285,15 +287,15 @@ bool PairwiseAveraging::is_available(Rank neighbor) const {
 bool PairwiseAveraging::begin(Seconds now) {
   const std::optional<Rank> neighbor = choice_.next([this](Rank rank) { return is_available(rank); });
   if (!neighbor) {
-    next_ = now + kNobodyPeriod;
+    next_ = kNever;  // until an average by messages ends
     return false;
   }
   begun_at_ = now;
+  if (options_.per_step) --owed_;
   if (is_on_node(*neighbor)) {
     on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor)};
     return advance_on_node(kBytesPerPass);
   }
-  next_ = now + kNobodyPeriod;  // with neighbors of this node meanwhile
   messages_->request(*neighbor);
   return true;
 }
@@ -336,7 +338,6 @@ void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now
 
 void PairwiseAveraging::took_turn(Rank neighbor) {
   ++begun_;
-  if (options_.per_step) --owed_;
   choice_.took_turn(neighbor);
   refusal_rest_ = kFirstRefusalRest;
 }
@@ -351,9 +352,11 @@ void PairwiseAveraging::rest(Seconds now, Seconds duration) {
   }
 }
 
-/// Not in step with who refused: two ranks that request each other at the same time both refuse.
+/// Ranks that request each other at the same time all refuse: they must not do so again, and each spends the time of a
+/// request and its answer unable to accept.
 void PairwiseAveraging::rest_after_refusal(Seconds now) {
-  next_ = now + refusal_rest_ * jitter();
+  if (options_.per_step) ++owed_;
+  next_ = now + std::max(refusal_rest_, 2 * (now - begun_at_)) * jitter();
   refusal_rest_ = std::min(2 * refusal_rest_, kLastRefusalRest);
 }
 

@@ -79,8 +79,12 @@ class PairwiseAveraging final : public Collective {
 
   /// A copy of this rank's model, each segment as it was at one moment.
   void read(std::byte* out, const Engine::Interrupt& interrupt);
-  /// The same, as it is held: float32 or float64.
-  void read_held(std::byte* out, const Engine::Interrupt& interrupt);
+  /// What averages keep the sum of (model_board.h), as it is held: float32 or float64.
+  void read_kept(std::byte* out, const Engine::Interrupt& interrupt);
+  /// The same at any time, without a look at what has failed.
+  void peek_kept(std::byte* out) const {
+    board_->read_kept(0, options_.count, out, [] {});
+  }
   /// model += delta. RankFailedError, once for each death of a neighbor, before anything is changed.
   void apply(const std::byte* delta, const Engine::Interrupt& interrupt);
   /// model = values, as held. No averages may be under way: see `pause`.

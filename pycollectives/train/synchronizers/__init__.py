@@ -22,6 +22,8 @@ METHODS = Registry(
         "eager": f"{__name__}.eager:Eager",
         "m-synchronous": f"{__name__}.m_synchronous:MSynchronous",
         "ripples": f"{__name__}.ripples:Ripples",
+        "ad-psgd": f"{__name__}.ad_psgd:AdPsgd",
+        "a2cid2": f"{__name__}.ad_psgd:A2cid2",
         "d-psgd": f"{__name__}.d_psgd:DPsgd",
         "sgp": f"{__name__}.sgp:Sgp",
         "ddp": f"{__name__}.ddp:Ddp",

@@ -17,12 +17,14 @@ BENCH = Path(__file__).resolve().parents[3] / "bench"
 sys.path.insert(0, str(BENCH))
 
 from common import audit, ideal, output, timing, workload  # noqa: E402
-from common.cells import Cell, Summary, cell_record  # noqa: E402
+from common.cells import Cell, cell_record  # noqa: E402
 from common.cli import common_options, launcher_mismatch, sweep_options  # noqa: E402
 from common.output import mpi_name  # noqa: E402
 from common.patterns import Contributions  # noqa: E402
 from common.policies import PolicyName  # noqa: E402
+from common.summary import Summary  # noqa: E402
 from common.timing import block_sizes, calls_of  # noqa: E402
+from common.warmup import MOST  # noqa: E402
 
 # --- zero-cost model ---
 
@@ -245,7 +247,8 @@ def test_summary_is_over_all_samples():
     assert list(summary.as_json()) == ["min", "mean", "p50", "p99", "max"]
 
 
-def test_table_is_in_the_manner_of_osu():
+def test_table_is_in_the_manner_of_osu(monkeypatch):
+    monkeypatch.setattr(output, "machine", lambda: "AMD EPYC, 2 cores, Linux")
     shown = output.Table(
         "pycollectives Solo Allreduce Skewed Latency v0.1",
         ["ranks 8"],
@@ -253,6 +256,7 @@ def test_table_is_in_the_manner_of_osu():
     )
     assert shown.head().splitlines() == [
         "# pycollectives Solo Allreduce Skewed Latency v0.1",
+        "# AMD EPYC, 2 cores, Linux",
         "# ranks 8",
         "# Size       Avg Latency(us)           Speedup",
     ]
@@ -296,20 +300,16 @@ def run_options(decorator, arguments: list[str]):
     return got[0]
 
 
-SWEEP = sweep_options(iterations=64, warmup=2, sizes="8,32768", policies="solo,quorum", late="drop")
+SWEEP = sweep_options(iterations=64, sizes="8,32768", policies="solo,quorum", late="drop")
 
 
 def test_sweep_options():
     sweep = run_options(SWEEP, [])
-    assert (sweep.iterations, sweep.warmup, sweep.bytes, sweep.verify, sweep.ranks_per_node) == (
-        64,
-        2,
-        [8, 32768],
-        True,
-        None,
-    )
+    assert (sweep.iterations, sweep.bytes, sweep.verify, sweep.ranks_per_node) == (64, [8, 32768], True, None)
+    assert (sweep.warmup, sweep.longest_warmup) == (None, MOST)
     assert [str(policy) for policy in sweep.policies(7, "solo,quorum")] == ["solo", "quorum:3"]
     sweep = run_options(SWEEP, ["--policy", "majority,all-of:3,full", "--no-verify", "--ranks-per-node", "2"])
+    assert run_options(SWEEP, ["--warmup", "3"]).longest_warmup == 3
     assert [policy.title for policy in sweep.policies(4, "solo")] == ["Majority", "AllOf(3)", "Full"]
     assert (sweep.verify, sweep.ranks_per_node) == (False, 2)
     with pytest.raises(click.UsageError, match="needs 3 ranks, this run has 2"):
@@ -328,6 +328,7 @@ def test_sweep_options():
         ["--bytes", "0"],
         ["--ranks-per-node", "0"],
         ["--iterations", "0"],
+        ["--warmup", "some"],
         ["--dtype", "bfloat16"],
     ],
 )
@@ -409,6 +410,8 @@ def cell(mean: float) -> Cell:
         ideal_us=20.0,
         ideal_mpi_us=60.0,
         algorithm="ring",
+        warmup=24,
+        stationary=True,
     )
 
 

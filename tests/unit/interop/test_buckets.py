@@ -211,6 +211,20 @@ def test_the_average_of_16_bit_gradients_is_rounded_once():
     assert ranks(3, program) == [[{-1.0 - 2 * least}]] * 3
 
 
+@pytest.mark.parametrize(("gradient", "average"), [(1e38, 1e38), (3e38, float("inf"))])
+def test_a_sum_of_bfloat16_beyond_the_range_of_float32_is_infinite(gradient, average):
+    """As docs/torch.md says: bfloat16 reaches as far as the float32 in which it is added up."""
+
+    def program(comm):
+        parameters = weights(1, dtype=torch.bfloat16)
+        with eager(sgd(parameters), comm, overlap=False) as optimizer:
+            parameters[0].grad = torch.full((1,), gradient, dtype=torch.bfloat16)
+            optimizer.step()
+        return float(-parameters[0])
+
+    assert ranks(2, program) == [float(torch.tensor(average, dtype=torch.bfloat16))] * 2
+
+
 def test_16_bit_parameters_meet_in_their_mean():
     def program(comm):
         parameters = weights(2, dtype=torch.bfloat16)

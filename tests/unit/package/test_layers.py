@@ -34,9 +34,9 @@ def test_this_tree_keeps_its_layers():
 def test_layers_are_those_of_the_design():
     layers = check_layers.cpp_layers(ROOT)
     assert [*layers] == [
-        "hot", "core", "groups", "schedule", "algorithms", "memory", "transport", "node", "diagnostics", "engine",
-        "services/common", "services/partial_allreduce", "services/partial_reduce", "services/neighbor_averaging",
-        "simulation", "bindings",
+        "hot", "core", "groups", "zipline", "schedule", "algorithms", "memory", "transport", "node", "diagnostics",
+        "engine", "services/common", "services/partial_allreduce", "services/partial_reduce",
+        "services/neighbor_averaging", "simulation", "bindings",
     ]  # fmt: skip
     assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
     assert layers["groups"] == {"hot", "core", "groups"}

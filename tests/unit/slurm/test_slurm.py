@@ -401,6 +401,12 @@ def test_the_wrong_number_of_ranks(number, speaks):
 
 def test_an_installation_has_all_templates_and_profiles():
     settings = profiles.tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    packaged = {path for glob in settings["package-data"]["pycollectives_slurm"] for path in ROOT.glob(f"slurm/{glob}")}
+    data = settings["package-data"]
+    packaged = {
+        path
+        for folder in ("profiles", "templates")
+        for glob in data[f"pycollectives_slurm.{folder}"]
+        for path in ROOT.glob(f"slurm/{folder}/{glob}")
+    }
     assert packaged == {path for path in ROOT.glob("slurm/**/*") if path.is_file()}
     assert {"pycollectives.slurm", "pycollectives_slurm"} <= {*settings["packages"]}

@@ -178,7 +178,16 @@ def test_a_topology_does_not_change(attribute):
         setattr(topology.ring(4), attribute, 5)
 
 
+@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 201])
+def test_a_name_is_one_printable_line(name):
+    with pytest.raises(ValueError, match="name: expected"):
+        pc.Topology(2, [], name=name)
+    with pytest.raises(ValueError, match="name: expected"):
+        topology.TimeVarying([topology.ring(2)], name=name)
+
+
 def test_drawings():
+    assert pc.Topology(1, [], name='a "b"').dot().startswith('graph "a \\"b\\" of 1 rank" {')
     assert topology.ring(3).dot() == (
         'graph "ring of 3 ranks" {\n  label="ring of 3 ranks"; layout=circo; node [shape=circle];\n'
         "  0;\n  1;\n  2;\n  0 -- 1;\n  0 -- 2;\n  1 -- 2;\n}\n"

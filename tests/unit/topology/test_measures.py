@@ -95,7 +95,7 @@ def test_gap_of_the_exponential_graph(size):
 
 
 def test_the_ring_based_graph_of_8_has_the_second_eigenvalue_of_hop():
-    """Hop says 0.6667 (section 7.3.5), of weights without self-loops: 1 - lambda_2 of the adjacency matrix / 3."""
+    """Hop says 0.6667 (section 7.3.6), of weights without self-loops: 1 - lambda_2 of the adjacency matrix / 3."""
     graph = topology.ring_based(8)
     adjacency = graph.matrix() - np.diag(np.diag(graph.matrix()))
     values = np.sort(np.linalg.eigvalsh(adjacency * 4 / 3))
@@ -109,6 +109,7 @@ def test_the_gap_says_how_fast_the_ranks_meet():
     spread = [np.linalg.norm(np.linalg.matrix_power(graph.matrix(), k) @ values - values.mean()) for k in (40, 41)]
     assert spread[1] / spread[0] == pytest.approx(1 - graph.spectral_gap(), rel=1e-3)
     assert pc.Topology(4, [(0, 1), (1, 0)]).spectral_gap() == pytest.approx(0)
+    assert topology.from_matrix([[0, 1], [1, 0]]).spectral_gap() == pytest.approx(0)  # the eigenvalues are 1 and -1
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -77,6 +77,8 @@ def test_a_static_topology_is_asked_in_the_same_way():
         for step in (0, 1, 1000):
             assert graph.at(step).size == graph.size == 8
             assert graph.at(step) == graph.at(step + graph.period)
+        assert graph.union().size == 8
+        assert graph.period > 1 or graph.union() is graph
         assert f"{graph.size} ranks" in graph.signature
         graph.check_connected()
         graph.check_doubly_stochastic("push-sum" if name == "exponential" else None) if name != "star" else None

@@ -1,0 +1,109 @@
+"""MPI's own allreduce as a subject, and what all subjects reduce. Needs no more than NumPy and mpi4py."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from .errors import RunError
+from .patterns import Contributions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What is reduced, and how it is checked."""
+
+    dtype: np.dtype[Any]
+    bytes: int
+    seed: int
+    verify: bool
+
+    @property
+    def count(self) -> int:
+        return self.bytes // self.dtype.itemsize
+
+
+class Source:
+    """One rank's contributions."""
+
+    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
+        self._rank = comm.rank
+        self._operand = operand
+        self.buffer = np.ones(operand.count, operand.dtype)
+        self._contributions: Contributions | None = None
+        if operand.verify:
+            try:
+                self._contributions = Contributions(operand.dtype, operand.count, comm.size)
+            except ValueError as error:
+                raise RunError(str(error)) from error
+        self.values: list[int] = []
+
+    def open(self, block: int, calls: int) -> None:
+        if self._contributions is not None:
+            seed = [self._operand.seed, self._operand.bytes, self._rank, block]
+            self.values = self._contributions.values(calls, seed)
+
+    def write(self, call: int) -> None:
+        if self._contributions is not None:
+            self._contributions.fill(self.buffer, self.values[call])
+
+    def total(self, result: NDArray[Any]) -> float | int | None:
+        assert self._contributions is not None
+        return self._contributions.total(result)
+
+
+class MpiAllreduce:
+    """MPI_Allreduce in its cheapest Python form: buffers and datatype prepared once."""
+
+    name = "MPI_Allreduce"
+
+    def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
+        self._comm = comm
+        self._verify = operand.verify
+        self._source = Source(comm, operand)
+        self._out = np.empty_like(self._source.buffer)
+        datatype = MPI.Datatype.fromcode(operand.dtype.char)
+        self._send = [self._source.buffer, operand.count, datatype]
+        self._receive = [self._out, operand.count, datatype]
+        self._totals: list[float | int | None] = []
+
+    def open(self, block: int, calls: int) -> Callable[[], Any]:
+        self._source.open(block, calls)
+        self._totals = []
+        return self._timed()
+
+    def _timed(self) -> Callable[[], Any]:
+        return functools.partial(self._comm.Allreduce, self._send, self._receive)
+
+    def prepare(self, call: int) -> None:
+        self._source.write(call)
+
+    def check(self, call: int, answer: Any) -> None:
+        if self._verify:
+            self._totals.append(self._source.total(self._out))
+
+    def close(self) -> None:
+        if not self._verify:
+            return
+        histories = self._comm.allgather((self._source.values[: len(self._totals)], self._totals))
+        for call, given in enumerate(zip(*(values for values, _ in histories), strict=True)):
+            if any(totals[call] != sum(given) for _, totals in histories):
+                raise RunError(f"{self.name}: call {call}: expected a total of {sum(given)}")
+
+
+class MpiIallreduce(MpiAllreduce):
+    """MPI_Iallreduce, waited for at once."""
+
+    name = "MPI_Iallreduce"
+
+    def _timed(self) -> Callable[[], Any]:
+        return lambda: self._comm.Iallreduce(self._send, self._receive).Wait()

@@ -1,0 +1,259 @@
+"""Time to find the next barrier, per algorithm, and how good it is (ElasticBSP, Tables 3 and 4, Fig. 10). No mpirun.
+
+    python bench/zipline.py --workers 10,100,1000 --lookahead 15,150
+
+Each iteration calls every algorithm once, in turns, on the same generated rows. README.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+import pycollectives as pc
+from common.cli import Alone, alone_options, parsed
+from common.output import Column, Record, Records, Table, origin, progress_bar, version
+from pycollectives.zipline import Barrier, Incremental, generate, zipline_linear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.int64]
+
+EXACT = ("zipline_linear", "incremental", "zipline_opt_bs", "zipline_opt", "zipline", "naive")
+HEURISTIC = ("grid_scan", "full_grid_scan")
+DEFAULT = ",".join(name for name in (*EXACT, *HEURISTIC) if name != "naive")
+MOST_SETS = 1_000_000  # that `naive` looks at
+
+COLUMNS = [
+    Column("Algorithm"),
+    Column("Workers"),
+    Column("Lookahead"),
+    Column("d(ms)"),
+    Column("t_sync(ms)"),
+    Column("Optimum"),
+    Column("Min Time(us)", 1),
+    Column("p50", 1),
+    Column("Times linear", 3),
+]
+
+
+# --- Options ---
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise ValueError(f"expected positive numbers separated by commas, got {text!r}")
+    return [int(number) for number in numbers]
+
+
+def _algorithms(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in (*EXACT, *HEURISTIC):
+            raise ValueError(f"expected of {', '.join((*EXACT, *HEURISTIC))}; got {name!r}")
+    return list(dict.fromkeys(names))
+
+
+# --- What is timed ---
+
+
+class Subject(Protocol):
+    def measure(self) -> float:
+        """Seconds of one call: CPU time, for nothing here waits, and other load takes no part in it."""
+
+    def barrier(self) -> Barrier:
+        """What it finds for the rows of the cell."""
+
+    def check(self) -> None:
+        """ClickException if the last timed call returned something wrong."""
+
+
+class FullSolution:
+    def __init__(self, name: str, rows: Rows) -> None:
+        self._name = name
+        self._rows = rows
+        self._solve: Callable[[Rows], Barrier] = getattr(pc.zipline, name)
+        self._found: Barrier | None = None
+
+    def measure(self) -> float:
+        begin = time.thread_time()
+        self._found = self._solve(self._rows)
+        return time.thread_time() - begin
+
+    def barrier(self) -> Barrier:
+        assert self._found is not None
+        return self._found
+
+    def check(self) -> None:
+        best = zipline_linear(self._rows)
+        _check_points(self._name, self._rows, self.barrier())
+        if (self.barrier() != best) if self._name in EXACT else (self.barrier().d < best.d):
+            raise click.ClickException(f"{self._name} returned {self.barrier()[:2]}, zipline_linear {best[:2]}")
+
+
+class Update:
+    """One worker has pushed, so its row is another one; afterwards, untimed, it is put back."""
+
+    def __init__(self, rows: Rows, others: Rows) -> None:
+        self._rows = rows
+        self._others = others
+        self._solver = Incremental(rows)
+        self._worker = -1
+        self._found: Barrier | None = None
+
+    def measure(self) -> float:
+        self._worker = (self._worker + 1) % len(self._rows)
+        before = (self._worker + 1) % len(self._rows)
+        self._solver.update(before, self._rows[before])  # the push before, which changes nothing
+        row = self._others[self._worker]
+        begin = time.thread_time()
+        self._found = self._solver.update(self._worker, row)
+        seconds = time.thread_time() - begin
+        self._solver.update(self._worker, self._rows[self._worker])
+        return seconds
+
+    def barrier(self) -> Barrier:
+        return self._solver.barrier
+
+    def check(self) -> None:
+        changed = self._rows.copy()
+        changed[self._worker] = self._others[self._worker]
+        for rows, found in ((changed, self._found), (self._rows, self.barrier())):
+            if found != zipline_linear(rows):
+                raise click.ClickException(f"incremental returned {found}, zipline_linear {zipline_linear(rows)}")
+
+
+def _check_points(name: str, rows: Rows, barrier: Barrier) -> None:
+    chosen = [int(row[iteration]) for row, iteration in zip(rows, barrier.iterations, strict=True)]
+    if (max(chosen), max(chosen) - min(chosen)) != barrier[:2]:
+        raise click.ClickException(f"{name} returned {barrier[:2]} and points from {min(chosen)} to {max(chosen)}")
+
+
+# --- Cells ---
+
+
+@dataclass
+class Cell:
+    """One algorithm on one size of rows."""
+
+    name: str
+    workers: int
+    lookahead: int
+    subject: Subject
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def p50_us(self) -> float:
+        return 1e6 * statistics.median(self.seconds)
+
+    @property
+    def min_us(self) -> float:
+        return 1e6 * min(self.seconds)
+
+
+def _cells(names: list[str], workers: int, lookahead: int, seed: int) -> list[Cell]:
+    rows = generate(workers, lookahead, seed)
+    others = generate(workers, lookahead, seed + 1)
+    return [
+        Cell(
+            name,
+            workers,
+            lookahead,
+            Update(rows, others) if name == "incremental" else FullSolution(name, rows),
+        )
+        for name in names
+    ]
+
+
+def _report(cells: list[Cell], common: Alone, table: Table, records: Records, source: Record) -> None:
+    linear = next((cell.p50_us for cell in cells if cell.name == "zipline_linear"), None)
+    for cell in cells:
+        barrier = cell.subject.barrier()
+        times_linear = linear and cell.p50_us / linear
+        is_optimum = barrier.d == zipline_linear(generate(cell.workers, cell.lookahead, common.seed)).d
+        size = [cell.workers, cell.lookahead]
+        found = [barrier.d, barrier.t_sync, "yes" if is_optimum else "no"]
+        print(table.row([cell.name, *size, *found, cell.min_us, cell.p50_us, times_linear]), flush=True)
+        records.write(
+            {
+                "bench": "zipline",
+                "algorithm": cell.name,
+                "workers": cell.workers,
+                "lookahead": cell.lookahead,
+                "d": barrier.d,
+                "t_sync": barrier.t_sync,
+                "is_optimum": is_optimum,
+                "time_us": {"min": round(cell.min_us, 3), "p50": round(cell.p50_us, 3)},
+                "times_linear": times_linear and round(times_linear, 4),
+                "iterations": common.iterations,
+                "seed": common.seed,
+                "verified": common.verify,
+                **source,
+            }
+        )
+
+
+@click.command(help=__doc__)
+@alone_options(iterations=10)
+@click.option("--workers", callback=parsed(_numbers), metavar="LIST", default="10,100,1000", show_default=True)
+@click.option(
+    "--lookahead",
+    callback=parsed(_numbers),
+    metavar="LIST",
+    default="15,150",
+    show_default=True,
+    help="Points of each worker.",
+)
+@click.option(
+    "--algorithms",
+    callback=parsed(_algorithms),
+    metavar="LIST",
+    default=DEFAULT,
+    show_default=True,
+    help="Those of pycollectives.zipline; naive, for the smallest rows; incremental: an update of one row.",
+)
+def zipline(common: Alone, workers: list[int], lookahead: list[int], algorithms: list[str]) -> None:
+    sizes = [(of, ahead) for ahead in lookahead for of in workers]
+    for of, ahead in sizes:
+        if "naive" in algorithms and ahead**of > MOST_SETS:
+            raise click.UsageError(f"naive looks at lookahead^workers sets: {ahead}^{of} are more than {MOST_SETS}")
+    if common.list_only:
+        for of, ahead in sizes:
+            for name in algorithms:
+                print(f"{name} {of} {ahead}")
+        return
+    source = origin("") | {"mpi": None}  # no MPI takes part
+    table = Table(
+        f"pycollectives ZipLine Barrier Search v{version()}",
+        [
+            f"intervals 1000 to 1500 ms, seed {common.seed}",
+            f"iterations {common.iterations}, results {'verified' if common.verify else 'not verified'}",
+            f"{source['machine']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+        first_width=16,
+    )
+    print(table.head(), flush=True)
+    with Records(common.json) as records, progress_bar(len(sizes) * common.iterations, shown=True) as step:
+        for of, ahead in sizes:
+            cells = _cells(algorithms, of, ahead, common.seed)
+            for iteration in range(common.iterations):
+                step(f"{of} workers, lookahead {ahead}, iteration {iteration + 1}")
+                for cell in cells:
+                    cell.seconds.append(cell.subject.measure())
+                    if common.verify:
+                        cell.subject.check()
+            _report(cells, common, table, records, source)
+
+
+if __name__ == "__main__":
+    zipline()

@@ -1,0 +1,45 @@
+// What the algorithms return: when to impose the next barrier, and after which iteration each worker comes to it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "zipline/rows.h"
+
+namespace pyc::zipline {
+
+/// Z* of Problem 1 (ElasticBSP, section 4.1): t_sync = max(Z*), d = max(Z*) - min(Z*).
+template <class Time>
+struct Barrier {
+  Time t_sync;
+  Time d;
+  std::vector<std::int64_t> iterations;  // of each worker, the index of its point in Z*
+};
+
+/// The shortest window so far, which holds a point of every worker. Among equal ones it keeps the first that it was
+/// shown, so who goes through the timeline from left to right finds the earliest (Corollary 1).
+template <class Time>
+class ShortestWindow {
+ public:
+  void consider(Time start, Time end) {
+    if (end - start >= d_) return;
+    d_ = end - start;
+    end_ = end;
+  }
+
+  /// Z*: the latest point of each worker in the window, which is what ZipLine keeps in Z.
+  Barrier<Time> barrier(const Rows<Time>& rows) const {
+    Barrier<Time> result{end_, d_, std::vector<std::int64_t>(rows.size())};
+    for (std::size_t worker = 0; worker < rows.size(); ++worker) {
+      result.iterations[worker] = static_cast<std::int64_t>(latest_until(rows[worker], end_));
+    }
+    return result;
+  }
+
+ private:
+  Time d_ = std::numeric_limits<Time>::max();
+  Time end_ = 0;
+};
+
+}  // namespace pyc::zipline

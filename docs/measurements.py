@@ -1,0 +1,157 @@
+"""Runs benchmarks for docs/results, and lets in only results that say what was measured: a clean version and commit."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pycollectives.diagnostics.provenance import commit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+
+BUILT_FROM = ("csrc", "pycollectives", "bench", "CMakeLists.txt", "CMakePresets.json", "setup.py", "pyproject.toml")
+
+UNCLEAN = ("-dirty", "unknown", '"commit": null', "commit None")
+
+
+class UncleanError(Exception):
+    """What would be measured, or was, cannot be named by a commit."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A benchmark and its options."""
+
+    ranks: int | None  # None: the script starts its jobs itself
+    script: Sequence[str]
+
+    def command(self, lines: Path) -> list[str]:
+        """`lines`: the file of JSON lines."""
+        launcher = [] if self.ranks is None else ["tools/mpirun", "-n", str(self.ranks)]
+        return [*launcher, sys.executable, *self.script, "--json", str(lines)]
+
+
+FLAT = ["--ranks-per-node", "1"]
+GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
+SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
+FULL = ["bench/latency.py", "--policy", "full"]
+MEASUREMENTS = {
+    "skew-8": Measurement(8, ["bench/skew.py"]),  # what `make demo` runs
+    "skew-32": Measurement(32, ["bench/skew.py"]),
+    "skew-32-mixed": Measurement(32, ["bench/skew.py", "--ranks-per-node", "16"]),
+    "skew-32-flat": Measurement(32, ["bench/skew.py", *FLAT]),
+    "latency-2": Measurement(2, FULL),
+    "latency-8": Measurement(8, FULL),
+    "latency-32": Measurement(32, FULL),
+    "latency-8-flat": Measurement(8, [*FULL, *FLAT]),
+    "baselines": Measurement(None, ["bench/baselines.py"]),
+    "idle-8": Measurement(8, ["bench/idle.py"]),
+    "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
+    "zipline": Measurement(None, ["bench/zipline.py"]),
+    "groups-16": Measurement(16, [*GROUPS, "--generators", "all"]),
+    "groups-16-slow-2": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
+    "groups-16-slow-5": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
+}
+
+
+def run(command: Sequence[str]) -> str:
+    """What the command prints on stdout; subprocess.CalledProcessError if it fails."""
+    print("$", *command, flush=True)
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+# --- What may be measured -------------------------------------------------------------------------------------------
+
+
+def require_clean(root: Path, version: str, built_from: str) -> None:
+    """UncleanError unless `root` is a checkout without changes, and the installed package was built from its sources.
+
+    `version` and `built_from` (a commit): of the installed package.
+    """
+    commit = commit_of(root)
+    if commit is None:
+        raise UncleanError(f"results are measured in a git checkout; {root} is none")
+    changed = _git(root, "status", "--porcelain")
+    if changed:
+        files = ", ".join(line[3:] for line in changed.splitlines()[:5])
+        raise UncleanError(f"results are measured in a checkout without changes; commit or remove: {files}")
+    if "unknown" in version:
+        raise UncleanError(f"results are measured with an installed package; its version is {version}: `make install`")
+    same = ["git", "-C", str(root), "diff", "--quiet", built_from, "HEAD", "--", *BUILT_FROM]
+    if built_from.endswith("-dirty") or subprocess.run(same, check=False, stderr=subprocess.DEVNULL).returncode:
+        raise UncleanError(
+            f"the installed package was built from {built_from}, and the sources are those of {commit}: `make install`"
+        )
+
+
+def require_named(text: str) -> None:
+    """UncleanError if a result does not say a version and a commit that name what was measured."""
+    for part in UNCLEAN:
+        for line in text.splitlines():
+            if part in line:
+                raise UncleanError(f'expected a clean version and commit, found "{part}" in: {line[:120]}')
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+# --- Measuring ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Collected:
+    """What was measured so far. `folder` is elsewhere, so that the checkout stays as it is for the next measurement."""
+
+    folder: Path
+    failed: list[str]
+
+    def add(self, name: str, make: Callable[[Path], None]) -> None:
+        """Has `make` write files into a folder, and takes all of them, or none if it fails or they are not clean."""
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as made:
+            try:
+                make(Path(made))
+                for path in Path(made).iterdir():
+                    require_named(path.read_text(encoding="utf-8"))
+            except (subprocess.CalledProcessError, UncleanError) as error:
+                self.failed.append(name)
+                print(f"{name}: failed, what was measured before stays: {error}", file=sys.stderr, flush=True)
+                return
+            shutil.copytree(made, self.folder, dirs_exist_ok=True)
+        print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
+
+
+@contextlib.contextmanager
+def collected(results: Path) -> Iterator[Collected]:
+    """Copies to `results` in the end, however it ends, what was measured by then."""
+    with tempfile.TemporaryDirectory() as folder:
+        everything = Collected(Path(folder), [])
+        try:
+            yield everything
+        finally:
+            shutil.copytree(folder, results, dirs_exist_ok=True)
+
+
+def measure(names: Sequence[str]) -> list[str]:
+    """Runs them one after the other; the names of those that failed, of which docs/results keeps what it has."""
+
+    def make(name: str, folder: Path) -> None:
+        printed = run(MEASUREMENTS[name].command(folder / f"{name}.jsonl"))
+        (folder / f"{name}.txt").write_text(printed, encoding="utf-8")
+
+    with collected(RESULTS) as everything:
+        for name in names:
+            everything.add(name, lambda folder, name=name: make(name, folder))
+    return everything.failed

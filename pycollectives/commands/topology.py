@@ -1,0 +1,94 @@
+"""The command `python -m pycollectives topology`: a graph's neighbors, how fast it mixes, and a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from ..topology import names
+from ..topology.drawing import picture
+from ..topology.graph import Topology
+from ..topology.weights import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..topology.time_varying import TimeVarying
+
+__all__ = ["topology"]
+
+WIDEST_PICTURE = 64
+"""Ranks; more do not fit on a line."""
+
+
+@click.command()
+@click.argument("name")
+@click.option("--ranks", "-n", default=8, show_default=True, type=click.IntRange(1, 1024))
+@click.option("--weights", default="uniform", show_default=True, type=click.Choice(KINDS[:-1]), help="Of the averages.")
+@click.option(
+    "--dot",
+    "drawing",
+    type=click.File("w"),
+    help="Write a drawing for Graphviz into this file; - is stdout, without anything else.",
+)
+def topology(name: str, ranks: int, weights: str, drawing: TextIO | None) -> None:
+    """Show a topology: neighbors of each rank, degree, diameter, spectral gap, chi of A2CiD2, and a picture.
+
+    NAME is one of ring, ring-based, double-ring, exponential, bipartite-exponential, hypercube, torus, star, complete,
+    one-peer-exponential and alternating-exponential-ring.
+    """
+    try:
+        graph = names.by_name(name, ranks)
+        text = "\n".join(_lines(graph, weights))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if drawing is not None:
+        drawing.write(graph.dot())
+    if drawing is None or drawing.name != "<stdout>":
+        click.echo(text)
+
+
+def _lines(graph: Topology | TimeVarying, weights: str) -> Iterator[str]:
+    """Everything that the command prints."""
+    whole = graph.union()
+    steps = [graph.at(step) for step in range(graph.period)]
+    yield repr(graph)[1:-1]
+    facts = {
+        "degree": _range([len(step.in_neighbors(rank)) for step in steps for rank in range(graph.size)]),
+        "diameter": str(whole.diameter),
+        "spectral gap": f"{graph.spectral_gap(weights):.4g}",
+        "bipartite": "yes" if whole.is_bipartite else "no",
+        "symmetric": "yes" if graph.is_symmetric else "no",
+        f"{weights} weights": _sums(graph, weights),
+    }
+    if isinstance(graph, Topology) and graph.is_symmetric:
+        facts["chi1, chi2"] = ", ".join(f"{value:.4g}" for value in graph.chi())
+    if graph.period > 1:
+        facts["diameter"] += ", of all steps together"
+        facts["spectral gap"] += ", of a period"
+    yield from (f"  {fact:<18} {value}" for fact, value in facts.items())
+    for number, step in enumerate(steps):
+        yield ""
+        yield "Each rank takes the values of" + ("" if graph.period == 1 else f", in step {number}")
+        for rank in range(graph.size):
+            yield f"  {rank:>4}: {' '.join(map(str, step.in_neighbors(rank)))}".rstrip()
+    if graph.size <= WIDEST_PICTURE:
+        yield f"\nA row per rank{'' if graph.period == 1 else ', of all steps together'}; o: takes that rank's value\n"
+        yield picture(whole)
+
+
+def _range(values: list[int]) -> str:
+    return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def _sums(graph: Topology | TimeVarying, weights: str) -> str:
+    """What of the weights sums to 1, and so what an average keeps."""
+    found = []
+    for what, check in (("rows", graph.check_row_stochastic), ("columns", graph.check_column_stochastic)):
+        try:
+            check(weights)
+        except ValueError:
+            continue
+        found.append(what)
+    return f"{' and '.join(found)} sum to 1"

@@ -1,0 +1,408 @@
+"""A torch optimizer that works with those of the other ranks: what all of its kind have in common.
+
+A derived class says how gradients or parameters are exchanged. It makes its collectives after `_begin`, in
+`_abort_if_it_fails`, and implements the methods below "for derived classes".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, SupportsFloat
+
+import torch
+
+from ..agreement.consistency import shortened
+from ..communicator import Communicator
+from ..support.deadline import Deadline
+from ..support.errors import ClosedError
+from ..support.lifecycle import exit_context
+from ..support.validation import checked_timeout
+from .broadcast import PackedState, broadcast_state, broadcast_tensors
+from .deadlock_guard import DeadlockGuard, Waits
+from .module_buffers import ModuleBuffers
+from .parameters import LONGEST, Signature, in_words, parameters_of
+from .refusals import OpenWrappers, check_model, check_no_ddp
+from .wrapped import WrappedOptimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+    from mpi4py import MPI
+    from typing_extensions import Self
+
+    from ..support.typing import Array, BufferSpec
+
+__all__ = ["CollectiveOptimizer"]
+
+_deadlock_guard = DeadlockGuard()
+_open_wrappers = OpenWrappers()
+
+
+class CollectiveOptimizer(WrappedOptimizer, ABC):
+    """A wrapped optimizer with a communicator: made, flushed and closed by all ranks.
+
+    Parameters
+    ----------
+    optimizer
+        Any but LBFGS, and none that is wrapped already. Its parameters are in host memory.
+    comm
+        A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
+    model
+        Whose buffers and other parameters are broadcast too. None: there are none, or they stay each rank's own.
+    broadcast
+        Give all ranks the parameters of rank 0 at first.
+    broadcast_state
+        Give them its buffers, and the state and hyperparameters of the wrapped optimizer. None: as `broadcast`.
+    timeout
+        Seconds for each call that waits. None: the communicator's default.
+    name
+        In messages.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        comm: Communicator | MPI.Comm,
+        *,
+        model: torch.nn.Module | None,
+        broadcast: bool,
+        broadcast_state: bool | None,
+        timeout: float | None,
+        name: str,
+    ) -> None:
+        """See the class; `_begin` is to follow."""
+        self.optimizer = optimizer
+        self._owns_comm = not isinstance(comm, Communicator)
+        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
+        self._closed = False
+        self._name = name
+        self._model = model
+        self._broadcast = broadcast
+        self._broadcast_state = broadcast if broadcast_state is None else broadcast_state
+        self._timeout = timeout
+        self._packed: PackedState | None = None
+        self._looked_for_ddp = False
+
+    # ------------------------------------------------------------------------------------------ for derived classes
+
+    @abstractmethod
+    def _check_no_step_under_way(self, call: str) -> None:
+        """Raise `RuntimeError` if a step has begun, or its averages wait, so that `call` comes at the wrong time."""
+
+    @property
+    @abstractmethod
+    def _flushing(self) -> bool:
+        """Whether `_start_flush` was called, and `_end_flush` was not."""
+
+    @abstractmethod
+    def _start_flush(self) -> None:
+        """Leave, so that no rank waits for this one; nothing if that is so already."""
+
+    @abstractmethod
+    def _wait_for_flush(self, deadline: Deadline) -> None:
+        """Deliver what still waits, of all ranks; collective. It goes on where it was, if it ran into its limit."""
+
+    @abstractmethod
+    def _end_flush(self) -> None:
+        """Apply what this rank is owed; when all optimizers that are flushed together are through."""
+
+    @abstractmethod
+    def _average_parameters(self, deadline: Deadline) -> None:
+        """Give every rank the mean of all ranks' parameters, after a flush; collective."""
+
+    @abstractmethod
+    def _end_step(self) -> None:
+        """Begin another step, whether or not a `step()` has used what the last one prepared."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Close the collectives, after a flush."""
+
+    @abstractmethod
+    def _leave_at_once(self) -> int:
+        """Close the collectives, wait for nobody, and return the number of contributions that are discarded."""
+
+    # ------------------------------------------------------------------------------------------------ creation
+
+    @contextlib.contextmanager
+    def _abort_if_it_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._abort()
+            raise
+
+    def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
+        """Check and compare what all ranks give, and broadcast what rank 0 has; collective.
+
+        Parameters
+        ----------
+        check
+            Checks the derived class's own arguments, and returns those that must be the same on all ranks, and what
+            the exchange waits for.
+
+        Returns
+        -------
+        list of torch.Tensor
+            The parameters of the wrapped optimizer.
+        """
+        self._comm.agree(type(self).__name__, lambda: self._checked(check))
+        self._timeout = self._comm.timeout if self._timeout is None else self._timeout
+        return self._take_from_rank_0()
+
+    def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
+        if isinstance(self.optimizer, (torch.optim.LBFGS, CollectiveOptimizer)):
+            raise TypeError(
+                f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
+            )
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
+        self._timeout = checked_timeout(self._timeout)
+        check_model(self._model)
+        options, waits = check()
+        parameters = parameters_of(self.optimizer.param_groups)
+        if not any(parameter.requires_grad for parameter in parameters):
+            raise ValueError("optimizer: none of its parameters requires gradients")
+        signature = self._signature(parameters, options)
+        check_no_ddp(parameters)
+        self._pack()
+        _open_wrappers.admit(self)
+        if self._comm.size > 1:
+            _deadlock_guard.admit(self, waits)
+        return signature
+
+    def _signature(self, parameters: list[torch.Tensor], options: Mapping[str, str | int | None]) -> Signature:
+        frozen, buffers = self._of_the_model(parameters)
+        groups = " + ".join(str(len(group["params"])) for group in self.optimizer.param_groups)
+        return Signature.of(
+            parameters,
+            optimizer=type(self.optimizer).__name__,
+            groups=shortened(groups, LONGEST),
+            model=None if self._model is None else in_words([*frozen, *buffers]),
+            broadcast=self._broadcast,
+            broadcast_state=self._broadcast_state,
+            **options,
+        )
+
+    def _of_the_model(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the model's parameters that the optimizer does not have, and its buffers."""
+        if self._model is None:
+            return [], []
+        ours = set(map(id, parameters))
+        return [other for other in self._model.parameters() if id(other) not in ours], list(self._model.buffers())
+
+    def _look_for_ddp(self) -> None:
+        """Refuse, at the first step, a model of DistributedDataParallel that was made after this optimizer."""
+        if not self._looked_for_ddp:
+            check_no_ddp(parameters_of(self.optimizer.param_groups))
+            self._looked_for_ddp = True
+
+    def _pack(self, first_group: int = 0) -> None:
+        if self._broadcast_state and self._comm.size > 1 and self._comm.rank == 0:
+            self._packed = PackedState(self.optimizer, first_group)
+
+    def _checked_groups(self, first_group: int) -> Signature:
+        """Check parameter groups that were added, from one on, and return what must be the same on all ranks."""
+        parameters = parameters_of(self.optimizer.param_groups[first_group:])
+        signature = Signature.of(parameters)
+        check_no_ddp(parameters)
+        self._pack(first_group)
+        _open_wrappers.admit(self)
+        return signature
+
+    def _broadcast_parameters(self, parameters: list[torch.Tensor]) -> None:
+        if self._broadcast:
+            broadcast_tensors(self._comm, parameters, Deadline(self._timeout))
+
+    def _take_from_rank_0(self, first_group: int = 0) -> list[torch.Tensor]:
+        """Give all ranks what rank 0 has, and has packed; return the parameters of the groups; collective."""
+        deadline = Deadline(self._timeout)
+        parameters = parameters_of(self.optimizer.param_groups[first_group:])
+        frozen, buffers = self._of_the_model(parameters) if first_group == 0 else ([], [])
+        if self._broadcast:
+            broadcast_tensors(self._comm, [*parameters, *frozen], deadline)
+        if self._broadcast_state and self._comm.size > 1:
+            broadcast_tensors(self._comm, buffers, deadline)
+            broadcast_state(self._comm, type(self).__name__, self.optimizer, self._packed, first_group, deadline)
+            self._packed = None
+        return parameters
+
+    # ------------------------------------------------------------------------------------------------ all ranks
+
+    def flush(self) -> None:
+        """Deliver what still waits, of all ranks; collective. See the derived class."""
+        self._check_between_steps("flush")
+        self._flush(Deadline(self._timeout))
+
+    def _flush(self, deadline: Deadline) -> None:
+        together = self._flushed_together()
+        for each in together:  # before this rank waits in one: nobody may need it in another
+            each._start_flush()
+        for each in together:
+            each._wait_for_flush(deadline)
+        for each in together:  # not before: if one runs into its time limit, all are called again, and go on
+            each._end_flush()
+
+    def _flushed_together(self) -> list[CollectiveOptimizer]:
+        flushing = self._flushing
+        others = [other for other in _deadlock_guard.others_that_wait(self) if other._comm is self._comm]
+        return [self, *(other for other in others if other._flushing == flushing)]
+
+    def synchronize_parameters(self) -> None:
+        """Flush, and give every rank the mean of all ranks' parameters (eager-SGD, section 5); collective.
+
+        The state of the wrapped optimizer, such as momentum, and buffers of the model stay each rank's own.
+
+        Raises
+        ------
+        RuntimeError, StallError
+            As `flush`.
+        ClosedError
+            After `close`; or another rank has left.
+        """
+        self._check_between_steps("synchronize_parameters")
+        self._synchronize(Deadline(self._timeout))
+
+    def _synchronize(self, deadline: Deadline) -> None:
+        self._flush(deadline)
+        try:
+            self._average_parameters(deadline)
+        except ClosedError as error:
+            raise ClosedError(
+                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
+                f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
+            ) from None
+
+    def average_buffers(self, model: torch.nn.Module | None = None) -> None:
+        """Flush, and give every rank the mean of all ranks' buffers, such as running statistics; collective.
+
+        Of floating-point buffers; others, such as counts of batches, are given rank 0's values. What is the same on all
+        ranks stays as it is, up to float32 to the bit.
+
+        Parameters
+        ----------
+        model
+            Whose buffers. None: of the model that was given when this optimizer was made.
+
+        Raises
+        ------
+        ValueError, TypeError
+            There is no model, or a buffer is not in host memory: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Number, shapes or dtypes of buffers differ between ranks.
+        RuntimeError, StallError, ClosedError
+            As `flush`.
+        """
+        self._check_between_steps("average_buffers")
+        deadline = Deadline(self._timeout)
+        self._flush(deadline)
+        self._average_buffers(model, deadline)
+
+    def _average_buffers(self, model: torch.nn.Module | None, deadline: Deadline) -> None:
+        def checked() -> ModuleBuffers:
+            chosen = self._model if model is None else model
+            if chosen is None:
+                raise ValueError("average_buffers: expected a model, here or when this optimizer was made")
+            check_model(chosen)
+            return ModuleBuffers(chosen)
+
+        buffers = self._comm.agree(f"{type(self).__name__}.average_buffers", checked)
+        buffers.average(self._comm, deadline)
+
+    def average(self, metric: SupportsFloat | BufferSpec) -> float | Array:
+        """Flush, and return the mean over ranks of a number or an array, such as a loss; collective.
+
+        Ranks may have made different numbers of steps. To be called by all of them equally often, between steps. What
+        is evaluated for it, as an argument, is evaluated before the flush: `flush` first if that is to see its step.
+
+        Raises
+        ------
+        RuntimeError, StallError, ClosedError
+            As `flush`.
+        ValueError, TypeError, BufferError, MismatchError
+            As `Communicator.mean`.
+        """
+        self._check_between_steps("average")
+        deadline = Deadline(self._timeout)
+        self._flush(deadline)
+        return self._comm.mean(metric, deadline.remaining())
+
+    def finish(self) -> None:
+        """Flush, give every rank the mean of all ranks' parameters, and leave for good; collective.
+
+        At the end of a training, before evaluation: ranks may have made different numbers of steps, and end with the
+        same parameters, and with the same buffers (see `average_buffers`) if a model was given when this optimizer was
+        made. Averages that no `step()` used are dropped.
+
+        Raises
+        ------
+        RuntimeError, StallError, ClosedError
+            As `synchronize_parameters`.
+        """
+        self._check_open()
+        self._end_step()
+        self._check_between_steps("finish")
+        deadline = Deadline(self._timeout)
+        self._synchronize(deadline)
+        if self._model is not None:
+            self._average_buffers(None, deadline)
+        self.close()
+
+    def close(self) -> None:
+        """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable.
+
+        Averages that no `step()` used are dropped.
+        """
+        if self._closed:
+            return
+        self._end_step()
+        self.flush()
+        self._leave()
+        self._closed = True
+        if self._owns_comm:
+            self._comm.close()
+
+    def _abort(self) -> int:
+        """Close at once, and wait for nobody; the number of contributions that are discarded."""
+        if self._closed:
+            return 0
+        discarded = self._leave_at_once()
+        self._closed = True
+        if self._owns_comm:
+            self._comm.abort()
+        return discarded
+
+    @property
+    def name(self) -> str:
+        """The name in messages and traces."""
+        return self._name
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left for good."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Flush and close; after an exception close at once and warn of what is discarded."""
+        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As the wrapped optimizer's."""
+        self.optimizer.zero_grad(set_to_none=set_to_none)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._name} is closed")
+
+    def _check_between_steps(self, call: str) -> None:
+        self._check_open()
+        for each in self._flushed_together():
+            each._check_no_step_under_way(call)

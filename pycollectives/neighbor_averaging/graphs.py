@@ -1,0 +1,24 @@
+"""The argument `topology` of the services that average with neighbors."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from ..topology.graph import Topology
+from ..topology.names import by_name
+from ..topology.time_varying import TimeVarying
+
+__all__ = ["AnyTopology", "checked_topology"]
+
+AnyTopology: TypeAlias = Topology | TimeVarying
+
+
+def checked_topology(value: Any, size: int) -> AnyTopology:
+    """Return a topology of `size` ranks, given one or the name of one; `ValueError` or `TypeError`."""
+    if isinstance(value, str):
+        return by_name(value, size)
+    if not isinstance(value, (Topology, TimeVarying)):
+        raise TypeError(f"topology: expected one such as topology.ring({size}), or its name, got {value!r}")
+    if value.size != size:
+        raise ValueError(f"topology: expected one of {size} ranks, as the communicator has, got {value!r}")
+    return value

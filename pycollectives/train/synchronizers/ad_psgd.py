@@ -1,0 +1,106 @@
+"""AD-PSGD: a rank's weights are averaged with one neighbor at a time while it computes (Lian et al. 2018, Algorithm 1).
+
+A rank reads x' from the library, computes the gradient at x', and adds the optimizer's step to whatever the model has
+become. No rank waits for another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...neighbor_averaging.pairwise_arguments import PairwiseSpecification
+from .base import Outcome, Synchronizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...neighbor_averaging.pairwise import PairwiseAveraging
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["A2cid2", "AdPsgd"]
+
+
+class AdPsgd(Synchronizer):
+    """`topology`: the name of a symmetric graph; `pace` and `acceleration`: as of `Communicator.pairwise_averaging`."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        *,
+        topology: str = "bipartite-exponential",
+        pace: Literal["continuous", "per_step"] = "continuous",
+        acceleration: Literal["a2cid2"] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._comm = comm
+        self._model = model
+        self._options: dict[str, Any] = {
+            "topology": topology,
+            "pace": pace,
+            "acceleration": acceleration,
+            "seed": seed,
+            "name": "weights",
+        }
+        unused = {"rate": None, "order": "random", "weighting": "uniform", "atomic": "segment"}
+        PairwiseSpecification.checked(model.weights, size=comm.size, **self._options, **unused)  # not in the first step
+        self._averaging: PairwiseAveraging | None = None
+        self._before = np.empty_like(model.weights)
+        self._averages = 0  # that this rank's weights had been in when they were read
+
+    def begin(self, weights: NDArray[np.float32], number: int) -> int:
+        """Read x', at which the gradient is to be computed."""
+        averaging = self._joined()
+        averaging.read(weights)
+        self._averages = averaging.statistics().exchanges
+        return number
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Add what the update rule changes at x' to whatever the weights have become."""
+        averaging = self._joined()
+        np.copyto(self._before, model.weights)
+        optimizer.update(model.weights, model.gradient, number)
+        averaging.apply(np.subtract(model.weights, self._before, out=self._before))
+        missed = averaging.statistics().exchanges - self._averages
+        self.outcome = Outcome(active=2 if missed else 1, missed=missed)
+
+    def leave(self) -> None:
+        """Nothing: no rank ever waits for this one. Neighbors go on averaging with its weights."""
+        self._joined()
+
+    def equalize(self, weights: NDArray[np.float32]) -> None:
+        """Give every rank the mean of all ranks' weights."""
+        averaging = self._joined()
+        averaging.equalize()
+        averaging.read(weights)
+
+    def close(self) -> None:
+        """Leave the neighbors."""
+        if self._averaging is not None:
+            self._averaging.close()
+
+    def _joined(self) -> PairwiseAveraging:
+        """Return the averaging; collective at first, when the weights are those of a checkpoint if there is one."""
+        if self._averaging is None:
+            self._averaging = self._comm.pairwise_averaging(self._model.weights, **self._options)
+        return self._averaging
+
+
+class A2cid2(AdPsgd):
+    """AD-PSGD with momentum between averages, for graphs in which they spread slowly (Nabli et al. 2023)."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        *,
+        topology: str = "bipartite-exponential",
+        pace: Literal["continuous", "per_step"] = "continuous",
+        acceleration: Literal["a2cid2"] | None = "a2cid2",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(comm, model, topology=topology, pace=pace, acceleration=acceleration, seed=seed)

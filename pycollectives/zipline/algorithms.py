@@ -1,0 +1,88 @@
+"""When to impose the next barrier: ZipLine and what its paper compares it with (ElasticBSP, section 5)."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .barrier import Barrier
+from .native import extension
+from .rows import flattened
+
+if TYPE_CHECKING:
+    from .typing import Rows
+
+__all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", "zipline_opt", "zipline_opt_bs"]
+
+
+def zipline_linear(rows: Rows) -> Barrier:
+    """Return the optimal barrier in one pass over the points, with constant work for each: our own.
+
+    The other algorithms take the same rows and raise the same errors; the exact ones return the same barrier.
+
+    Parameters
+    ----------
+    rows
+        The timestamps at which each worker ends its next iterations, increasing: an (n, R) array, or n arrays of any
+        length; `int64` milliseconds or `float64` seconds.
+
+    Raises
+    ------
+    ValueError
+        No row, or one that is empty, does not increase, has a NaN, or a timestamp beyond 2**62 or half of the largest
+        float. The text names the row.
+    TypeError
+        Another type of timestamps, or rows of different types.
+
+    >>> zipline_linear([[10, 20, 30], [14, 29]])
+    Barrier(t_sync=30, d=1, iterations=(2, 1))
+    """
+    return Barrier(*extension().zipline_linear(*flattened(rows)))
+
+
+def zipline(rows: Rows) -> Barrier:
+    """Return the optimal barrier by ZipLine (section 5.2, Algorithm 2): O(R n^2)."""
+    return Barrier(*extension().zipline(*flattened(rows)))
+
+
+def zipline_opt(rows: Rows) -> Barrier:
+    """Return the optimal barrier by ZipLineOpt, which leaves out candidates (section 5.3.1): O(R n^2), often less."""
+    return Barrier(*extension().zipline_opt(*flattened(rows)))
+
+
+def zipline_opt_bs(rows: Rows) -> Barrier:
+    """Return the optimal barrier by ZipLineOptBS, with a binary search (section 5.3.2): O(Rn log n) comparisons."""
+    return Barrier(*extension().zipline_opt_bs(*flattened(rows)))
+
+
+def grid_scan(rows: Rows) -> Barrier:
+    """Return a barrier by the heuristic GridScan, which may miss the optimum (section 5.1, Algorithm 1): O(Rn).
+
+    Its candidates are the points of the row that starts first, each with the closest points of the other rows.
+    """
+    return Barrier(*extension().grid_scan(*flattened(rows)))
+
+
+def full_grid_scan(rows: Rows) -> Barrier:
+    """Return a barrier by GridScan from each row in turn (section 5.1): O(R n^2).
+
+    It finds the optimum in the paper's data, and may miss it in other data.
+    """
+    return Barrier(*extension().full_grid_scan(*flattened(rows)))
+
+
+def naive(rows: Rows) -> Barrier:
+    """Return the optimal barrier among all sets of one point per worker (section 5.1): O(R^n), for small tests."""
+    points, ends = flattened(rows)
+    extension().check(points, ends)
+    times = [row.tolist() for row in np.split(points, ends[:-1])]
+
+    def cost(choice: tuple[int, ...]) -> tuple[float, float, list[int]]:
+        z = [row[iteration] for row, iteration in zip(times, choice, strict=True)]
+        return max(z) - min(z), max(z), [-iteration for iteration in choice]
+
+    best = min(product(*(range(len(row)) for row in times)), key=cost)
+    d, t_sync, _ = cost(best)
+    return Barrier(t_sync, d, best)

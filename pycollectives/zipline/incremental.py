@@ -1,0 +1,63 @@
+"""The barrier of rows that change one at a time: what a parameter server's controller solves at every push."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+
+from ..support.validation import checked_integer
+from .barrier import Barrier
+from .native import extension
+from .rows import checked_row, flattened
+
+if TYPE_CHECKING:
+    from .typing import Rows, Timestamps
+
+__all__ = ["Incremental"]
+
+
+class Incremental:
+    """The optimal barrier of rows of which one changes at a time: always what `zipline_linear` returns, but faster.
+
+    For 1000 workers with 150 points each an update takes about a twentieth of a full solution. Seldom, when all of the
+    best windows are gone, it takes as long as several of them.
+
+    Parameters
+    ----------
+    rows
+        As for `zipline_linear`, which says what is refused.
+
+    >>> solver = Incremental([[10, 20, 30], [14, 29]])
+    >>> solver.barrier
+    Barrier(t_sync=30, d=1, iterations=(2, 1))
+    >>> solver.update(1, [18, 40])
+    Barrier(t_sync=20, d=2, iterations=(1, 0))
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        points, ends = flattened(rows)
+        self._dtype = points.dtype
+        native = extension()
+        self._solver = (native.IncrementalInt64 if self._dtype == np.int64 else native.IncrementalFloat64)(points, ends)
+        self._barrier = Barrier(*self._solver.barrier())
+
+    @property
+    def barrier(self) -> Barrier:
+        """The barrier of the rows as they are."""
+        return self._barrier
+
+    def update(self, worker: SupportsIndex, row: Timestamps) -> Barrier:
+        """Replace the row of a worker by one of any length; the new barrier.
+
+        Raises
+        ------
+        ValueError, TypeError
+            What `zipline_linear` refuses, and a worker that is not there. Nothing has changed then.
+        """
+        number = checked_integer("worker", worker, at_least=0, at_most=self._solver.size - 1)
+        array = checked_row(number, row)
+        if array.dtype != self._dtype:
+            raise TypeError(f"row {number}: expected {self._dtype}, as the other rows have, got {array.dtype}")
+        self._barrier = Barrier(*self._solver.update(number, np.ascontiguousarray(array)))
+        return self._barrier

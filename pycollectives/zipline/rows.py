@@ -1,0 +1,52 @@
+"""The rows that the algorithms take: the timestamps of each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .typing import Int64s, Timestamps
+
+__all__ = ["checked_row", "flattened"]
+
+DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
+
+
+def checked_row(worker: int, row: Any) -> Timestamps:
+    """Return a row as an array; `ValueError` or `TypeError`. Whether its timestamps increase is for the extension."""
+    try:
+        array = np.asarray(row)
+    except ValueError as error:  # a list of lists of different lengths
+        raise ValueError(f"row {worker}: expected an array of timestamps, got {row!r}: {error}") from None
+    if array.ndim != 1:
+        raise ValueError(f"row {worker}: expected an array of one dimension, got {array.ndim}")
+    if array.size == 0:
+        raise ValueError(f"row {worker}: expected timestamps, got none")
+    if array.dtype not in DTYPES:
+        raise TypeError(f"row {worker}: expected int64 milliseconds or float64 seconds, got {array.dtype}")
+    return array
+
+
+def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
+    """Return all points, row after row, and where each row ends; a copy that nobody changes meanwhile.
+
+    Raises
+    ------
+    ValueError, TypeError
+        No row, or one that is no array of timestamps, or of another type than the first. The text names it.
+    """
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.size > 0 and rows.dtype in DTYPES:
+        count, length = rows.shape
+        return rows.flatten(), np.arange(1, count + 1, dtype=np.int64) * length
+    if not isinstance(rows, Iterable):
+        raise TypeError(f"rows: expected an array of two dimensions, or one array per worker, got {rows!r}")
+    arrays = [checked_row(worker, row) for worker, row in enumerate(rows)]
+    if not arrays:
+        raise ValueError("expected at least one row, got none")
+    for worker, array in enumerate(arrays):
+        if array.dtype != arrays[0].dtype:
+            raise TypeError(f"row {worker}: expected {arrays[0].dtype}, as row 0 has, got {array.dtype}")
+    return np.concatenate(arrays), np.cumsum([array.size for array in arrays], dtype=np.int64)

@@ -1,0 +1,19 @@
+"""The types of rows, for annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Int64s", "Rows", "Timestamps"]
+
+Int64s = NDArray[np.int64]
+"""An array of `int64`."""
+
+Timestamps = NDArray[np.int64 | np.float64]
+"""An array of `int64` milliseconds or `float64` seconds."""
+
+Rows = Timestamps | Sequence[Timestamps]
+"""Of each worker: an (n, R) array, or n arrays of one dimension and any length."""

@@ -1,0 +1,37 @@
+"""Files of tests/mpi on several hosts, where node leaders exchange messages over TCP.
+
+Adding one is an entry of the table.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import pytest
+from on_hosts import run_mpi_tests
+
+
+class Entry(NamedTuple):
+    """A file of tests/mpi, the shapes of hosts to run it on, and its environment."""
+
+    file: str
+    shapes: tuple[str, ...]
+    environment: dict[str, str]
+
+
+TABLE = [
+    Entry("test_promises_mpi.py", ("2x2", "2x3", "4x1"), {"PYC_TEST_CASES": os.environ.get("PYC_TEST_CASES", "8")}),
+    Entry("test_groups_mpi.py", ("2x2",), {}),
+]
+
+
+@pytest.mark.timeout(400)  # the job has a limit of its own
+@pytest.mark.parametrize(
+    ("entry", "shape"),
+    [pytest.param(entry, shape, id=f"{entry.file}-{shape}") for entry in TABLE for shape in entry.shapes],
+)
+def test_it_holds_on_hosts(entry, shape):
+    job = run_mpi_tests(shape, entry.file, **entry.environment)
+    assert job.status == 0, job
+    assert " passed" in job.out, job

@@ -1,0 +1,367 @@
+"""Optimizers for PyTorch whose parameters are averaged with neighbors, over MPI: by steps, never by seconds."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from oracle import LIMIT
+
+torch = pytest.importorskip("torch")
+
+import pycollectives as pc  # noqa: E402
+from pycollectives.interop.torch import DecentralizedOptimizer  # noqa: E402
+
+pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
+
+WORLD = MPI.COMM_WORLD
+METHODS = ["ad-psgd", "a2cid2", "d-psgd", "sgp"]
+STEPWISE = ["d-psgd", "sgp"]
+VARIANTS = [
+    ("ad-psgd", {"topology": "ring", "pace": "per_step", "seed": 3}),
+    ("a2cid2", {"topology": "ring"}),
+    ("d-psgd", {"topology": "exponential", "weights": "uniform"}),
+    ("sgp", {"topology": "exponential", "overlap": 1}),
+]
+ALL = [*((method, {}) for method in METHODS), *VARIANTS]
+
+torch.set_num_threads(1)
+
+
+def decentralized(optimizer, comm, method, **options):
+    return DecentralizedOptimizer(optimizer, comm, method, timeout=LIMIT, **options)
+
+
+def largest(number):
+    return WORLD.allreduce(number, MPI.MAX)
+
+
+def is_same_on_all_ranks(comm, parameters):
+    data = b"".join(each.detach().reshape(-1).view(torch.uint8).numpy().tobytes() for each in parameters)
+    return comm.is_same_on_all_ranks(data)
+
+
+# --- Learning
+
+SOLUTION = torch.tensor([[1.0, -2.0, 0.5, 1.5, -1.0, 0.25, 2.0, -0.5]])
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.2),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.8),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, betas=(0.8, 0.9), weight_decay=1e-6),
+}
+
+
+def error_of(weight):
+    return (weight - SOLUTION).abs().max().item()
+
+
+def take_steps(optimizer, weight, steps):
+    """Linear regression on examples that tell each rank some coordinates of the solution only."""
+    draw = torch.Generator().manual_seed(WORLD.rank)
+    known = (torch.arange(8) % WORLD.size == WORLD.rank).float()
+    for _ in range(steps):
+        inputs = torch.randn(16, 8, generator=draw) * known
+        optimizer.zero_grad()
+        (inputs @ (weight - SOLUTION).T).square().mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_linear_regression(comm, method, name):
+    """No rank can find the solution alone, nor the mean of ranks that were alone; the rest of it comes by averages.
+
+    In the background these take time: on a machine that gives it late, there are more steps.
+    """
+    weight = torch.nn.Parameter(torch.full((1, 8), float(WORLD.rank)))
+    with decentralized(OPTIMIZERS[name]([weight]), comm, method) as optimizer:
+        take_steps(optimizer, weight, 60 * WORLD.size)
+        for _ in range(0 if method in STEPWISE else 100):
+            if largest(error_of(weight)) < 0.02:
+                break
+            take_steps(optimizer, weight, 20)
+        assert largest(error_of(weight)) < 0.02
+        optimizer.finish()
+    assert error_of(weight) < 0.1  # with momentum between averages the mean is not that of what is read
+    assert is_same_on_all_ranks(comm, [weight])
+
+
+# --- What is exact
+
+
+def push(optimizer, parameters, gradient, steps):
+    """Steps with the same gradient for every element."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        sum(each.sum() * gradient for each in parameters if each.requires_grad).backward()
+        optimizer.step()
+
+
+def parameters_of(*dtypes):
+    return [torch.nn.Parameter(torch.full((3 + place, 2), 8.0, dtype=each)) for place, each in enumerate(dtypes)]
+
+
+def steps_of(rank):
+    return 3 + 2 * (rank % 3)
+
+
+PUSHED = -sum(steps_of(rank) * (rank + 1) for rank in range(WORLD.size)) / WORLD.size
+
+
+@pytest.mark.parametrize(("method", "options"), ALL)
+@pytest.mark.parametrize("before_the_end", ["flush", "average", "synchronize_parameters", None])
+def test_each_update_counts_once(comm, method, options, before_the_end):
+    """However many steps a rank makes, and whatever comes in between, the mean over ranks is that of all updates."""
+    parameters = parameters_of(torch.float64, torch.float64)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method, **options) as optimizer:
+        push(optimizer, parameters, WORLD.rank + 1.0, steps_of(WORLD.rank))
+        if before_the_end == "average":
+            assert optimizer.average(float(WORLD.rank)) == (WORLD.size - 1) / 2
+        elif before_the_end is not None:
+            getattr(optimizer, before_the_end)()
+        if before_the_end == "synchronize_parameters":
+            assert is_same_on_all_ranks(comm, parameters)
+            np.testing.assert_allclose(parameters[0].detach().numpy(), 8 + PUSHED)
+        push(optimizer, parameters, WORLD.rank + 1.0, steps_of(WORLD.rank))
+        optimizer.finish()
+        assert optimizer.closed
+    assert is_same_on_all_ranks(comm, parameters)
+    for each in parameters:
+        np.testing.assert_allclose(each.detach().numpy(), 8 + 2 * PUSHED, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_several_dtypes_and_frozen_parameters(comm, method):
+    """16-bit parameters show a model of float32: updates that are too small for them add up."""
+    parameters = parameters_of(torch.bfloat16, torch.float32, torch.float16, torch.float64, torch.float32)
+    parameters[-1].requires_grad_(False)
+    small = 2.0**-6  # one of bfloat16's steps at 8 is 1/16, below it 1/32
+    with decentralized(torch.optim.SGD(parameters, lr=small), comm, method) as optimizer:
+        push(optimizer, parameters, -(WORLD.rank + 1.0), 16)
+        optimizer.finish()
+    mean = 8 + 16 * small * (WORLD.size + 1) / 2
+    assert is_same_on_all_ranks(comm, parameters)
+    for each in parameters[1:4]:
+        np.testing.assert_allclose(each.detach().numpy().astype(float), mean, rtol=1e-3)
+    assert torch.equal(parameters[-1], torch.full((7, 2), 8.0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_the_program_changes_itself_counts_as_an_update(comm, method):
+    parameters = parameters_of(torch.float64)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method) as optimizer:
+        push(optimizer, parameters, 1.0, 2)
+        with torch.no_grad():
+            parameters[0] += WORLD.rank
+        push(optimizer, parameters, 1.0, 2)
+        with torch.no_grad():
+            parameters[0] += WORLD.rank
+        optimizer.finish()
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 4 + (WORLD.size - 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_with_a_closure(comm, method):
+    parameters = parameters_of(torch.float64)
+    optimizer = decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method)
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = parameters[0].sum() * (WORLD.rank + 1.0)
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    with optimizer:
+        returned = [optimizer.step(closure).item() for _ in range(3)]
+        optimizer.finish()
+    assert returned == losses
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 8 - 3 * (WORLD.size + 1) / 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", STEPWISE)
+def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
+    """Rank 0 is a step ahead, and its limit short: the others wait for it to have failed. No update counts twice."""
+    if WORLD.size == 1:
+        pytest.skip("there is nobody to wait for")
+    parameters = parameters_of(torch.float64)
+    inner = torch.optim.SGD(parameters, lr=1.0)
+    updates = []
+    inner.register_step_post_hook(lambda *_: updates.append(1))
+    with decentralized(inner, comm, method) as optimizer:
+        push(optimizer, parameters, 1.0, 1)
+        if WORLD.rank == 0:
+            optimizer._timeout = 0.05
+            with pytest.raises(pc.StallError):
+                push(optimizer, parameters, 1.0, 2)
+            optimizer._timeout = LIMIT
+            if method == "sgp":  # it has its update already
+                with pytest.raises(RuntimeError, match=r"flush: a step of .* ended by an error: call step.. again"):
+                    optimizer.flush()
+        WORLD.Barrier()
+        if WORLD.rank == 0:
+            optimizer.step()
+        else:
+            push(optimizer, parameters, 1.0, 1)
+        push(optimizer, parameters, 1.0, 1)
+        optimizer.finish()
+    mean = 8 - WORLD.allreduce(len(updates)) / WORLD.size
+    np.testing.assert_allclose(parameters[0].detach().numpy(), mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_closure_that_fails_has_changed_nothing(comm, method):
+    parameters = parameters_of(torch.float64)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method) as optimizer:
+        push(optimizer, parameters, 1.0, 1)
+        if WORLD.rank == 0:
+            with pytest.raises(ZeroDivisionError):
+                optimizer.step(lambda: 1 / 0)
+        push(optimizer, parameters, 1.0, 1)
+        optimizer.finish()
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 6.0, rtol=1e-12)
+
+
+# --- State
+
+
+def model_with_statistics(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+
+
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+
+
+def bits_of(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    return torch.load(io.BytesIO(file.getvalue()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_state_round_trip(comm, method):
+    """What is saved after `synchronize_parameters` is what a new one begins with; moments stay each rank's own."""
+    model = model_with_statistics(seed=WORLD.rank)
+    with decentralized(torch.optim.AdamW(model.parameters(), lr=0.01), comm, method, model=model) as optimizer:
+        train(model, optimizer, 3 + WORLD.rank)
+        optimizer.synchronize_parameters()
+        optimizer.average_buffers()
+        saved = bits_of({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    again = model_with_statistics(seed=99)
+    inner = torch.optim.AdamW(again.parameters(), lr=0.01)
+    with decentralized(inner, comm, method, model=again) as optimizer:
+        again.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        assert {int(each["step"]) for each in inner.state.values()} == {3 + WORLD.rank}
+        optimizer.synchronize_parameters()
+        for name, tensor in again.state_dict().items():
+            if "running" not in name:
+                torch.testing.assert_close(tensor, saved["model"][name])
+        train(again, optimizer, 2)
+        optimizer.finish()
+    assert {int(each["step"]) for each in inner.state.values()} == {5 + WORLD.rank}
+    assert is_same_on_all_ranks(comm, [*again.parameters(), *again.buffers()])
+
+
+def test_ranks_begin_with_what_rank_0_has(comm):
+    model = model_with_statistics(seed=WORLD.rank)
+    with decentralized(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), comm, "sgp", model=model) as optimizer:
+        assert is_same_on_all_ranks(comm, list(model.parameters()))
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+        train(model, optimizer, 1)
+        schedule.step()
+        assert optimizer.optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_what_a_method_stands_on_tells_what_it_did(comm):
+    parameters = parameters_of(torch.float64)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, "ad-psgd", topology="complete") as optimizer:
+        push(optimizer, parameters, 1.0, 3)
+        assert optimizer.averaging.statistics().applied == 3
+        assert "'ad-psgd', <Topology complete" in repr(optimizer)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, "sgp", overlap=1) as optimizer:
+        assert optimizer.averaging.overlap == 1
+
+
+# --- Misuse
+
+
+def refused(comm, error, text, *arguments, **options):
+    with pytest.raises(error, match=text):
+        decentralized(torch.optim.SGD(parameters_of(torch.float32), lr=1.0), comm, *arguments, **options)
+
+
+def test_arguments_that_cannot_be(comm):
+    refused(comm, ValueError, "method: expected 'ad-psgd' or .* or 'sgp', got 'odd'", "odd")
+    text = "overlap: unknown option of method 'd-psgd'; expected some of weights"
+    refused(comm, TypeError, text, "d-psgd", overlap=1)
+    refused(comm, ValueError, "topology: expected .*'ring'.*, got 'odd'", "sgp", topology="odd")
+    refused(comm, TypeError, "topology: expected one that does not vary", "ad-psgd", topology="one-peer-exponential")
+    refused(comm, ValueError, "overlap: expected .*, got 2", "sgp", overlap=2)
+    text = f"as the communicator has, got <Topology ring of {WORLD.size + 1}"
+    refused(comm, ValueError, text, "d-psgd", topology=pc.topology.ring(WORLD.size + 1))
+    if WORLD.size > 1:
+        topology = "ring" if WORLD.rank else "complete"
+        refused(comm, pc.MismatchError, "topology: .* on rank 0, ", "d-psgd", topology=topology)
+        refused(comm, pc.MismatchError, "method: ad-psgd on rank 0", "a2cid2" if WORLD.rank else "ad-psgd")
+
+
+def test_optimizers_that_cannot_be_wrapped(comm):
+    parameters = parameters_of(torch.float32)
+    with pytest.raises(TypeError, match="optimizer: LBFGS is refused"):
+        decentralized(torch.optim.LBFGS(parameters), comm, "ad-psgd")
+    inner = torch.optim.SGD(parameters, lr=1.0)
+    with decentralized(inner, comm, "ad-psgd") as optimizer:
+        with pytest.raises(ValueError, match="this SGD is, by 'DecentralizedOptimizer'"):
+            decentralized(inner, comm, "d-psgd")
+        with pytest.raises(TypeError, match="optimizer: DecentralizedOptimizer is refused"):
+            decentralized(optimizer, comm, "d-psgd")
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            copy.copy(optimizer)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_stay_the_same_ones(comm, method):
+    parameters = parameters_of(torch.float32, torch.float32)
+    parameters[1].requires_grad_(False)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method) as optimizer:
+        with pytest.raises(RuntimeError, match="add_param_group: DecentralizedOptimizer exchanges the parameters that"):
+            optimizer.add_param_group({"params": parameters_of(torch.float32)})
+        push(optimizer, parameters, 1.0, 1)
+        parameters[1].requires_grad_(True)
+        with pytest.raises(RuntimeError, match="parameter 1 of group 0 requires gradients, and did not"):
+            push(optimizer, parameters, 1.0, 1)
+        parameters[1].requires_grad_(False)
+        push(optimizer, parameters, 1.0, 1)
+        optimizer.finish()
+    with pytest.raises(pc.ClosedError, match="DecentralizedOptimizer is closed"):
+        optimizer.step()
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 6.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_others_go_on_without_a_rank_that_leaves_by_an_exception(method):
+    """In a communicator of its own: the last rank is missing in it afterwards."""
+    parameters = parameters_of(torch.float64)
+    last = WORLD.size > 1 and WORLD.rank == WORLD.size - 1
+    with pc.Communicator(WORLD, timeout=LIMIT) as comm:
+        optimizer = decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method)
+        push(optimizer, parameters, 1.0, 2)
+        if last:
+            with pytest.warns(RuntimeWarning, match="was left by KeyError"), pytest.raises(KeyError), optimizer:
+                raise KeyError
+        else:
+            push(optimizer, parameters, 1.0, 6)
+            assert optimizer._abort() == 0
+        assert optimizer.closed
+    np.testing.assert_array_less(parameters[0].detach().numpy(), 8.0)

@@ -1,0 +1,145 @@
+"""docs/results takes only results of a clean checkout, and keeps what it has of a measurement that fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import mpi4py
+import pytest
+
+mpi4py.rc.initialize = False
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+sys.path.insert(0, str(DOCS))
+
+import measurements  # noqa: E402
+from measurements import MEASUREMENTS, UncleanError, collected, require_clean, require_named  # noqa: E402
+
+RECORD = '{"bench": "skew", "commit": "0123456789ab", "mpi": "Open MPI v5.0.11", "machine": "AMD EPYC, 2 cores, Linux"}'
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    command = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    root = tmp_path / "checkout"
+    (root / "csrc").mkdir(parents=True)
+    (root / "csrc" / "a.cc").write_text("int a;\n")
+    (root / "README.md").write_text("A page\n")
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "first")
+    return root
+
+
+def test_a_clean_checkout_whose_sources_were_built_is_measured(checkout):
+    built = git(checkout, "rev-parse", "HEAD")
+    require_clean(checkout, "0.1.0", built)
+    (checkout / "README.md").write_text("Another page\n")
+    git(checkout, "commit", "--quiet", "-am", "a page, of which nothing is built")
+    require_clean(checkout, "0.1.0", built)
+
+
+def test_what_cannot_be_named_by_a_commit_is_not_measured(checkout, tmp_path):
+    built = git(checkout, "rev-parse", "--short=12", "HEAD")
+    with pytest.raises(UncleanError, match="its version is 0\\+unknown"):
+        require_clean(checkout, "0+unknown", built)
+    for other in (f"{built}-dirty", "unknown", "0" * 40):
+        with pytest.raises(UncleanError, match=f"built from {other}, .*`make install`"):
+            require_clean(checkout, "0.1.0", other)
+    (checkout / "new.txt").write_text("")
+    with pytest.raises(UncleanError, match=r"without changes; commit or remove: new\.txt"):
+        require_clean(checkout, "0.1.0", built)
+    (checkout / "new.txt").unlink()
+    (checkout / "csrc" / "a.cc").write_text("int b;\n")
+    with pytest.raises(UncleanError, match=r"without changes; commit or remove: csrc/a\.cc"):
+        require_clean(checkout, "0.1.0", built)
+    git(checkout, "commit", "--quiet", "-am", "second")
+    with pytest.raises(UncleanError, match=f"built from {built}, and the sources are those of"):
+        require_clean(checkout, "0.1.0", built)
+    with pytest.raises(UncleanError, match="git checkout"):
+        require_clean(tmp_path, "0.1.0", built)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# pycollectives Idle Cost v0+unknown",
+        "# Open MPI v5.0.11, commit bfd536b322d1-dirty",
+        "# Open MPI v5.0.11, commit None",
+        RECORD.replace("0123456789ab", "0123456789ab-dirty"),
+        RECORD.replace('"0123456789ab"', "null"),
+    ],
+)
+def test_a_result_without_a_clean_version_and_commit_is_refused(text):
+    require_named(RECORD)
+    with pytest.raises(UncleanError, match="expected a clean version and commit"):
+        require_named(f"{RECORD}\n{text}\n")
+
+
+def test_of_a_measurement_that_fails_what_was_there_is_kept(tmp_path, capsys):
+    results = tmp_path / "results"
+    results.mkdir()
+    for name in ("good", "bad", "dirty"):
+        (results / f"{name}.txt").write_text("before")
+
+    def good(folder: Path) -> None:
+        (folder / "good.txt").write_text(RECORD)
+
+    def bad(folder: Path) -> None:
+        (folder / "bad.txt").write_text("half of a table")
+        subprocess.run(["false"], check=True)
+
+    def dirty(folder: Path) -> None:
+        (folder / "dirty.txt").write_text(RECORD.replace("89ab", "89ab-dirty"))
+
+    with collected(results) as everything:
+        for make in (bad, dirty, good):
+            everything.add(make.__name__, make)
+        assert (results / "good.txt").read_text() == "before"  # the checkout stays clean meanwhile
+    assert everything.failed == ["bad", "dirty"]
+    assert (results / "good.txt").read_text() == RECORD
+    assert [(results / f"{name}.txt").read_text() for name in ("bad", "dirty")] == ["before", "before"]
+    assert capsys.readouterr().err.count("what was measured before stays") == 2
+
+
+def test_what_was_measured_before_an_interruption_is_kept(tmp_path):
+    def interrupted(folder: Path) -> None:
+        (folder / "second.txt").write_text(RECORD)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), collected(tmp_path / "results") as everything:
+        everything.add("first", lambda folder: (folder / "first.txt").write_text(RECORD))
+        everything.add("second", interrupted)
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["first.txt"]
+
+
+def test_measuring_writes_the_table_and_the_lines_of_each(tmp_path, monkeypatch):
+    commands = []
+
+    def run(command: list[str]) -> str:
+        commands.append(command)
+        if "bench/idle.py" in command:
+            raise subprocess.CalledProcessError(1, command)
+        Path(command[-1]).write_text(RECORD)
+        return "# a table\n"
+
+    monkeypatch.setattr(measurements, "run", run)
+    monkeypatch.setattr(measurements, "RESULTS", tmp_path)
+    assert measurements.measure(["skew-8", "idle-8", "baselines"]) == ["idle-8"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "baselines.jsonl",
+        "baselines.txt",
+        "skew-8.jsonl",
+        "skew-8.txt",
+    ]
+    assert commands[0][:4] == ["tools/mpirun", "-n", "8", sys.executable]
+    assert commands[2][:2] == [sys.executable, "bench/baselines.py"]
+    for measurement in MEASUREMENTS.values():
+        assert (DOCS.parent / measurement.script[0]).is_file()

@@ -1,0 +1,297 @@
+"""Pairwise averaging on ranks as threads: what is promised of it."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.testing import run_ranks
+
+SHAPES = {"flat": 1, "mixed": 2, "board": "all"}
+
+
+@pytest.fixture(params=SHAPES)
+def shape(request):
+    return {"ranks_per_node": SHAPES[request.param]}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_equalize_gives_the_mean(size, dtype, shape):
+    def program(comm):
+        start = np.full((3, 4), comm.rank, dtype)
+        with comm.pairwise_averaging(like=start) as model:
+            model.equalize()
+            return model.read()
+
+    for model in run_ranks(size, program, **shape):
+        assert model.dtype == dtype
+        assert model.shape == (3, 4)
+        np.testing.assert_array_equal(model, np.full((3, 4), (size - 1) / 2, dtype))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize("pace", ["continuous", "per_step"])
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_sums_are_kept_while_all_apply(size, pace, acceleration, shape):
+    """1000 elements in segments; deltas of small integers; the mean is exact to rounding."""
+    steps = 30
+
+    def program(comm):
+        random = np.random.default_rng(comm.rank)
+        total = np.zeros(40_000)
+        with comm.pairwise_averaging(
+            like=total, topology="ring", pace=pace, acceleration=acceleration, seed=3
+        ) as model:
+            for _ in range(steps):
+                delta = random.integers(-8, 9, total.size).astype(float)
+                model.apply(delta)
+                total += delta
+                model.read()
+            statistics = model.statistics()
+            model.equalize()
+            return total, model.read(), statistics
+
+    outcomes = run_ranks(size, program, **shape)
+    mean = sum(total for total, _, _ in outcomes) / size
+    for _, model, statistics in outcomes:
+        np.testing.assert_allclose(model, mean, atol=1e-9)
+        np.testing.assert_array_equal(model, outcomes[0][1])
+        assert statistics.applied == steps
+    if pace == "continuous":
+        assert sum(statistics.exchanges for *_, statistics in outcomes) > 0
+
+
+def test_models_come_together_without_equalize(shape):
+    def program(comm):
+        model = comm.pairwise_averaging(like=np.full(10, float(comm.rank)), topology="ring")
+        deadline = time.monotonic() + 60
+        while np.abs(model.read() - 1.5).max() > 1e-3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        apart = np.abs(model.read() - 1.5).max()
+        comm.mean(0.0)  # nobody leaves before all are there
+        model.close()
+        return apart
+
+    assert max(run_ranks(4, program, **shape)) <= 1e-3
+
+
+def test_neither_read_nor_apply_waits_for_a_rank_that_sleeps(shape):
+    """Rank 0's application sleeps for a second; the others take many steps meanwhile, and average with it."""
+
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(1000), topology="complete") as model:
+            if comm.rank == 0:
+                time.sleep(1.0)
+                return model.statistics().exchanges
+            longest = 0.0
+            end = time.monotonic() + 0.8
+            while time.monotonic() < end:
+                begin = time.monotonic()
+                model.apply(np.ones(1000))
+                model.read()
+                longest = max(longest, time.monotonic() - begin)
+                time.sleep(0.005)
+            return longest
+
+    exchanges, *longest = run_ranks(4, program, **shape)
+    assert exchanges > 0
+    assert max(longest) < 0.7  # loose: this machine may be busy; waiting would have taken a second
+
+
+def test_a_copy_is_of_one_moment():
+    """One lock for the model: all elements are alike in every copy, for all are in everything that is applied."""
+
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(100_000, np.float32), topology="ring", atomic="model") as model:
+            for _ in range(100):
+                model.apply(np.full(100_000, comm.rank + 1, np.float32))
+                copy = model.read()
+                assert copy.min() == copy.max()
+
+    run_ranks(3, program)
+
+
+def test_any_thread_may_apply(shape):
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(20_000), topology="ring") as model:
+            threads = [
+                threading.Thread(target=lambda: [model.apply(np.ones(20_000)) for _ in range(20)]) for _ in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            model.equalize()
+            return model.read()
+
+    for model in run_ranks(2, program, **shape):
+        np.testing.assert_allclose(model, 60)
+
+
+def test_a_rank_that_has_closed_is_averaged_no_more(shape):
+    """Rank 0 leaves at once; the others' mean is of their models alone."""
+
+    def program(comm):
+        model = comm.pairwise_averaging(like=np.full(5, float(comm.rank)), topology="complete", rate=1e-6)
+        comm.mean(0.0)
+        if comm.rank == 0:
+            model.close()
+            with pytest.raises(pc.ClosedError):
+                model.read()
+            return None
+        time.sleep(0.1)
+        model.equalize()
+        result = model.read()
+        model.close()
+        return result[0]
+
+    results = run_ranks(3, program, **shape)
+    assert results[0] is None
+    assert results[1] == results[2]
+
+
+def test_communicator_closes_what_is_open(shape):
+    """Nobody waits for a rank that has closed early."""
+
+    def program(comm):
+        model = comm.pairwise_averaging(like=np.zeros(5), topology="ring")
+        if comm.rank == 1:
+            model.close()
+        model_of = comm
+        return model_of.size
+
+    assert run_ranks(3, program, **shape) == [3, 3, 3]
+
+
+def test_an_exception_in_the_block_closes_at_once(shape):
+    def program(comm):
+        with (
+            pytest.raises(ZeroDivisionError),
+            comm.pairwise_averaging(like=np.zeros(5), topology="ring") as model,
+        ):
+            raise ZeroDivisionError
+        return model.closed
+
+    assert run_ranks(3, program, **shape) == [True] * 3
+
+
+def test_equalize_names_who_has_not_come(shape):
+    def program(comm):
+        model = comm.pairwise_averaging(like=np.zeros(5), topology="ring")
+        if comm.rank == 0:
+            comm.mean(0.0)
+            model.close()
+            return
+        with pytest.raises(pc.StallError, match="rank 0"):
+            model.equalize(timeout=0.5)
+        with pytest.raises(RuntimeError, match="an earlier call ended by an error"):
+            model.equalize()
+        model.apply(np.ones(5))  # goes on
+        assert model.read().sum() > 0
+        comm.mean(0.0)
+        model.close()
+        return
+
+    run_ranks(3, program, **shape)
+
+
+def test_importance_by_frequency_corrects_the_bias():
+    """Rank 0 applies ten times as often; optima 0 and 1. Alike, the mean is near 1/11; weighted, near 1/2."""
+
+    def train(comm, weighting):
+        with comm.pairwise_averaging(like=np.zeros(1), topology="complete", weighting=weighting) as model:
+            end = time.monotonic() + 3.0
+            late = []
+            while time.monotonic() < end:
+                model.apply(0.01 * (comm.rank - model.read()))
+                if time.monotonic() > end - 1:
+                    late.append(model.read()[0])
+                time.sleep(0.002 if comm.rank == 0 else 0.02)
+            return np.mean(late)
+
+    biased = np.mean(run_ranks(2, lambda comm: train(comm, "uniform")))
+    corrected = np.mean(run_ranks(2, lambda comm: train(comm, "frequency")))
+    assert biased < 0.3
+    assert abs(corrected - 0.5) < abs(biased - 0.5) / 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"like": np.zeros(3, np.int32)}, TypeError, "like: expected elements of float16"),
+        ({"topology": "circle"}, ValueError, "topology: expected"),
+        ({"topology": 3}, TypeError, "topology: expected one such as"),
+        ({"topology": pc.topology.ring(5)}, ValueError, "topology: expected one of 2 ranks"),
+        ({"topology": "one-peer-exponential"}, TypeError, "does not vary"),
+        ({"pace": "often"}, ValueError, "pace: expected 'continuous' or 'per_step'"),
+        ({"rate": -1}, ValueError, "rate: expected a positive"),
+        ({"rate": "x"}, TypeError, "rate: expected"),
+        ({"rate": 5, "pace": "per_step"}, ValueError, "rate: expected None"),
+        ({"order": "up"}, ValueError, "order: expected"),
+        ({"seed": -1}, ValueError, "seed: expected"),
+        ({"acceleration": "x"}, ValueError, "acceleration: expected"),
+        ({"weighting": "x"}, ValueError, "weighting: expected"),
+        ({"atomic": "x"}, ValueError, "atomic: expected"),
+        ({"name": ""}, ValueError, "name: expected"),
+    ],
+)
+def test_refused_arguments(arguments, error, text):
+    def program(comm):
+        with pytest.raises(error, match=text):
+            comm.pairwise_averaging(**{"like": np.zeros(3), **arguments})
+
+    run_ranks(2, program)
+
+
+def test_arguments_differ():
+    def program(comm):
+        with pytest.raises(pc.MismatchError, match="topology"):
+            comm.pairwise_averaging(like=np.zeros(3), topology=["ring", "complete"][comm.rank % 2])
+        with pytest.raises(pc.MismatchError, match="count"):
+            comm.pairwise_averaging(like=np.zeros(3 + comm.rank))
+
+    run_ranks(4, program)
+
+
+def test_refused_buffers():
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros((2, 3))) as model:
+            with pytest.raises(ValueError, match="expected shape"):
+                model.apply(np.zeros(5))
+            with pytest.raises(TypeError, match="float64"):
+                model.apply(np.zeros(6, np.float32))
+            with pytest.raises(BufferError, match="contiguous"):
+                model.apply(np.zeros(12)[::2])
+            locked = np.zeros(6)
+            locked.flags.writeable = False
+            with pytest.raises(BufferError, match="read-only"):
+                model.read(locked)
+            out = np.empty(6)
+            assert model.read(out) is not None
+            assert model.read().shape == (2, 3)
+
+    run_ranks(2, program)
+
+
+def test_no_elements(shape):
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(0), topology="ring") as model:
+            model.apply(np.zeros(0))
+            model.equalize()
+            return model.read().size
+
+    assert run_ranks(3, program, **shape) == [0, 0, 0]
+
+
+def test_what_it_shows():
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(3, np.float32), topology="ring", name="weights") as model:
+            assert repr(model) == "<PairwiseAveraging 'weights' of 3 float32 <Topology ring of 4 ranks, 4 edges>>"
+            assert model.count == 3
+            assert model.dtype == np.float32
+        assert repr(model).endswith("closed>")
+
+    run_ranks(4, program)
