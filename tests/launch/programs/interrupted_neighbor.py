@@ -29,5 +29,6 @@ with pc.Communicator(WORLD) as comm:
         time.sleep(0.7)
         WORLD.isend(time.monotonic(), 0)
         os.kill(pid, signal.SIGINT)
+        time.sleep(1.0)  # the wait ends by the signal, not by this step
         ps.start(w)
     say(ps.wait(timeout=30))

@@ -84,7 +84,7 @@ def test_metropolis_weights_keep_the_sum(size, ranks_per_node):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("count", [0, 1, 2049, 150_001])
+@pytest.mark.parametrize("count", [0, 1, 2049, 70_001])
 def test_every_float_type_and_length(dtype, count):
     """Long models go part by part; 16-bit ones are added up in float32 and rounded once."""
     if dtype == "bfloat16":

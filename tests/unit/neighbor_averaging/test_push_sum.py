@@ -111,7 +111,7 @@ def test_what_the_caller_changes_is_added_to_the_sum_as_it_is(overlap):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 5e-3), ("bfloat16", 4e-2), ("float32", 1e-5)])
-@pytest.mark.parametrize("count", [0, 1, 2049, 150_001])
+@pytest.mark.parametrize("count", [0, 1, 2049, 70_001])
 def test_every_float_type_and_length(dtype, tolerance, count):
     """Sums of 16-bit models are kept and sent in float32."""
     if dtype == "bfloat16":
@@ -119,9 +119,9 @@ def test_every_float_type_and_length(dtype, tolerance, count):
     models = models_of(3, count, dtype)
     for overlap in (0, 1):
         results = [
-            run(models, uneven(3), overlap=overlap, steps=4, ranks_per_node=ranks_per_node) for ranks_per_node in SHAPES
+            run(models, uneven(3), overlap=overlap, steps=3, ranks_per_node=ranks_per_node) for ranks_per_node in SHAPES
         ]
-        check(results[0], models, uneven(3), [4] * 3, overlap=overlap, tolerance=tolerance)
+        check(results[0], models, uneven(3), [3] * 3, overlap=overlap, tolerance=tolerance)
         for other in results[1:]:
             check_same_bits(other, results[0])
 
