@@ -9,6 +9,7 @@ deadline. --micro measures one exchange of two models. README.md explains the co
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from common.gossip import (
     GossipCell,
     Setting,
     Slowdown,
+    check_micro,
     check_topology,
     exchange_record,
     gossip_record,
@@ -33,6 +35,8 @@ from common.output import Column, Domain, Record, Records, Table, origin, progre
 from common.timing import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from common.output import Step
 
 Source = dict[str, str | None]
@@ -64,6 +68,14 @@ MICRO_COLUMNS = [
     Column("Speedup"),
     Column("Skipped", 4),
 ]
+
+
+@contextlib.contextmanager
+def _wrong_use_of(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
 
 
 def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Slowdown]:
@@ -133,27 +145,23 @@ def gossip(
     micro: bool,
 ) -> None:
     comm = MPI.COMM_WORLD
-    try:
+    with _wrong_use_of("--model-bytes"):
         sizes = parse_model_bytes(model_bytes or (MICRO_BYTES if micro else MODEL_BYTES))
-    except ValueError as error:
-        raise click.UsageError(f"--model-bytes: {error}") from None
-    try:
+    with _wrong_use_of("--topology"):
         check_topology(topology, ["ad-psgd"] if micro else methods, comm.size)
-    except ValueError as error:
-        raise click.UsageError(f"--topology: {error}") from None
-    try:
+    with _wrong_use_of("--slowdown"):
         for slowdown in slowdowns:
             slowdown.require(comm.size)
-    except ValueError as error:
-        raise click.UsageError(f"--slowdown: {error}") from None
-    if micro and comm.size < 2:
-        raise click.UsageError("--micro: expected at least 2 ranks, got 1")
     if common.list_only:
         _print_plan(comm.size, methods, topology, sizes, slowdowns, micro)
         return
+    domain = Domain.of(comm, common.ranks_per_node)
+    if micro:
+        with _wrong_use_of("--micro"):
+            check_micro(topology, comm.size, domain.ranks_per_node)
     setting = Setting(
         ranks=comm.size,
-        domain=Domain.of(comm, common.ranks_per_node),
+        domain=domain,
         topology=topology,
         bytes=sizes[0],
         compute=compute_ms * 1e-3,

@@ -301,6 +301,7 @@ FIGURES_OF = {
     "latency": ["latency-8"],
     "groups": ["groups-16"],
     "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
+    "gossip": ["gossip-16"],
 }
 
 

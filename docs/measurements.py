@@ -45,6 +45,7 @@ class Measurement:
 FLAT = ["--ranks-per-node", "1"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
+EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
 FULL = ["bench/latency.py", "--policy", "full"]
 MEASUREMENTS = {
     "skew-8": Measurement(8, ["bench/skew.py"]),  # what `make demo` runs
@@ -62,6 +63,9 @@ MEASUREMENTS = {
     "groups-16": Measurement(16, [*GROUPS, "--generators", "all"]),
     "groups-16-slow-2": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
     "groups-16-slow-5": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
+    "gossip-16": Measurement(16, ["bench/gossip.py", "--methods", "all", *EQUAL_AND_SLOW]),
+    "exchange-2": Measurement(2, ["bench/gossip.py", "--micro"]),
+    "exchange-8": Measurement(8, ["bench/gossip.py", "--micro"]),
 }
 
 

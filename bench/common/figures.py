@@ -121,6 +121,47 @@ def draw_group_speedups(axes: Axes, records: list[Record]) -> None:
     _finish_bars(axes, generators)
 
 
+def draw_gossip(axes: Axes, records: list[Record]) -> None:
+    """AD-PSGD section 5.4: iterations per second of the ranks that are not slowed down, by method and slowdown."""
+    slowdowns = list(dict.fromkeys(record["slowdown"] for record in records))
+    methods = list(dict.fromkeys(record["method"] for record in records))
+    width = 0.8 / len(slowdowns)
+    for index, slowdown in enumerate(slowdowns):
+        of_slowdown = {record["method"]: record for record in records if record["slowdown"] == slowdown}
+        shift = (index - (len(slowdowns) - 1) / 2) * width
+        shown = [(place + shift, of_slowdown[name]) for place, name in enumerate(methods) if name in of_slowdown]
+        places = [place for place, _ in shown]
+        heights = [record["others_iterations_per_s"] for _, record in shown]
+        label = "all equal" if slowdown == NOBODY else f"slowdown {slowdown}"
+        axes.bar(places, heights, 0.9 * width, label=label, color=COLOURS[index % len(COLOURS)])
+        for place, height in zip(places, heights, strict=True):
+            _annotate(axes, place, height, f"{height:.3g}")
+    axes.set_ylabel("iterations per second of the others")
+    _finish_bars(axes, methods)
+
+
+def draw_exchange(axes: Axes, records: list[Record]) -> None:
+    """The time of an exchange by size, and that of MPI_Sendrecv and an average."""
+    width = 0.35
+    places = range(len(records))
+    for offset, key, label, colour in (
+        (-width / 2, "latency_us", "pairwise averaging", COLOURS[0]),
+        (width / 2, "baseline_us", "MPI_Sendrecv", GREY),
+    ):
+        axes.bar(
+            [place + offset for place in places], [r[key]["mean"] for r in records], width, label=label, color=colour
+        )
+    for place, record in zip(places, records, strict=True):
+        _annotate(
+            axes, place, max(record["latency_us"]["mean"], record["baseline_us"]["mean"]), f"{record['speedup']:.3g}x"
+        )
+    axes.set_yscale("log")
+    axes.set_xticks(places, [f"{record['bytes'] / 1e6:g} MB" for record in records])
+    axes.set_ylabel("an exchange, mean (us)")
+    axes.margins(y=0.15)
+    axes.legend(fontsize=8)
+
+
 def _annotate(axes: Axes, place: float, top: float, text: str) -> None:
     axes.annotate(text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8)
 
@@ -246,6 +287,10 @@ def _workers(record: Record) -> str:
     return f"{record['ranks']} workers, {record['ranks_per_node']} per node, {record['bytes'] / 1e6:g} MB"
 
 
+def _is_exchange(record: Record) -> bool:
+    return bool(record["method"] == "exchange")
+
+
 _KINDS: dict[str, tuple[_Kind, ...]] = {
     "skew": (
         _Kind(
@@ -275,6 +320,23 @@ _KINDS: dict[str, tuple[_Kind, ...]] = {
             lambda record: f"{_workers(record)}, some slowed down",
             draw_group_speedups,
             lambda record: bool(record["slowdown"] != NOBODY),
+        ),
+    ),
+    "gossip": (
+        _Kind(
+            (*_GROUPS, "topology"),
+            lambda record: f"{_workers(record)}, topology {record['topology']}",
+            draw_gossip,
+            lambda record: not _is_exchange(record),
+        ),
+        _Kind(
+            ("ranks", "path", "ranks_per_node", "topology", "neighbor"),
+            lambda record: (
+                f"an exchange, {record['ranks']} ranks, {record['ranks_per_node']} per node, "
+                f"neighbor {record['neighbor']}"
+            ),
+            draw_exchange,
+            _is_exchange,
         ),
     ),
 }

@@ -116,6 +116,20 @@ def check_topology(name: str, methods: Sequence[str], ranks: int) -> None:
             raise ValueError(f"{method}: {error}") from None
 
 
+def check_micro(name: str, ranks: int, ranks_per_node: int) -> None:
+    """ValueError if even ranks may not begin averages: between nodes one side of a bipartite graph does (AD-PSGD)."""
+    graph = pc.topology.by_name(name, ranks)
+    if ranks < 2:
+        raise ValueError(f"expected at least 2 ranks, got {ranks}")
+    if ranks_per_node < ranks and graph.is_bipartite and isinstance(graph, pc.topology.Topology):
+        missing = set(range(0, ranks // 2 * 2, 2)).difference(graph.sides()[0])
+        if missing:
+            raise ValueError(
+                f"{name}: expected a graph in which even ranks begin averages between nodes, "
+                f"and rank {min(missing)} does not"
+            )
+
+
 # --- What was applied, and what the models have become ----------------------------------------------------------------
 
 

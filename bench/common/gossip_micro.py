@@ -38,9 +38,10 @@ class Exchanger:
         self._comm = comm
         self._setting = setting
         self._barrier = SleepingBarrier(comm)
-        self._begins = comm.rank % 2 == 0
-        partner = comm.rank + 1 if self._begins else comm.rank - 1
+        even = comm.rank % 2 == 0
+        partner = comm.rank + 1 if even else comm.rank - 1
         self._partner = partner if partner < comm.size else None
+        self._begins = even and self._partner is not None
         self._initial = pattern(setting.bytes // ITEM)
         self._initial *= np.float32(step_of(comm.rank))
         self._model = self._initial.copy()
@@ -87,7 +88,7 @@ class Exchanger:
             after, spent = before, 0.0
             while self._looks_on(after.begun - before.begun, spent, max(asleep, least)):
                 time.sleep(NAP)
-                if time.perf_counter() - begin >= least:
+                if time.perf_counter() - begin >= max(asleep, least):  # to ask disturbs
                     after = averaging.statistics()
                 spent = time.perf_counter() - begin
             self._barrier.wait()
