@@ -61,6 +61,7 @@ nitpick_ignore = [
         ("py:class", variable)
         for variable in ("SignedT", "T", "pycollectives.collective.CollectiveT", "pycollectives.testing.T")
     ),
+    ("py:class", "Averaging"),  # what `DecentralizedOptimizer.averaging` is one of
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
 ]

@@ -148,7 +148,7 @@ void Engine::wake() {
 }
 
 bool Engine::advance() {
-  if (!is_in_own_process()) return false;
+  if (!is_in_own_process() || wanted_.load(std::memory_order_relaxed) > 0) return false;
   const std::unique_lock lock(progress_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {

@@ -113,7 +113,9 @@ class Engine final : private Listener {
   template <class Action>
   auto exclusively(Action action) {
     check_process();
+    ++wanted_;
     const std::lock_guard lock(progress_mutex_);
+    --wanted_;
     return action();
   }
 
@@ -223,6 +225,7 @@ class Engine final : private Listener {
   Seconds stall_warning_ = -1;
 
   std::mutex progress_mutex_;
+  std::atomic<int> wanted_{0};  // threads that wait for it: a mutex is not fair, and a pass that moves is soon repeated
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation
   std::unordered_map<std::uint32_t, Collective*> by_id_;
   std::uint32_t next_collective_ = 1;
