@@ -1,5 +1,6 @@
 """Says on which host a rank is, and what the library makes of it."""
 
+import os
 import socket
 
 from mpi4py import MPI
@@ -8,4 +9,4 @@ import pycollectives as pc
 
 with pc.Communicator(MPI.COMM_WORLD) as comm:
     where = f"{socket.gethostname()}, nodes {list(comm.nodes)}, ranks per node {comm.ranks_per_node}"
-    print(f"rank {comm.rank}: {where}\n", end="", flush=True)
+    print(f"rank {comm.rank}: {where}\nrank {comm.rank}: session {os.getsid(0)}\n", end="", flush=True)
