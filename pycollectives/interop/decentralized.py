@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ..communicator import Communicator
+    from ..neighbor_averaging.d_psgd import NeighborAveraging
+    from ..neighbor_averaging.pairwise import PairwiseAveraging
+    from ..neighbor_averaging.push_sum import PushSum
     from ..topology.graph import Topology
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
-    from .exchanges import Averaging, Exchange
+    from .exchanges import Exchange
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -153,12 +156,12 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return {"method": self._method, "topology": signature}, kind.waits
 
     @property
-    def averaging(self) -> Averaging:
+    def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum:
         """The collective that the method stands on, for its `statistics()`, `topology` or `weight`.
 
         Under "d-psgd" and "sgp" it is another one after a flush.
         """
-        averaging: Averaging = self._exchange.averaging
+        averaging: PairwiseAveraging | NeighborAveraging | PushSum = self._exchange.averaging
         return averaging
 
     @overload

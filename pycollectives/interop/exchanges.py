@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from ..topology.time_varying import TimeVarying
     from .shown import ShownParameters
 
-__all__ = ["EXCHANGES", "Averaging", "Exchange"]
+__all__ = ["EXCHANGES", "Exchange"]
 
-Averaging = PairwiseAveraging | NeighborAveraging | PushSum
-"""What a method stands on."""
-
-AveragingT = TypeVar("AveragingT", bound=Averaging)
+AveragingT = TypeVar("AveragingT", bound=PairwiseAveraging | NeighborAveraging | PushSum)
 StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum)
 
 

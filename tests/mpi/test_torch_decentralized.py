@@ -221,6 +221,21 @@ def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
     np.testing.assert_allclose(parameters[0].detach().numpy(), mean, rtol=1e-12)
 
 
+@pytest.mark.parametrize("method", ["ad-psgd", "a2cid2"])
+def test_an_update_that_was_handed_over_is_not_so_again(comm, method, monkeypatch):
+    """The neighbor's death is told by `read` here: the step is called again."""
+    parameters = parameters_of(torch.float64)
+    with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method) as optimizer:
+        with monkeypatch.context() as patch:
+            patch.setattr(optimizer.averaging, "read", lambda out: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                push(optimizer, parameters, 1.0, 1)
+        optimizer.step()
+        push(optimizer, parameters, 1.0, 1)
+        optimizer.finish()
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 6.0, rtol=1e-12)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_closure_that_fails_has_changed_nothing(comm, method):
     parameters = parameters_of(torch.float64)

@@ -106,6 +106,8 @@ def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(met
         model.weights[:] = start + 1  # as a checkpoint does
         given, changed = 0.0, 0.0
         for number in range(2 + comm.rank):
+            if number > 0:
+                model.weights[:] = np.nan  # they are read
             assert synchronizer.begin(model.weights, number) == number
             given = float(model.weights[0])
             synchronizer.update(model, Halving(), number)
