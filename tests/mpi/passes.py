@@ -18,7 +18,7 @@ import pytest
 from _pytest.config import ExitCode
 
 HERE = Path(__file__).parent
-TRAINING = ("test_ddp.py", "test_torch.py", "test_train_*.py")
+TRAINING = ("test_ddp.py", "test_torch*.py", "test_train_*.py")
 """What is built on the library, and tested in passes with `training` only."""
 
 

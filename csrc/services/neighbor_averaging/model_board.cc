@@ -35,11 +35,12 @@ ModelBoard::ModelBoard(Memory& memory, const Shape& shape, std::vector<std::shar
                        std::size_t local)
     : memory_(memory),
       shape_(shape),
+      acceleration_(shape.acceleration.value_or(Acceleration{})),
       width_(size_of(shape.type)),
       memories_(std::move(memories)),
       local_(local),
       scratch_(memory.allocate(kBlockBytes)) {
-  ::new (memories_[local_].get()) Head{.process = ProcessId::own(), .has_left = false, .averages = 0};
+  ::new (memories_[local_].get()) Head{.averages = 0, .process = ProcessId::own(), .has_left = false};
   for (std::size_t i = 0; i < segments(); ++i) ::new (&segment(local_, i)) Segment;
 }
 
@@ -146,7 +147,7 @@ void ModelBoard::average_both(std::size_t other, const Range& all) {
   }
   mix(local_, all);
   mix(other, all);
-  const double pull = 2 * shape_.acceleration->alpha;
+  const double pull = 2 * acceleration_.alpha;
   const std::size_t block = kBlockBytes / width_;
   for (std::size_t first = all.first; first < all.first + all.count; first += block) {
     const std::size_t count = std::min(block, all.first + all.count - first);
@@ -159,8 +160,7 @@ void ModelBoard::average_both(std::size_t other, const Range& all) {
 }
 
 void ModelBoard::mix(std::size_t local, const Range& all) {
-  memory_.mix(shape_.type, model(local, all.first), second_model(local, all.first), all.count,
-              shape_.acceleration->kept);
+  memory_.mix(shape_.type, model(local, all.first), second_model(local, all.first), all.count, acceleration_.kept);
 }
 
 bool ModelBoard::lock_all(std::size_t first_segment, std::size_t end_segment) {
@@ -199,8 +199,7 @@ void ModelBoard::take_back(std::size_t first_segment, std::size_t end_segment, c
       const std::byte* const part = step + (all.first - range(first_segment).first) * width_;
       memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -1);
       if (shape_.acceleration) {
-        memory_.add_scaled(shape_.type, second_model(local_, all.first), part, all.count,
-                           -2 * shape_.acceleration->alpha);
+        memory_.add_scaled(shape_.type, second_model(local_, all.first), part, all.count, -2 * acceleration_.alpha);
       }
     }
     s.mutex.unlock();
@@ -215,7 +214,7 @@ bool ModelBoard::meet(std::size_t first_segment, std::size_t end_segment, std::b
     if (shape_.acceleration) mix(local_, all);
     memory_.meet(shape_.type, model(local_, all.first), step, all.count);
     if (shape_.acceleration) {
-      memory_.add_scaled(shape_.type, second_model(local_, all.first), step, all.count, 2 * shape_.acceleration->alpha);
+      memory_.add_scaled(shape_.type, second_model(local_, all.first), step, all.count, 2 * acceleration_.alpha);
     }
   }
   unlock_all(first_segment, end_segment);

@@ -98,10 +98,10 @@ class ModelBoard {
   std::uint64_t averages(std::size_t local) const { return head(local).averages.load(std::memory_order_relaxed); }
 
  private:
-  struct Head {
+  struct alignas(64) Head {
+    std::atomic<std::uint64_t> averages{0};
     ProcessId process;
     std::atomic<bool> has_left{false};
-    alignas(64) std::atomic<std::uint64_t> averages{0};
   };
   struct alignas(64) Segment {
     TimedMutex mutex;
@@ -132,6 +132,7 @@ class ModelBoard {
 
   Memory& memory_;
   const Shape shape_;
+  const Acceleration acceleration_;                         // if there is one
   const std::size_t width_;                                 // bytes of an element
   const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: head, segments, model, second model
   const std::size_t local_;

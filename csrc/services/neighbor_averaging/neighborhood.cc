@@ -274,13 +274,19 @@ std::vector<Term> Neighborhood::terms_of_step() const {
   return terms;
 }
 
+/// The first step of which what was meant for ranks that have left has not come back.
+std::uint64_t Neighborhood::first_not_returned() const {
+  const std::optional<std::uint64_t> returned = step_of_return();
+  return returned ? *returned + 1 : 0;
+}
+
 /// What comes to this rank's sum without another step.
 std::vector<Term> Neighborhood::in_flight() const {
   std::vector<Term> terms;
   if (!options_.push_sum() || begun_ == 0) return terms;
   double absent = 0;
   if (options_.overlap > 0) add_inputs(begun_ - 1, terms, absent);
-  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+  for (std::uint64_t step = first_not_returned(); step < begun_; ++step) {
     add_returns(step, terms);
   }
   return terms;
@@ -312,7 +318,7 @@ std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_final() const {
       if (input(n.rank, begun_ - 1) == Input::kAwaited) awaited.push_back({n.rank, begun_ - 1});
     }
   }
-  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+  for (std::uint64_t step = first_not_returned(); step < begun_; ++step) {
     for (const Neighbor& n : options_.at(step).out) {
       if (!has_begun(n.rank, step) && !has_left(n.rank, step)) awaited.push_back({n.rank, step});
     }
@@ -329,7 +335,7 @@ bool Neighborhood::busy() const {
 /// Whether a neighbor on another node is still to be given what it sees of this rank.
 bool Neighborhood::is_asked() const {
   if (edges_->empty()) return false;
-  for (std::uint64_t step = step_of_return() ? *step_of_return() + 1 : 0; step < begun_; ++step) {
+  for (std::uint64_t step = first_not_returned(); step < begun_; ++step) {
     for (const Neighbor& n : options_.at(step).out) {
       if (!is_local(n.rank) && !edges_->has_given(n.rank, step)) return true;
     }

@@ -94,6 +94,7 @@ class Neighborhood final : public Collective {
   bool is_local(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
   std::optional<std::uint64_t> step_of_input() const;
   std::optional<std::uint64_t> step_of_return() const;
+  std::uint64_t first_not_returned() const;
 
   void take(std::uint64_t step);
   void ring(const std::vector<Neighbor>& neighbors) const;

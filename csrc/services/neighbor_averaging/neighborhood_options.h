@@ -33,9 +33,9 @@ struct NeighborhoodOptions {
   std::string name;
   NeighborhoodKind kind = NeighborhoodKind::kAverage;
   std::size_t count = 0;
-  DataType type = DataType::kFloat32;     ///< a float type
-  std::uint64_t overlap = 0;              ///< 1: what is sent in a step counts one step later; kPushSum only
-  std::vector<NeighborhoodStep> steps{};  ///< of one period; step s has the neighbors at s % period
+  DataType type = DataType::kFloat32;   ///< a float type
+  std::uint64_t overlap = 0;            ///< 1: what is sent in a step counts one step later; kPushSum only
+  std::vector<NeighborhoodStep> steps;  ///< of one period; step s has the neighbors at s % period
 
   const NeighborhoodStep& at(std::uint64_t step) const { return steps[step % steps.size()]; }
   bool push_sum() const { return kind == NeighborhoodKind::kPushSum; }

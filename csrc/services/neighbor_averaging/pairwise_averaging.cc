@@ -302,6 +302,7 @@ bool PairwiseAveraging::begin(Seconds now) {
 
 /// Averages segments, of so many bytes at most. Whether there were any to average.
 bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
+  if (!on_node_) return false;
   OnNode& average = *on_node_;
   const std::size_t per_segment = board_->shape().segment_count * size_of(board_->shape().type);
   const std::size_t end =
@@ -312,7 +313,7 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
     average.averaged = average.averaged || averaged;
   }
   if (average.next_segment < board_->segments()) return true;
-  const OnNode ended = *on_node_;
+  const OnNode ended = average;
   on_node_.reset();
   const Seconds now = engine_->transport().now();
   if (!ended.averaged) {
