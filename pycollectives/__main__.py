@@ -27,7 +27,7 @@ LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
 def main() -> None:
     """Run the tools of pycollectives: collectives that do not wait for stragglers."""
     if LAUNCHED & os.environ.keys():
-        os.environ["TERM"] = "dumb"  # a launcher's pseudo-terminal may end in a file: no colours
+        os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colours
 
 
 for command in (bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):

@@ -99,6 +99,7 @@ void bind_neighborhood(py::module_& m) {
                  .count = count,
                  .type = data_type(dtype_name),
                  .overlap = overlap,
+                 .steps = {},
              };
              for (const auto& [own, in, out] : steps) {
                options.steps.push_back({own, neighbors_from(in), neighbors_from(out)});
