@@ -26,10 +26,13 @@ def test_equalize_gives_the_mean(size, dtype, shape):
             model.equalize()
             return model.read()
 
-    for model in run_ranks(size, program, **shape):
+    models = run_ranks(size, program, **shape)
+    for model in models:
         assert model.dtype == dtype
         assert model.shape == (3, 4)
-        np.testing.assert_array_equal(model, np.full((3, 4), (size - 1) / 2, dtype))
+        np.testing.assert_array_equal(model, models[0])  # the same bits on all ranks
+        # Averages of pairs before `equalize` may have rounded: (0.125 + 3) / 2 and so on.
+        np.testing.assert_allclose(model, (size - 1) / 2, rtol=16 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
@@ -67,11 +70,12 @@ def test_sums_are_kept_while_all_apply(size, pace, acceleration, shape):
 def test_models_come_together_without_equalize(shape):
     def program(comm):
         model = comm.pairwise_averaging(like=np.full(10, float(comm.rank)), topology="ring")
-        deadline = time.monotonic() + 60
-        while np.abs(model.read() - 1.5).max() > 1e-3 and time.monotonic() < deadline:
+        # All go on until all are there: a rank may have the mean by chance and leave it again.
+        for _ in range(6000):
+            apart = comm.mean(np.abs(model.read() - 1.5).max())
+            if apart <= 1e-3:
+                break
             time.sleep(0.01)
-        apart = np.abs(model.read() - 1.5).max()
-        comm.mean(0.0)  # nobody leaves before all are there
         model.close()
         return apart
 
