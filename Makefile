@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan format clean
+.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -128,6 +128,9 @@ layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 
 precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
 	pre-commit run --all-files
+
+mutants: $(VENV)/.installed  ## Break neighbor averaging in one place at a time, and see that tests notice; some: ONLY="lost reply"
+	python tests/mutants/run.py "$(ONLY)"
 
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
 

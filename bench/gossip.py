@@ -2,9 +2,11 @@
 
     mpirun -n 16 python bench/gossip.py --methods all --slowdown none --slowdown 0:10 --slowdown 0:100
     mpirun -n 8 python bench/gossip.py --micro
+    mpirun -n 8 python bench/gossip.py --bias --slowdown 0:10
 
 Each worker computes, which is emulated by sleeping, and applies a delta to its model, over and over, until a common
-deadline. --micro measures one exchange of two models. README.md explains the columns.
+deadline. --micro measures one exchange of two models; --bias, where the models of a quadratic tend to if ranks differ
+in speed. README.md explains the columns.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from mpi4py import MPI
 
 from common.cli import Common, common_options, launch, parsed
@@ -29,6 +32,7 @@ from common.gossip import (
     parse_methods,
     parse_model_bytes,
 )
+from common.gossip_bias import LEARNING_RATE, OTHERS, SLOW, WEIGHTINGS, BiasCell, bias_record, measure_bias
 from common.gossip_methods import MAKERS, run_method, verify
 from common.gossip_micro import NEIGHBORS, measure_exchanges
 from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
@@ -43,6 +47,9 @@ Source = dict[str, str | None]
 
 MODEL_BYTES = "1e6"  # the paper's ResNet-20
 MICRO_BYTES = "1e6,9.2e6"  # and Ripples' VGG-16
+BIAS_BYTES = "4e3"
+BIAS_COMPUTE_MS = 5.0  # 20 s, of which the first half is ten times what it takes to come to where the models tend to
+BIAS_ITERATIONS = 2000
 
 COLUMNS = [
     Column("Method"),
@@ -67,6 +74,17 @@ MICRO_COLUMNS = [
     Column("MPI_Sendrecv(us)"),
     Column("Speedup"),
     Column("Skipped", 4),
+]
+
+
+BIAS_COLUMNS = [
+    Column("Slowdown"),
+    Column("Weighting"),
+    Column("Model", 2),
+    Column("Optimum", 2),
+    Column("Off(%)", 2),
+    Column("Slowest/s", 1),
+    Column("Fastest/s", 1),
 ]
 
 
@@ -134,7 +152,16 @@ def _slowdowns(context: click.Context, option: click.Parameter, values: tuple[st
     help="Iterations, of a worker that never waits, whose time is not counted.",
 )
 @click.option("--micro", is_flag=True, help="Measure one exchange of two models, compared with MPI_Sendrecv.")
+@click.option(
+    "--bias",
+    is_flag=True,
+    help="Measure how far from the common optimum of a quadratic pairwise averaging ends, as it is and weighted by "
+    f"frequency. [default of --model-bytes {BIAS_BYTES}, --compute-ms {BIAS_COMPUTE_MS:g}, --iterations and --warmup "
+    f"{BIAS_ITERATIONS}]",
+)
+@click.pass_context
 def gossip(
+    context: click.Context,
     common: Common,
     methods: list[str],
     topology: str,
@@ -143,17 +170,20 @@ def gossip(
     slowdowns: list[Slowdown],
     warmup: int,
     micro: bool,
+    bias: bool,
 ) -> None:
     comm = MPI.COMM_WORLD
+    if micro and bias:
+        raise click.UsageError("--micro and --bias: expected one of the two")
     with _wrong_use_of("--model-bytes"):
-        sizes = parse_model_bytes(model_bytes or (MICRO_BYTES if micro else MODEL_BYTES))
+        sizes = parse_model_bytes(model_bytes or (MICRO_BYTES if micro else BIAS_BYTES if bias else MODEL_BYTES))
     with _wrong_use_of("--topology"):
-        check_topology(topology, ["ad-psgd"] if micro else methods, comm.size)
+        check_topology(topology, ["ad-psgd"] if micro or bias else methods, comm.size)
     with _wrong_use_of("--slowdown"):
         for slowdown in slowdowns:
             slowdown.require(comm.size)
     if common.list_only:
-        _print_plan(comm.size, methods, topology, sizes, slowdowns, micro)
+        _print_plan(comm.size, methods, topology, sizes, slowdowns, micro, bias)
         return
     domain = Domain.of(comm, common.ranks_per_node)
     if micro:
@@ -170,8 +200,11 @@ def gossip(
         seed=common.seed,
         verify=common.verify,
     )
+    if bias:
+        setting = _for_bias(context, setting)
     source = origin(MPI.Get_library_version())
-    steps = len(sizes) * (len(NEIGHBORS) if micro else len(methods) * len(slowdowns))
+    per_slowdown = len(WEIGHTINGS) if bias else len(methods)
+    steps = len(sizes) * (len(NEIGHBORS) if micro else per_slowdown * len(slowdowns))
     with (
         Records(common.json if comm.rank == 0 else None) as records,
         progress_bar(steps, shown=comm.rank == 0) as step,
@@ -179,13 +212,22 @@ def gossip(
         if micro:
             _measure_micro(comm, setting, sizes, source, records, step)
             return
+        if bias:
+            _measure_bias(comm, setting, sizes, slowdowns, source, records, step)
+            return
         for size in sizes:
             sized = dataclasses.replace(setting, bytes=size)
             _measure(comm, sized, methods, slowdowns, source, records, step)
 
 
 def _print_plan(
-    ranks: int, methods: list[str], topology: str, sizes: list[int], slowdowns: list[Slowdown], micro: bool
+    ranks: int,
+    methods: list[str],
+    topology: str,
+    sizes: list[int],
+    slowdowns: list[Slowdown],
+    micro: bool,
+    bias: bool,
 ) -> None:
     print(f"# ranks {ranks}, topology {topology}")
     for size in sizes:
@@ -194,7 +236,7 @@ def _print_plan(
                 print(f"exchange {size} bytes, neighbor {neighbor}")
             continue
         for slowdown in slowdowns:
-            for method in methods:
+            for method in [f"bias, {weighting}," for weighting in WEIGHTINGS] if bias else methods:
                 print(f"{method} {size} bytes, slowdown {slowdown}")
 
 
@@ -315,6 +357,71 @@ def _micro_row(record: Record) -> list[float | str | None]:
         record["baseline_us"]["mean"],
         record["speedup"],
         record["skipped"],
+    ]
+
+
+# --- The bias toward fast ranks ---------------------------------------------------------------------------------------
+
+
+def _for_bias(context: click.Context, setting: Setting) -> Setting:
+    """The setting with the defaults of --bias."""
+    defaults = {"compute": BIAS_COMPUTE_MS * 1e-3, "iterations": BIAS_ITERATIONS, "warmup": BIAS_ITERATIONS}
+    option_of = {"compute": "compute_ms"}
+    unset = {
+        name: value
+        for name, value in defaults.items()
+        if context.get_parameter_source(option_of.get(name, name)) is ParameterSource.DEFAULT
+    }
+    return dataclasses.replace(setting, **unset)
+
+
+def _measure_bias(
+    comm: MPI.Comm,
+    setting: Setting,
+    sizes: list[int],
+    slowdowns: list[Slowdown],
+    source: Source,
+    records: Records,
+    step: Step,
+) -> None:
+    table = _bias_table(setting, source)
+    print(table.head(), flush=True)
+    for size in sizes:
+        for slowdown in slowdowns:
+            for weighting in WEIGHTINGS:
+                step(f"{weighting}, slowdown {slowdown}")
+                cell = measure_bias(comm, dataclasses.replace(setting, bytes=size), slowdown, weighting)
+                if cell is None:
+                    continue
+                print(table.row(_bias_row(setting, cell)), flush=True)
+                records.write({**bias_record(setting, cell), **source})
+
+
+def _bias_table(setting: Setting, source: Source) -> Table:
+    return Table(
+        f"pycollectives Bias of Pairwise Averaging v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}, topology {setting.topology}",
+            f"dtype float32, compute {setting.compute * 1e3:g} ms, learning rate {LEARNING_RATE}",
+            f"local optima {SLOW:g} of slow ranks and {OTHERS:g} of the others",
+            f"iterations {setting.iterations} and warm-up {setting.warmup}, seed {setting.seed}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        BIAS_COLUMNS,
+        first_width=12,
+    )
+
+
+def _bias_row(setting: Setting, cell: BiasCell) -> list[float | str | None]:
+    seconds = setting.iterations * setting.compute
+    return [
+        str(cell.slowdown),
+        cell.weighting,
+        cell.model,
+        cell.optimum,
+        100 * cell.off,
+        min(cell.steps_of) / seconds,
+        max(cell.steps_of) / seconds,
     ]
 
 

@@ -66,6 +66,7 @@ MEASUREMENTS = {
     "gossip-16": Measurement(16, ["bench/gossip.py", "--methods", "all", *EQUAL_AND_SLOW]),
     "exchange-2": Measurement(2, ["bench/gossip.py", "--micro"]),
     "exchange-8": Measurement(8, ["bench/gossip.py", "--micro"]),
+    "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),
 }
 
 

@@ -62,6 +62,18 @@ def test_exchanges_are_measured_and_verified(tmp_path, ranks, ranks_per_node):
     assert asleep["baseline_us"]["mean"] > 0.5e6 > asleep["latency_us"]["mean"]
 
 
+def test_the_bias_toward_fast_ranks_is_measured(tmp_path):
+    path = tmp_path / "bias.jsonl"
+    options = ("--bias", "--slowdown", "0:10", "--compute-ms", 2, "--iterations", 400, "--warmup", 1400)
+    outcome = gossip(3, *options, "--json", path)
+    assert outcome.status == 0, outcome
+    uniform, frequency = records(path)
+    assert (uniform["weighting"], frequency["weighting"]) == ("uniform", "frequency")
+    assert uniform["optimum"] == frequency["optimum"] == pytest.approx(400 / 3, abs=1e-3)
+    assert uniform["off"] > 1.5 * frequency["off"]
+    assert frequency["steps_of"][0] < frequency["steps_of"][1] / 2
+
+
 def test_what_would_be_measured(tmp_path):
     options = ("--methods", "sgp", "--slowdown", "none", "--slowdown", "1:5", "--json", tmp_path / "none")
     outcome = gossip(2, "--list", *options)

@@ -1,15 +1,27 @@
-"""A short version of the soak; the long one is `mpirun -n 4 python tests/support/soak.py --rounds 100000`."""
+"""Short versions of the soaks; the long ones are `mpirun -n 4 python tests/support/soak.py --rounds 100000` and
+`mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`.
+"""
 
 import sys
 from pathlib import Path
 
+import pytest
 from launcher import environment, launcher, run
 
-SOAK = Path(__file__).parents[1] / "support" / "soak.py"
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
-def test_a_few_thousand_rounds():
-    command = [*launcher(), "-n", "4", sys.executable, str(SOAK), "--rounds", "6000", "--seconds", "25", "--seed", "7"]
+def soak(program, *options):
+    command = [*launcher(), "-n", "4", sys.executable, str(SUPPORT / program), *map(str, options), "--seed", "7"]
     outcome = run(command, limit=110, env=environment())
     assert outcome.status == 0, outcome
     assert "soak: passed: 4 ranks" in outcome.out, outcome
+
+
+def test_a_few_thousand_rounds():
+    soak("soak.py", "--rounds", 6000, "--seconds", 25)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 2, 4])
+def test_a_few_thousand_averages_in_pairs(ranks_per_node):
+    soak("soak_pairwise.py", "--exchanges", 6000, "--seconds", 5, "--ranks-per-node", ranks_per_node)

@@ -53,7 +53,7 @@ def run(size, graph="ring", ranks_per_node=1, **script):
     )
     assert history["stuck"] == ""
     models = history["models"].reshape(size, script["count"])
-    applied = sum(script["steps"]) * 2.0 ** (np.arange(script["count"]) % 8)
+    applied = 0 if script["applies_zero"] else sum(script["steps"]) * 2.0 ** (np.arange(script["count"]) % 8)
     np.testing.assert_allclose(models.sum(axis=0), size * (size + 1) / 2 + applied, rtol=1e-12)
     assert max(history["longest_call"]) == 0  # `apply` waits for nobody
     return {**history, "models": models}
@@ -78,6 +78,16 @@ def test_sums_are_exact_where_numbers_are_dyadic(size, graph):
         assert history["models"].sum(axis=0).tolist() == [
             size * (size + 1) / 2 + 3 * size * 2**element for element in range(3)
         ]
+
+
+def test_averages_are_of_values_between_those_of_the_ranks():
+    """What is on its way to another node is averaged by nobody else: else a step of it could lead beyond them."""
+    for seed in range(100):
+        history = run(
+            6, "complete", ranks_per_node=3, steps=[9] * 6, applies_zero=True, jitter=3.0, seed=seed, delivery_seed=seed
+        )
+        assert history["models"].min() >= 1
+        assert history["models"].max() <= 6
 
 
 @pytest.mark.parametrize("part", range(10))

@@ -202,26 +202,6 @@ def test_equalize_names_who_has_not_come(shape):
     run_ranks(3, program, **shape)
 
 
-def test_importance_by_frequency_corrects_the_bias():
-    """Rank 0 applies ten times as often; optima 0 and 1. Alike, the mean is near 1/11; weighted, near 1/2."""
-
-    def train(comm, weighting):
-        with comm.pairwise_averaging(like=np.zeros(1), topology="complete", weighting=weighting) as model:
-            end = time.monotonic() + 3.0
-            late = []
-            while time.monotonic() < end:
-                model.apply(0.01 * (comm.rank - model.read()))
-                if time.monotonic() > end - 1:
-                    late.append(model.read()[0])
-                time.sleep(0.002 if comm.rank == 0 else 0.02)
-            return np.mean(late)
-
-    biased = np.mean(run_ranks(2, lambda comm: train(comm, "uniform")))
-    corrected = np.mean(run_ranks(2, lambda comm: train(comm, "frequency")))
-    assert biased < 0.3
-    assert abs(corrected - 0.5) < abs(biased - 0.5) / 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [

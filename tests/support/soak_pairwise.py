@@ -1,0 +1,117 @@
+"""A long run of averages in pairs: `mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`.
+
+Several models of different lengths, of which one averages with momentum, are averaged without a rest while threads of
+every rank apply random integers. After each stretch the models are made equal. Checked:
+
+- conservation: they are the mean of all that was applied;
+- agreement: they are the same bits on all ranks;
+- no growth of memory: the resident set after the first tenth and at the end.
+
+Ends with one line, and status 1 if anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+
+import numpy as np
+from mpi4py import MPI
+from soak import resident_bytes
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+STRETCH = 2.0
+"""Seconds between two `equalize`."""
+
+MODELS = [
+    {"count": 16, "topology": "ring"},
+    {"count": 1000, "topology": "bipartite-exponential"},
+    {"count": 30_000, "topology": "complete"},  # several segments
+    {"count": 1000, "topology": "ring", "acceleration": "a2cid2"},
+]
+
+
+class Worker:
+    """One model of one rank, and the thread that applies to it."""
+
+    def __init__(self, comm: pc.Communicator, index: int, seed: int) -> None:
+        options = dict(MODELS[index])
+        self.applied = np.zeros(options.pop("count"))
+        self.model = comm.pairwise_averaging(like=self.applied, rate=1e5, seed=seed + index, **options)
+        self.random = np.random.default_rng([seed, index, comm.rank])
+        self.error: BaseException | None = None
+
+    def stretch(self, end: float) -> None:
+        """Apply until then; an error is kept for the main thread."""
+        try:
+            while time.monotonic() < end:
+                delta = self.random.integers(-8, 9, self.applied.size).astype(float)
+                self.applied += delta
+                self.model.apply(delta)
+                time.sleep(self.random.exponential(2e-3))
+        except BaseException as error:
+            self.error = error
+
+    def verify(self) -> int:
+        """Make equal, and compare with what was applied; return this rank's exchanges so far."""
+        self.model.equalize()
+        model = self.model.read()
+        mean = WORLD.allreduce(self.applied) / WORLD.size
+        np.testing.assert_allclose(model, mean, rtol=0, atol=1e-6)
+        assert WORLD.bcast(model.tobytes()) == model.tobytes(), "models differ after equalize"
+        return self.model.statistics().exchanges
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exchanges", type=int, default=1_000_000, help="of all ranks and models together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop after so long, whatever the exchanges"
+    )
+    parser.add_argument("--ranks-per-node", type=int, help="default: as it is")
+    parser.add_argument("--max-growth-mib", type=float, default=16.0)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    exchanges = stretches = 0
+    first_resident = None
+    with pc.Communicator(WORLD, ranks_per_node=options.ranks_per_node, timeout=120.0) as comm:
+        workers = [Worker(comm, index, options.seed) for index in range(len(MODELS))]
+        going = True
+        while going:
+            end = time.monotonic() + STRETCH
+            threads = [threading.Thread(target=w.stretch, args=(end,), daemon=True) for w in workers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            errors = [worker.error for worker in workers if worker.error is not None]
+            if errors:
+                print(f"rank {comm.rank}, seed {options.seed}: {errors}", file=sys.stderr, flush=True)
+                WORLD.Abort(1)
+            exchanges = WORLD.allreduce(sum(worker.verify() for worker in workers))
+            stretches += 1
+            if first_resident is None and exchanges >= options.exchanges / 10:
+                first_resident = resident_bytes()
+            going = WORLD.bcast(exchanges < options.exchanges and time.monotonic() - begin < options.seconds)
+        growth = (resident_bytes() - (first_resident or resident_bytes())) / 2**20
+        for worker in workers:
+            worker.model.close()
+    worst = WORLD.allreduce(growth, op=MPI.MAX)
+    grown = worst > options.max_growth_mib
+    if WORLD.rank == 0:
+        print(
+            f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {len(MODELS)} models, "
+            f"{exchanges} exchanges, {stretches} times equal, {time.monotonic() - begin:.1f} s, "
+            f"growth {worst:.1f} MiB, seed {options.seed}",
+            flush=True,
+        )
+    return int(grown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
