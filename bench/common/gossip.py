@@ -121,6 +121,8 @@ def check_micro(name: str, ranks: int, ranks_per_node: int) -> None:
     graph = pc.topology.by_name(name, ranks)
     if ranks < 2:
         raise ValueError(f"expected at least 2 ranks, got {ranks}")
+    if ranks_per_node % 2 and 1 < ranks_per_node < ranks:
+        raise ValueError(f"expected an even number of ranks per node, so that pairs are alike, got {ranks_per_node}")
     if ranks_per_node < ranks and graph.is_bipartite and isinstance(graph, pc.topology.Topology):
         missing = set(range(0, ranks // 2 * 2, 2)).difference(graph.sides()[0])
         if missing:

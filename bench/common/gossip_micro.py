@@ -135,9 +135,11 @@ def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[flo
 
 
 def parts_of(setting: Setting) -> int:
-    """What averages leave out at most at a time: 64 KiB on a node, 256 KiB between nodes."""
-    part = (64 << 10) if setting.domain.ranks_per_node == setting.ranks else (256 << 10)
-    return -(-setting.bytes // part)
+    """How many parts of a model an average may leave out: of 64 KiB on a node, else of 256 KiB, or more if it is long."""
+    segments = -(-setting.bytes // (64 << 10))
+    if setting.domain.ranks_per_node % 2 == 0:  # both ranks of each pair are on one node
+        return segments
+    return -(-segments // max(4, -(-segments // 64)))
 
 
 def measure_exchanges(comm: MPI.Comm, setting: Setting, neighbor: str) -> ExchangeCell | None:

@@ -203,7 +203,6 @@ py::dict run_pairwise(const py::kwargs& arguments) {
   out["averages"] = counts(&PairwiseStatistics::averages);
   out["declined"] = counts(&PairwiseStatistics::declined);
   out["skipped"] = counts(&PairwiseStatistics::skipped);
-  out["longest_call"] = history.longest_call;
   out["seconds"] = history.seconds;
   out["stuck"] = history.stuck;
   return out;

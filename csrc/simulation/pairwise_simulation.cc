@@ -76,7 +76,6 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     a.averaging = PairwiseAveraging::join(a.engine, host_memory(), std::move(options),
                                           reinterpret_cast<const std::byte*>(initial.data()), nodes_, shared);
   }
-  history_.longest_call.resize(applications_.size());
 }
 
 PairwiseHistory PairwiseSimulation::run() {
@@ -111,10 +110,7 @@ void PairwiseSimulation::work(Rank rank) {
 
 void PairwiseSimulation::step(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
-  const Seconds called = network_.now();
   a.averaging->apply(reinterpret_cast<const std::byte*>(delta_.data()), {});
-  Seconds& longest = history_.longest_call[static_cast<std::size_t>(rank)];
-  longest = std::max(longest, network_.now() - called);
   ++a.steps;
   drive(rank);
   work(rank);

@@ -39,7 +39,6 @@ struct PairwiseScript {
 struct PairwiseHistory {
   std::vector<double> models;  ///< rank after rank
   std::vector<PairwiseStatistics> ranks;
-  std::vector<Seconds> longest_call;  ///< by rank: virtual time that `apply` took
   Seconds seconds = 0;
   std::uint64_t events = 0;
   std::string stuck;  ///< empty, or who has not ended

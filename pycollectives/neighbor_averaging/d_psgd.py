@@ -59,6 +59,7 @@ class NeighborAveraging(Neighborhood):
         def check(its_name: object) -> NeighborhoodSpecification:
             graph = checked_topology(topology, context.size)
             graph.check_row_stochastic(weights)
+            graph.check_connected()
             return NeighborhoodSpecification.checked(like, topology=graph, weights=weights, overlap=0, name=its_name)
 
         return cls._make(context, name, check)

@@ -55,7 +55,9 @@ class Equalizer:
         All ranks have called it before one reads, and all have assigned before one returns.
         """
         if self._failed:
-            raise RuntimeError(f"{self._name}: unusable for equalize: an earlier call ended by an error")
+            raise RuntimeError(
+                f"{self._name}: unusable for equalize: an earlier call ended by an error; close() it on all ranks"
+            )
         self._failed = True
         self._meet(deadline)
         values = read()
@@ -67,6 +69,11 @@ class Equalizer:
         assign(values)
         self._meet(deadline)
         self._failed = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a call has ended by an error."""
+        return self._failed
 
     def close(self) -> None:
         """Leave for good, without waiting."""

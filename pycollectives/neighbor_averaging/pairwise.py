@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +65,11 @@ class PairwiseStatistics:
 class PairwiseAveraging(Collective):
     """A model that is averaged with neighbors in the background; made by `Communicator.pairwise_averaging`.
 
-    `read` and `apply` wait for no other rank, whatever that does; any thread may call them. In Algorithm 1 of AD-PSGD a
-    rank reads x', computes the gradient at x', and applies it to x, which averages have changed meanwhile.
+    `read` and `apply` wait for no other rank's application; any thread may call them. In Algorithm 1 of AD-PSGD a rank
+    reads x', computes the gradient at x', and applies it to x, which averages have changed meanwhile.
 
     An average changes no element's sum over ranks (under "a2cid2": that of the model and its momentum), and a delta is
-    applied exactly once. A rank that closes it, or dies,
-    is averaged with no more.
+    applied exactly once. A rank that closes it, or dies, is averaged with no more.
 
     As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is
     closed at once.
@@ -106,9 +106,13 @@ class PairwiseAveraging(Collective):
             **specification.engine_arguments(context.rank),
         )
         self._held = np.dtype(self._collective.held_dtype_name)
-        self._equalizer = Equalizer(
-            context, count=self.count, dtype=self._held, name=specification.name, deadline=deadline
-        )
+        try:
+            self._equalizer = Equalizer(
+                context, count=self.count, dtype=self._held, name=specification.name, deadline=deadline
+            )
+        except BaseException:
+            self._collective.close()
+            raise
 
     @classmethod
     def create(cls, context: Context, /, *, like: BufferSpec, name: object = None, **options: Any) -> Self:
@@ -169,6 +173,9 @@ class PairwiseAveraging(Collective):
             Neighbors have died: once for each. Nothing is added; later calls go on without them.
         ClosedError
             After `close`. Nothing is added.
+        KeyboardInterrupt
+            In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
+            stopped in it: a part of `delta` may have been added.
         """
         self._collective.apply(as_bytes_exporter(self._specification.readable(delta)))
 
@@ -176,7 +183,7 @@ class PairwiseAveraging(Collective):
         """Give every rank the mean of all ranks' models; collective among the ranks that have not closed it.
 
         Averages rest meanwhile. After an error some ranks may have the mean and others not, and `equalize` can be
-        called no more; `read`, `apply` and averages go on.
+        called no more; `read`, `apply` and averages go on. Close the model on all ranks then.
 
         Parameters
         ----------
@@ -207,7 +214,12 @@ class PairwiseAveraging(Collective):
             self._equalizing.release()
 
     def flush(self, timeout: float | None = None) -> None:
-        """As `equalize`."""
+        """As `equalize`; after an error of that nothing, with a warning: then models may differ."""
+        if self._equalizer.failed:
+            warnings.warn(
+                f"{self.name}: models may differ: equalize has ended by an error", RuntimeWarning, stacklevel=2
+            )
+            return
         self.equalize(timeout)
 
     def close(self) -> None:
@@ -218,9 +230,9 @@ class PairwiseAveraging(Collective):
 
     def abort(self) -> int:
         """Close at once. Returns 0: what was applied is in the model."""
-        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
-            self._collective.close()
-            self._equalizer.abort()
+        for leave in (self._collective.close, self._equalizer.abort):
+            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
+                leave()
         self._context.forget(self)
         return 0
 

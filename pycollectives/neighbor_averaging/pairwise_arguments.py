@@ -148,7 +148,7 @@ def checked_rate(rate: Any, pace: Any) -> float | None:
     if rate is None:
         return None
     try:
-        number = float(rate)
+        number = float("x" if isinstance(rate, bool) else rate)
     except (TypeError, ValueError):
         raise TypeError(f"rate: expected averages per second or None, got {rate!r}") from None
     if not (math.isfinite(number) and number > 0):

@@ -34,7 +34,8 @@ class PushSum(Neighborhood):
     with what is on its way included.
 
     If a rank has closed it, it keeps its x and weight. What was meant for it afterwards returns to who would have given
-    it, one step later.
+    it, one step later. A rank whose in-neighbors have all closed it gives on without being given: its weight falls with
+    each step, and what is added to x counts ever more. So ranks should make as many steps, or close it too.
 
     Attributes
     ----------
@@ -74,6 +75,7 @@ class PushSum(Neighborhood):
         def check(its_name: object) -> NeighborhoodSpecification:
             graph = checked_topology(topology, context.size)
             graph.check_column_stochastic(weights)
+            graph.check_connected()  # a rank that gives and is given nothing would lose its weight to others
             steps = checked_integer("overlap", overlap, at_least=0, at_most=1)
             return NeighborhoodSpecification.checked(
                 like, topology=graph, weights=weights, overlap=steps, name=its_name

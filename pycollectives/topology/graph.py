@@ -269,7 +269,7 @@ class Topology:
     @property
     def is_symmetric(self) -> bool:
         """Whether each edge goes in both directions."""
-        return self._in == self._out
+        return self._in is self._out
 
     @property
     def is_connected(self) -> bool:
@@ -324,6 +324,8 @@ class Topology:
 
     def check_symmetric(self) -> None:
         """Raise `ValueError` unless each edge goes in both directions."""
+        if self.is_symmetric:
+            return
         for rank, peers in enumerate(self._out):
             if missing := set(peers).difference(self._in[rank]):
                 raise ValueError(

@@ -35,7 +35,7 @@ class TimeVarying:
     >>> changing = pc.topology.one_peer_exponential(8)
     >>> changing
     <TimeVarying one-peer-exponential of 8 ranks, period 3>
-    >>> [changing.at(step).out_neighbors(0) for step in range(4)]
+    >>> [changing(step).out_neighbors(0) for step in range(4)]  # or changing.at(step)
     [(1,), (2,), (4,), (1,)]
     """
 
@@ -68,6 +68,8 @@ class TimeVarying:
     def at(self, step: int) -> Topology:
         """Return the topology of a step."""
         return self._topologies[checked_integer("step", step, at_least=0) % self.period]
+
+    __call__ = at
 
     def union(self) -> Topology:
         """Return the graph with the edges of all steps."""

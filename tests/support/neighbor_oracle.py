@@ -86,10 +86,12 @@ def push_sum(models, graph, steps_of, *, overlap=0, changes=None):
 
 
 def random_graph(rng, size, *, symmetric=False):
-    """A graph that changes: of one to three steps, each with edges at random."""
+    """A graph that changes: of one to three steps, each with edges at random, the first with a ring besides."""
     steps = []
-    for _ in range(rng.integers(1, 4)):
+    for step in range(rng.integers(1, 4)):
         chosen = rng.random((size, size)) < rng.choice([0.2, 0.5, 0.9])
+        if step == 0:
+            chosen |= np.roll(np.eye(size, dtype=bool), 1, axis=0)
         if symmetric:
             chosen |= chosen.T
         edges = [(int(j), int(i)) for j, i in np.argwhere(chosen) if i != j]

@@ -26,13 +26,14 @@ std::size_t segments_in(const ModelBoard::Shape& shape) {
 MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape& shape) {
   ScheduleBuilder s(role, 2);
   const Slice values = s.buffer(shape.count, "values");
-  const OpId release = role == kRequester ? s.trigger("release") : OpId{};
+  std::vector<OpId> releases;
   std::vector<OpId> signals;
   const std::size_t longest = segments_in(shape) * shape.segment_count;
   for (std::size_t first = 0; first < shape.count; first += longest) {
     const Slice piece = values.part(first, std::min(longest, shape.count - first));
     if (role == kRequester) {
-      s.gate(release);
+      releases.push_back(s.trigger("release"));
+      s.gate(releases.back());
       s.send(piece, kOther);
       s.ungate();
       s.recv(piece, kOther);
@@ -45,7 +46,7 @@ MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape&
       s.ungate();
     }
   }
-  return {std::move(s).build(), values, release, std::move(signals), nullptr};
+  return {std::move(s).build(), values, std::move(releases), std::move(signals), nullptr};
 }
 
 void MessageAverage::check(const ModelBoard::Shape& shape, Tag max_tag) {
@@ -130,30 +131,41 @@ void MessageAverage::on_accepted(Rank from, const AverageAccepted& accepted) {
   check_answer(from, accepted.number);
   state_ = State::kLending;
   start(requester_, engine_.rank(), from, number_);
-  lend();
+  begin_lending();
 }
 
 void MessageAverage::on_declined(Rank from, const AverageDeclined& declined) {
   check_answer(from, declined.number);
   state_ = State::kIdle;
-  ended_ = {from, declined.why};
+  ended_ = {from, false, declined.why};
 }
 
 void MessageAverage::start(Role& role, Rank requester, Rank other, std::uint64_t number) {
   peers_[kRequester] = requester;
   peers_[kOther] = other;
+  averaged_ = false;
   role.run->arm(number);
 }
 
-void MessageAverage::lend() {
+void MessageAverage::begin_lending() {
   const Presence present{.contributors = 1};
   requester_.run->presence().assign(requester_.plan.blocks_of(requester_.values), present, {});
-  for (std::size_t piece = 0; piece < lent_.size(); ++piece) {
-    lent_[piece] = board_.lend(first_segment(piece), end_segment(piece), values_of(piece));
-    if (!lent_[piece]) mark_absent(requester_, piece);
+  next_piece_ = 0;
+  lend_some();
+}
+
+/// Whether there was anything left to lend.
+bool MessageAverage::lend_some() {
+  const std::size_t first = next_piece_;
+  std::size_t bytes = 0;
+  for (; next_piece_ < lent_.size() && bytes < kBytesPerPass; ++next_piece_) {
+    lent_[next_piece_] = board_.lend(first_segment(next_piece_), end_segment(next_piece_), values_of(next_piece_));
+    if (!lent_[next_piece_]) mark_absent(requester_, next_piece_);
+    requester_.run->fire(requester_.releases[next_piece_]);
+    bytes += slice_of(requester_, next_piece_).count * size_of(board_.shape().type);
   }
-  requester_.run->fire(requester_.release);
   requester_.run->pump();
+  return next_piece_ > first;
 }
 
 /// It travels as a header alone.
@@ -170,8 +182,19 @@ bool MessageAverage::is_present(const Role& role, std::size_t piece) const {
 void MessageAverage::take_step(std::size_t piece) {
   if (!lent_[piece]) return;
   const std::byte* const step = is_present(requester_, piece) ? values_of(piece) : nullptr;
-  board_.take_back(first_segment(piece), end_segment(piece), step);
+  averaged_ = averaged_ || step != nullptr;
   lent_[piece] = false;
+  to_take_back_.push_back({piece, step});
+  take_back();
+}
+
+bool MessageAverage::take_back() {
+  while (!to_take_back_.empty()) {
+    const auto [piece, step] = to_take_back_.back();
+    if (!board_.take_back(first_segment(piece), end_segment(piece), step)) return false;
+    to_take_back_.pop_back();
+  }
+  return true;
 }
 
 // ------------------------------------------------------------------------------------------------ who is asked
@@ -193,30 +216,32 @@ void MessageAverage::on_request(Rank from, const AverageRequest& request) {
 
 void MessageAverage::meet(std::size_t piece) {
   if (!is_present(other_, piece)) return;
-  if (!board_.meet(first_segment(piece), end_segment(piece), values_of(piece))) mark_absent(other_, piece);
+  const bool met = board_.meet(first_segment(piece), end_segment(piece), values_of(piece));
+  if (!met) mark_absent(other_, piece);
+  averaged_ = averaged_ || met;
 }
 
 // ------------------------------------------------------------------------------------------------ both
 
 bool MessageAverage::advance() {
-  if (state_ == State::kLending && requester_.run->retired()) {
-    ended_ = {partner_, std::nullopt};
-  } else if (state_ == State::kMeeting && other_.run->retired()) {
-    ++answered_;
-  } else {
-    return false;
-  }
-  board_.count_average(board_.local_rank());
+  if (!take_back()) return false;
+  if (state_ == State::kLending && lend_some()) return true;
+  const bool lending_ended = state_ == State::kLending && requester_.run->retired();
+  const bool meeting_ended = state_ == State::kMeeting && other_.run->retired();
+  if (!lending_ended && !meeting_ended) return false;
+  if (lending_ended) ended_ = {partner_, averaged_, std::nullopt};
+  if (averaged_) board_.count_average(board_.local_rank());
   state_ = State::kIdle;
   return true;
 }
 
 void MessageAverage::give_up() {
   for (std::size_t piece = 0; piece < lent_.size(); ++piece) {
-    if (lent_[piece]) board_.take_back(first_segment(piece), end_segment(piece), nullptr);
+    if (lent_[piece]) to_take_back_.push_back({piece, nullptr});
     lent_[piece] = false;
   }
   state_ = State::kIdle;
+  take_back();
 }
 
 }  // namespace pyc

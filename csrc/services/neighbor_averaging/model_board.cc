@@ -1,6 +1,7 @@
 #include "services/neighbor_averaging/model_board.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <new>
 #include <utility>
@@ -36,6 +37,7 @@ ModelBoard::ModelBoard(Memory& memory, const Shape& shape, std::vector<std::shar
     : memory_(memory),
       shape_(shape),
       acceleration_(shape.acceleration.value_or(Acceleration{})),
+      held_{shape.type, shape.type},
       width_(size_of(shape.type)),
       memories_(std::move(memories)),
       local_(local),
@@ -87,14 +89,17 @@ void ModelBoard::under_locks(std::size_t first, std::size_t count, const WhileWa
   }
 }
 
-void ModelBoard::read(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting) {
+void ModelBoard::read(Elements as, std::size_t first, std::size_t count, std::byte* out,
+                      const WhileWaiting& while_waiting) {
   under_locks(first, count, while_waiting, [&](const Range& part) {
-    memory_.copy(out + (part.first - first) * width_, model(local_, part.first), part.count * width_);
+    std::byte* const to = out + (part.first - first) * size_of(as.type);
+    if (as.widened()) return memory_.store(as, to, model(local_, part.first), part.count, 1);
+    memory_.copy(to, model(local_, part.first), part.count * width_);
   });
 }
 
 void ModelBoard::read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting) {
-  if (!shape_.acceleration) return read(first, count, out, while_waiting);
+  if (!shape_.acceleration) return read(held_, first, count, out, while_waiting);
   under_locks(first, count, while_waiting, [&](const Range& part) {
     std::byte* const to = out + (part.first - first) * width_;
     memory_.copy(to, model(local_, part.first), part.count * width_);
@@ -103,15 +108,24 @@ void ModelBoard::read_kept(std::size_t first, std::size_t count, std::byte* out,
   });
 }
 
-void ModelBoard::apply(std::size_t first, std::size_t count, const std::byte* delta, double factor,
+void ModelBoard::apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
                        const WhileWaiting& while_waiting) {
+  alignas(64) std::array<std::byte, kBlockBytes> widened;
   under_locks(first, count, while_waiting, [&](const Range& part) {
-    const std::byte* const step = delta + (part.first - first) * width_;
-    memory_.add_scaled(shape_.type, model(local_, part.first), step, part.count, factor);
-    if (shape_.acceleration) {
-      memory_.add_scaled(shape_.type, second_model(local_, part.first), step, part.count, factor);
+    const std::byte* const step = delta + (part.first - first) * size_of(as.type);
+    if (!as.widened()) return add_to_both(part.first, step, part.count, factor);
+    const std::size_t longest = widened.size() / width_;
+    for (std::size_t i = 0; i < part.count; i += longest) {
+      const std::size_t block = std::min(longest, part.count - i);
+      memory_.load(as, widened.data(), step + i * size_of(as.type), block);
+      add_to_both(part.first + i, widened.data(), block, factor);
     }
   });
+}
+
+void ModelBoard::add_to_both(std::size_t element, const std::byte* delta, std::size_t count, double factor) {
+  memory_.add_scaled(shape_.type, model(local_, element), delta, count, factor);
+  if (shape_.acceleration) memory_.add_scaled(shape_.type, second_model(local_, element), delta, count, factor);
 }
 
 void ModelBoard::assign(std::size_t first, std::size_t count, const std::byte* values,
@@ -184,16 +198,17 @@ bool ModelBoard::lend(std::size_t first_segment, std::size_t end_segment, std::b
     if (shape_.acceleration) mix(local_, all);
     memory_.copy(values + (all.first - range(first_segment).first) * width_, model(local_, all.first),
                  all.count * width_);
+    segment(local_, i).mutex.unlock();
   }
-  unlock_all(first_segment, end_segment);
   return true;
 }
 
-void ModelBoard::take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step) {
+bool ModelBoard::take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step) {
   for (std::size_t i = first_segment; i < end_segment; ++i) {
     const Range all = range(i);
     Segment& s = segment(local_, i);
-    while (!s.mutex.try_lock_for(kPatience)) continue;
+    if (!s.lent) continue;  // taken back by an earlier call: only this rank lends
+    if (!s.mutex.try_lock_for(kImpatience)) return false;
     s.lent = false;
     if (step != nullptr) {
       const std::byte* const part = step + (all.first - range(first_segment).first) * width_;
@@ -204,6 +219,7 @@ void ModelBoard::take_back(std::size_t first_segment, std::size_t end_segment, c
     }
     s.mutex.unlock();
   }
+  return true;
 }
 
 bool ModelBoard::meet(std::size_t first_segment, std::size_t end_segment, std::byte* values) {
@@ -216,8 +232,8 @@ bool ModelBoard::meet(std::size_t first_segment, std::size_t end_segment, std::b
     if (shape_.acceleration) {
       memory_.add_scaled(shape_.type, second_model(local_, all.first), step, all.count, 2 * acceleration_.alpha);
     }
+    segment(local_, i).mutex.unlock();
   }
-  unlock_all(first_segment, end_segment);
   return true;
 }
 

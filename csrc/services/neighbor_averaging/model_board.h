@@ -58,15 +58,16 @@ class ModelBoard {
   std::size_t segments() const { return (shape_.count + shape_.segment_count - 1) / shape_.segment_count; }
   const Shape& shape() const { return shape_; }
 
-  // ---- this rank's model; these wait for the lock of a segment, and call `while_waiting` now and then.
+  // ---- this rank's model; these wait for the lock of a segment, and call `while_waiting` now and then. Arrays hold
+  // elements of `as.type`, or where nothing is said those that the model is held in.
 
   using WhileWaiting = std::function<void()>;
   /// Elements [first, first + count) into `out`.
-  void read(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
+  void read(Elements as, std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
   /// The same of what averages keep the sum of: of (x + x~) / 2, where there are two models.
   void read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
   /// model += factor * delta, of both models.
-  void apply(std::size_t first, std::size_t count, const std::byte* delta, double factor,
+  void apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
              const WhileWaiting& while_waiting);
   /// model = values, of both models.
   void assign(std::size_t first, std::size_t count, const std::byte* values, const WhileWaiting& while_waiting);
@@ -82,8 +83,8 @@ class ModelBoard {
 
   /// Lends segments, which become `values`. False if one is locked; then none is lent.
   bool lend(std::size_t first_segment, std::size_t end_segment, std::byte* values);
-  /// Ends that. `step`: what is subtracted from the segments; null: nothing.
-  void take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step);
+  /// Ends that. `step`: what is subtracted from the segments; null: nothing. False if one is locked: to be called again.
+  bool take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step);
   /// Averages segments with values that another rank has lent, which become the step that it is to take. False if one
   /// is locked; then nothing has happened.
   bool meet(std::size_t first_segment, std::size_t end_segment, std::byte* values);
@@ -120,6 +121,7 @@ class ModelBoard {
   Range range(std::size_t segment) const;
   std::byte* model(std::size_t local, std::size_t element) const;
   std::byte* second_model(std::size_t local, std::size_t element) const;
+  void add_to_both(std::size_t element, const std::byte* delta, std::size_t count, double factor);
   void mix(std::size_t local, const Range& range);
   void average_both(std::size_t other, const Range& range);
   bool lock_all(std::size_t first_segment, std::size_t end_segment);
@@ -133,6 +135,7 @@ class ModelBoard {
   Memory& memory_;
   const Shape shape_;
   const Acceleration acceleration_;                         // if there is one
+  const Elements held_;
   const std::size_t width_;                                 // bytes of an element
   const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: head, segments, model, second model
   const std::size_t local_;

@@ -18,8 +18,7 @@ constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages
 constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
 constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
 constexpr Seconds kLastRefusalRest = 10e-3;
-constexpr std::size_t kBytesPerPass = std::size_t{1} << 20U;  // other collectives wait for so long
-constexpr std::size_t kChunk = 4096;                          // elements that are widened or narrowed at a time
+constexpr std::size_t kBytesPerPass = MessageAverage::kBytesPerPass;
 
 void raise_to(std::atomic<std::uint64_t>& maximum, std::uint64_t value) {
   std::uint64_t before = maximum.load(std::memory_order_relaxed);
@@ -107,35 +106,34 @@ void PairwiseAveraging::set_id(std::uint32_t id) {
 
 // ------------------------------------------------------------------------------------------------ the application
 
-/// Calls `action(first, count)` for pieces that are short enough to be converted on the stack.
-template <class Action>
-void PairwiseAveraging::in_chunks(Action action) const {
-  for (std::size_t first = 0; first < options_.count; first += kChunk) {
-    action(first, std::min(kChunk, options_.count - first));
-  }
-}
-
 ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrupt& interrupt) const {
-  return [this, &interrupt] {
+  const Seconds begin = engine_->transport().now();
+  return [this, &interrupt, begin, warn_after = engine_->stall_warning()]() mutable {
     engine_->check_process();
     if (interrupt) interrupt();
+    if (warn_after < 0 || engine_->transport().now() - begin < warn_after) return;
+    engine_->warn(awaited_lock());
+    warn_after *= 2;
   };
+}
+
+/// An average holds it for microseconds, unless its process is stopped.
+std::string PairwiseAveraging::awaited_lock() const {
+  std::vector<Rank> stopped;
+  for (const Rank neighbor : choice_.all()) {
+    if (!is_on_node(neighbor)) continue;
+    const ProcessState state = state_of(board_->process(nodes_.local_rank_of(neighbor)));
+    if (state == ProcessState::kStopped) stopped.push_back(neighbor);
+  }
+  return "'" + options_.name + "' waits for a part of this rank's model, which is being averaged" +
+         (stopped.empty() ? "." : "; stopped: " + list_ranks(stopped) + ".");
 }
 
 void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
-  const auto waiting = while_waiting(interrupt);
-  if (elements_.widened()) {
-    std::array<float, kChunk> held;
-    auto* const data = reinterpret_cast<std::byte*>(held.data());
-    in_chunks([&](std::size_t first, std::size_t count) {
-      board_->read(first, count, data, waiting);
-      memory_.store(elements_, out + first * size_of(elements_.type), data, count, 1);
-    });
-  } else {
-    board_->read(0, options_.count, out, waiting);
-  }
-  read_at_ = board_->averages(board_->local_rank());
+  const std::uint64_t averages = board_->averages(board_->local_rank());
+  board_->read(elements_, 0, options_.count, out, while_waiting(interrupt));
+  read_at_ = averages;
 }
 
 void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& interrupt) {
@@ -147,16 +145,7 @@ void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& i
   before_call();
   const auto waiting = while_waiting(interrupt);
   const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-  if (elements_.widened()) {
-    std::array<float, kChunk> held;
-    auto* const data = reinterpret_cast<std::byte*>(held.data());
-    in_chunks([&](std::size_t first, std::size_t count) {
-      memory_.load(elements_, data, delta + first * size_of(elements_.type), count);
-      board_->apply(first, count, data, weight, waiting);
-    });
-  } else {
-    board_->apply(0, options_.count, delta, weight, waiting);
-  }
+  board_->apply(elements_, 0, options_.count, delta, weight, waiting);
   count_application();
   if (failed_) {
     average_without_engine();
@@ -170,12 +159,13 @@ double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting
   using Numbers = std::array<double, Importance::kNumbers>;
   const std::lock_guard lock(importance_mutex_);
   const Numbers change = importance_.measure(engine_->transport().now());
+  const Elements held{elements_.accumulator, elements_.accumulator};
   const auto exchange = [&](auto zero) {
     using Held = decltype(zero);
     std::array<Held, Importance::kNumbers> values{static_cast<Held>(change[0]), static_cast<Held>(change[1])};
     auto* const data = reinterpret_cast<std::byte*>(values.data());
-    board_->apply(options_.count, values.size(), data, 1, waiting);
-    board_->read(options_.count, values.size(), data, waiting);
+    board_->apply(held, options_.count, values.size(), data, 1, waiting);
+    board_->read(held, options_.count, values.size(), data, waiting);
     return Numbers{static_cast<double>(values[0]), static_cast<double>(values[1])};
   };
   return importance_.weight(elements_.accumulator == DataType::kFloat32 ? exchange(float{}) : exchange(double{}));
@@ -207,8 +197,9 @@ void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrup
   };
   const auto explain = [this] {
     return engine_->exclusively([this] {
-      const std::string with = messages_ && !messages_->idle() ? std::to_string(messages_->partner()) : "?";
-      return "pairwise averaging '" + options_.name + "': the average with rank " + with + " is not complete";
+      const Rank with = on_node_ ? on_node_->with : messages_ ? messages_->partner() : kNoRank;
+      return "pairwise averaging '" + options_.name + "': the average with rank " + std::to_string(with) +
+             " is not complete";
     });
   };
   const auto wait = [&](Seconds limit) { return engine_->wait(done, limit, interrupt); };
@@ -238,6 +229,8 @@ void PairwiseAveraging::do_close() {
   if (closed_.exchange(true)) return;
   engine_->recorder().left(id_);
   board_->leave();
+  if (on_node_) count_on_node();  // its other segments stay as they are
+  on_node_.reset();
   if (messages_) messages_->leave();
   if (!failed_) mailbox_->broadcast(LeftAveraging{});
 }
@@ -247,7 +240,7 @@ PairwiseStatistics PairwiseAveraging::statistics() {
   all.begun = begun_;
   all.averages = board_->averages(board_->local_rank());
   all.declined = declined_;
-  all.skipped = skipped_ + engine_->exclusively([this] { return messages_ ? messages_->skipped() : 0; });
+  all.skipped = skipped_ + (messages_ ? messages_->skipped() : 0);
   all.applied = applied_;
   all.staleness_sum = staleness_sum_;
   all.staleness_max = staleness_max_;
@@ -261,11 +254,10 @@ bool PairwiseAveraging::advance() {
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
   bool moved = messages_ && messages_->advance();
+  const auto ended = messages_ ? messages_->take_ended() : std::nullopt;
+  moved = moved || ended;
   if (moved && next_ == kNever) next_ = now;
-  if (const auto ended = messages_ ? messages_->take_ended() : std::nullopt) {
-    conclude(*ended, now);
-    moved = true;
-  }
+  if (ended) conclude(*ended, now);
   if (on_node_) return advance_on_node(kBytesPerPass) || moved;
   return (may_begin(now) && begin(now)) || moved;
 }
@@ -290,12 +282,13 @@ bool PairwiseAveraging::begin(Seconds now) {
     next_ = kNever;  // until an average by messages ends
     return false;
   }
-  begun_at_ = now;
   if (options_.per_step) --owed_;
+  if (!options_.per_step && options_.period > 0) next_ = now + options_.period;
   if (is_on_node(*neighbor)) {
-    on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor)};
+    on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor), now};
     return advance_on_node(kBytesPerPass);
   }
+  requested_ = now;
   messages_->request(*neighbor);
   return true;
 }
@@ -314,27 +307,32 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   }
   if (average.next_segment < board_->segments()) return true;
   const OnNode ended = average;
-  on_node_.reset();
   const Seconds now = engine_->transport().now();
+  count_on_node();
+  on_node_.reset();
   if (!ended.averaged) {
-    rest_after_refusal(now);
+    rest_after_refusal(now, ended.begun);
     return false;
   }
-  board_->count_average(board_->local_rank());
-  board_->count_average(ended.local);
-  took_turn(ended.with);
-  rest(now, (now - begun_at_) / kShareOfTime);
+  rest(now, (now - ended.begun) / kShareOfTime);
   return true;
 }
 
+void PairwiseAveraging::count_on_node() {
+  if (!on_node_->averaged) return;
+  board_->count_average(board_->local_rank());
+  board_->count_average(on_node_->local);
+  took_turn(on_node_->with);
+}
+
 void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now) {
-  if (!ended.refusal) {
+  if (ended.averaged) {
     took_turn(ended.with);
     return rest(now, kRest);
   }
-  ++declined_;
-  if (*ended.refusal == Refusal::kLeft) left_.insert(ended.with);
-  rest_after_refusal(now);
+  if (ended.refusal) ++declined_;
+  if (ended.refusal == Refusal::kLeft) left_.insert(ended.with);
+  rest_after_refusal(now, requested_);
 }
 
 void PairwiseAveraging::took_turn(Rank neighbor) {
@@ -346,18 +344,16 @@ void PairwiseAveraging::took_turn(Rank neighbor) {
 void PairwiseAveraging::rest(Seconds now, Seconds duration) {
   if (options_.per_step) {
     next_ = now;
-  } else if (options_.period > 0) {
-    next_ = std::max(now, begun_at_ + options_.period);
-  } else {
+  } else if (options_.period == 0) {  // else `begin` has set it
     next_ = now + std::max(kRest, duration) * jitter();
   }
 }
 
 /// Ranks that request each other at the same time all refuse: they must not do so again, and each spends the time of a
 /// request and its answer unable to accept.
-void PairwiseAveraging::rest_after_refusal(Seconds now) {
+void PairwiseAveraging::rest_after_refusal(Seconds now, Seconds begun) {
   if (options_.per_step) ++owed_;
-  next_ = now + std::max(refusal_rest_, 2 * (now - begun_at_)) * jitter();
+  next_ = std::max(next_, now + std::max(refusal_rest_, 2 * (now - begun)) * jitter());
   refusal_rest_ = std::min(2 * refusal_rest_, kLastRefusalRest);
 }
 
@@ -462,6 +458,7 @@ void PairwiseAveraging::average_without_engine() {
     const Seconds now = engine_->transport().now();
     if (!on_node_ && (!may_begin(now) || !begin(now))) return;
     while (on_node_) advance_on_node(kBytesPerPass);
+    if (messages_) messages_->take_back();
   });
 }
 

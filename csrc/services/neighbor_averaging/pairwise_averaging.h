@@ -121,6 +121,7 @@ class PairwiseAveraging final : public Collective {
   struct OnNode {
     Rank with;
     std::size_t local;
+    Seconds begun;
     std::size_t next_segment = 0;
     bool averaged = false;
   };
@@ -132,9 +133,8 @@ class PairwiseAveraging final : public Collective {
   void make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial);
   void set_id(std::uint32_t id);
 
-  template <class Action>
-  void in_chunks(Action action) const;
   ModelBoard::WhileWaiting while_waiting(const Engine::Interrupt& interrupt) const;
+  std::string awaited_lock() const;
   double weight_of_call(const ModelBoard::WhileWaiting& waiting);
   void count_application();
   void set_paused(bool paused);
@@ -147,8 +147,9 @@ class PairwiseAveraging final : public Collective {
   bool advance_on_node(std::size_t bytes);
   void conclude(const MessageAverage::Ended& ended, Seconds now);
   void took_turn(Rank neighbor);
+  void count_on_node();
   void rest(Seconds now, Seconds duration);
-  void rest_after_refusal(Seconds now);
+  void rest_after_refusal(Seconds now, Seconds begun);
   double jitter();
   MessageAverage& exchange();
 
@@ -172,8 +173,8 @@ class PairwiseAveraging final : public Collective {
   // Under the progress lock.
   NeighborChoice choice_;
   std::optional<OnNode> on_node_;
-  Seconds begun_at_ = 0;  // of the average that is under way or was last
-  Seconds next_ = 0;      // when the next one may begin
+  Seconds requested_ = 0;  // the newest average by messages
+  Seconds next_ = 0;       // when the next one may begin
   Seconds refusal_rest_;
   SplitMix random_;
   RankSet left_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -97,6 +98,8 @@ def test_exchanges_need_pairs_whose_even_ranks_begin():
     gossip.check_micro("star", 8, 8)
     with pytest.raises(ValueError, match="at least 2 ranks, got 1"):
         gossip.check_micro("ring", 1, 1)
+    with pytest.raises(ValueError, match="even number of ranks per node"):
+        gossip.check_micro("complete", 6, 3)
     with pytest.raises(ValueError, match="rank 2 does not"):
         gossip.check_micro("star", 8, 1)
 
@@ -185,6 +188,11 @@ class Nodes:
     ranks_per_node = 4
 
 
+class OneRankNodes:
+    path = "flat"
+    ranks_per_node = 1
+
+
 SETTING = Setting(
     ranks=4,
     domain=Nodes(),
@@ -252,6 +260,9 @@ def test_records_of_exchanges():
 
 def test_what_may_be_left_out_is_smaller_on_a_node():
     assert parts_of(SETTING) == 16
+    between_nodes = dataclasses.replace(SETTING, domain=OneRankNodes())
+    assert parts_of(between_nodes) == 4
+    assert parts_of(dataclasses.replace(between_nodes, bytes=1 << 30)) == 64
 
 
 def test_plot_draws_slowdowns_and_exchanges(tmp_path):

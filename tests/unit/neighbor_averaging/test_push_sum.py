@@ -238,6 +238,16 @@ def test_columns_that_do_not_sum_to_one_are_refused():
     run_ranks(4, program)
 
 
+def test_a_rank_that_would_be_given_nothing_is_refused():
+    """It would give half of its weight away in each step, until nothing is left."""
+
+    def program(comm):
+        with pytest.raises(ValueError, match="expected a connected graph, found no way from rank 0 to rank 2"):
+            comm.push_sum(like=np.zeros(1), topology=pc.Topology(3, [(2, 0), (0, 1)]))
+
+    run_ranks(3, program)
+
+
 def test_ranks_that_ask_for_another_overlap_are_told():
     def program(comm):
         with pytest.raises(pc.MismatchError, match="overlap"):
