@@ -19,10 +19,9 @@ MUTANTS = [
     # --- an average by messages
     Mutant(
         "an average counted twice: the step is subtracted twice",
-        MESSAGES,
-        "  board_.take_back(first_segment(piece), end_segment(piece), step);\n",
-        "  board_.take_back(first_segment(piece), end_segment(piece), step);\n"
-        "  board_.take_back(first_segment(piece), end_segment(piece), step);\n",
+        BOARD,
+        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -1);",
+        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -2);",
         HISTORIES,
     ),
     Mutant(
@@ -42,8 +41,8 @@ MUTANTS = [
     Mutant(
         "a declined handshake taken for done",
         MESSAGES,
-        "  ended_ = {from, declined.why};",
-        "  ended_ = {from, std::nullopt};",
+        "  ended_ = {from, false, declined.why};",
+        "  ended_ = {from, true, std::nullopt};",
         HISTORIES,
     ),
     Mutant(
@@ -63,7 +62,7 @@ MUTANTS = [
     Mutant(
         "a piece that was not lent is sent as if it were",
         MESSAGES,
-        "    if (!lent_[piece]) mark_absent(requester_, piece);\n",
+        "    if (!lent_[next_piece_]) mark_absent(requester_, next_piece_);\n",
         "",
         RANKS,
     ),
@@ -85,8 +84,8 @@ MUTANTS = [
     Mutant(
         "a declined average per step is not begun again",
         PAIRWISE,
-        "  if (options_.per_step) ++owed_;\n  next_ = now + std::max(refusal_rest_",
-        "  next_ = now + std::max(refusal_rest_",
+        "  if (options_.per_step) ++owed_;\n  next_ = std::max(next_,",
+        "  next_ = std::max(next_,",
         HISTORIES,
     ),
     # --- an average on the node
@@ -123,8 +122,8 @@ MUTANTS = [
     Mutant(
         "a gradient goes to one model of two",
         BOARD,
-        "      memory_.add_scaled(shape_.type, second_model(local_, part.first), step, part.count, factor);\n",
-        "",
+        "  if (shape_.acceleration) memory_.add_scaled(shape_.type, second_model(local_, element), delta",
+        "  if (false) memory_.add_scaled(shape_.type, second_model(local_, element), delta",
         HISTORIES + RANKS,
     ),
     Mutant(
