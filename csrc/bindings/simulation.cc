@@ -177,6 +177,7 @@ py::dict run_pairwise(const py::kwargs& arguments) {
   script.random = arguments["random"].cast<bool>();
   script.per_step = arguments["per_step"].cast<bool>();
   script.period = arguments["period"].cast<Seconds>();
+  script.initial = arguments["initial"].cast<std::vector<double>>();
   script.applies_zero = arguments["applies_zero"].cast<bool>();
   script.seed = arguments["seed"].cast<std::uint64_t>();
   script.drain = arguments["drain"].cast<Seconds>();

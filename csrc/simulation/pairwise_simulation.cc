@@ -72,7 +72,7 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     if (nodes_.leader(nodes_.of(r)) == r) {
       shared = SharedMemory::create_private(PairwiseAveraging::bytes_of_node(options, nodes_, r));
     }
-    const std::vector<double> initial(script.count, static_cast<double>(r + 1));
+    const std::vector<double> initial(script.count, script.initial[static_cast<std::size_t>(r)]);
     a.averaging = PairwiseAveraging::join(a.engine, host_memory(), std::move(options),
                                           reinterpret_cast<const std::byte*>(initial.data()), nodes_, shared);
   }
@@ -162,7 +162,7 @@ PairwiseHistory simulate_pairwise(const PairwiseScript& script) {
     throw std::invalid_argument("simulate_pairwise: size, ranks_per_node and count must be at least 1");
   }
   for (const std::size_t entries : {script.neighbors.size(), script.initiates.size(), script.steps.size(),
-                                    script.step_time.size(), script.leaves.size()}) {
+                                    script.step_time.size(), script.leaves.size(), script.initial.size()}) {
     if (entries != size) throw std::invalid_argument("simulate_pairwise: every list needs one entry per rank");
   }
   return PairwiseSimulation(script).run();

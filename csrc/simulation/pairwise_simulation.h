@@ -22,6 +22,7 @@ struct PairwiseScript {
   std::vector<std::size_t> steps;            ///< by rank
   std::vector<Seconds> step_time;            ///< by rank
   std::vector<bool> leaves;  ///< by rank: closes after its last step; else it stays until all have ended
+  std::vector<double> initial;  ///< by rank, of all elements
   std::size_t count = 1;
   std::size_t segment_bytes = 0;
   bool random = true;
@@ -44,7 +45,7 @@ struct PairwiseHistory {
   std::string stuck;  ///< empty, or who has not ended
 };
 
-/// Rank r begins with r + 1 in all elements, and applies 2^e in all elements in each step, e the element's number.
+/// Each step adds 2^e to element e.
 PairwiseHistory simulate_pairwise(const PairwiseScript& script);
 
 }  // namespace pyc

@@ -139,6 +139,23 @@ def test_any_thread_may_apply(shape):
         np.testing.assert_allclose(model, 60)
 
 
+def test_averages_without_a_rest_leave_nothing_out(shape):
+    """All ranks begin averages of several segments all the time: locks in one order, so that none waits in a circle."""
+
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(1 << 17), topology="complete", rate=1e6) as model:
+            end = time.monotonic() + 20
+            while model.statistics().begun < 200 and time.monotonic() < end:
+                time.sleep(0.01)
+            comm.mean(0.0)
+            statistics = model.statistics()
+            return statistics.begun, statistics.skipped / (16 * statistics.exchanges)
+
+    for begun, share in run_ranks(3, program, **shape):
+        assert begun >= 200
+        assert shape["ranks_per_node"] != "all" or share < 0.2  # near 0; a lock is given up if its owner has no core
+
+
 def test_a_rank_that_has_closed_has_no_part_in_equalize(shape):
     """Rank 0 leaves at once; the others' mean is of their models alone, which nothing has averaged."""
 
