@@ -35,11 +35,13 @@ class Measurement:
 
     ranks: int | None  # None: the script starts its jobs itself
     script: Sequence[str]
+    hosts: Sequence[str] = ()  # the arguments of tools/hosts; none: all ranks on this machine
 
     def command(self, lines: Path) -> list[str]:
         """`lines`: the file of JSON lines."""
+        cluster = ["tools/hosts", *self.hosts] if self.hosts else []
         launcher = [] if self.ranks is None else ["tools/mpirun", "-n", str(self.ranks)]
-        return [*launcher, sys.executable, *self.script, "--json", str(lines)]
+        return [*cluster, *launcher, sys.executable, *self.script, "--json", str(lines)]
 
 
 FLAT = ["--ranks-per-node", "1"]
@@ -47,6 +49,17 @@ GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
 FULL = ["bench/latency.py", "--policy", "full"]
+LINKS = {
+    "": [],
+    "-1gbit": ["--rate", "1gbit"],
+    "-100mbit": ["--rate", "100mbit"],
+    "-slow-host": ["--rate", "100mbit", "--rate", "node2:10mbit"],
+}
+"""Of two hosts, and what is called after them."""
+ALIKE = ("", "-1gbit", "-100mbit")
+HOSTS_GOSSIP = ["bench/gossip.py", "--compute-ms", "100", "--methods", "all"]
+HOSTS_GROUPS = ["bench/groups.py", "--compute-ms", "100", "--model-bytes", "1000000", "--generators", "static,smart"]
+HOSTS_SKEW = ["bench/skew.py", "--bytes", "8,32768,262144"]
 MEASUREMENTS = {
     "skew-8": Measurement(8, ["bench/skew.py"]),  # what `make demo` runs
     "skew-32": Measurement(32, ["bench/skew.py"]),
@@ -66,6 +79,9 @@ MEASUREMENTS = {
     "gossip-16": Measurement(16, ["bench/gossip.py", "--methods", "all", *EQUAL_AND_SLOW]),
     "exchange-2": Measurement(2, ["bench/gossip.py", "--micro"]),
     "exchange-8": Measurement(8, ["bench/gossip.py", "--micro"]),
+    **{f"hosts-gossip{link}": Measurement(8, HOSTS_GOSSIP, [*rates, "2x4"]) for link, rates in LINKS.items()},
+    **{f"hosts-groups{link}": Measurement(8, HOSTS_GROUPS, [*LINKS[link], "2x4"]) for link in ALIKE},
+    **{f"hosts-skew{link}": Measurement(8, HOSTS_SKEW, [*LINKS[link], "2x4"]) for link in ALIKE},
     "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),
 }
 
