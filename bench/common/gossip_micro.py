@@ -135,7 +135,7 @@ def seconds_of_exchange(block: Sequence[Averages], parts: int) -> tuple[list[flo
 
 
 def parts_of(setting: Setting) -> int:
-    """How many parts of a model an average may leave out: of 64 KiB on a node, else of 256 KiB, or more if it is long."""
+    """How many parts of a model an average may leave out: of 64 KiB on a node, else of 256 KiB, more if it is long."""
     segments = -(-setting.bytes // (64 << 10))
     if setting.domain.ranks_per_node % 2 == 0:  # both ranks of each pair are on one node
         return segments

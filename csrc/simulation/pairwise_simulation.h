@@ -21,7 +21,7 @@ struct PairwiseScript {
   std::vector<bool> initiates;               ///< by rank
   std::vector<std::size_t> steps;            ///< by rank
   std::vector<Seconds> step_time;            ///< by rank
-  std::vector<bool> leaves;  ///< by rank: closes after its last step; else it stays until all have ended
+  std::vector<bool> leaves;     ///< by rank: closes after its last step; else it stays until all have ended
   std::vector<double> initial;  ///< by rank, of all elements
   std::size_t count = 1;
   std::size_t segment_bytes = 0;

@@ -83,7 +83,8 @@ class ModelBoard {
 
   /// Lends segments, which become `values`. False if one is locked; then none is lent.
   bool lend(std::size_t first_segment, std::size_t end_segment, std::byte* values);
-  /// Ends that. `step`: what is subtracted from the segments; null: nothing. False if one is locked: to be called again.
+  /// Ends that. `step`: what is subtracted from the segments; null: nothing. False if one is locked: to be called
+  /// again.
   bool take_back(std::size_t first_segment, std::size_t end_segment, const std::byte* step);
   /// Averages segments with values that another rank has lent, which become the step that it is to take. False if one
   /// is locked; then nothing has happened.
@@ -134,7 +135,7 @@ class ModelBoard {
 
   Memory& memory_;
   const Shape shape_;
-  const Acceleration acceleration_;                         // if there is one
+  const Acceleration acceleration_;  // if there is one
   const Elements held_;
   const std::size_t width_;                                 // bytes of an element
   const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: head, segments, model, second model

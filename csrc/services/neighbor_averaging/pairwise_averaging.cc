@@ -229,7 +229,7 @@ void PairwiseAveraging::do_close() {
   if (closed_.exchange(true)) return;
   engine_->recorder().left(id_);
   board_->leave();
-  if (on_node_) count_on_node();  // its other segments stay as they are
+  if (on_node_) count(*on_node_);  // its other segments stay as they are
   on_node_.reset();
   if (messages_) messages_->leave();
   if (!failed_) mailbox_->broadcast(LeftAveraging{});
@@ -308,7 +308,7 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   if (average.next_segment < board_->segments()) return true;
   const OnNode ended = average;
   const Seconds now = engine_->transport().now();
-  count_on_node();
+  count(ended);
   on_node_.reset();
   if (!ended.averaged) {
     rest_after_refusal(now, ended.begun);
@@ -318,11 +318,11 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   return true;
 }
 
-void PairwiseAveraging::count_on_node() {
-  if (!on_node_->averaged) return;
+void PairwiseAveraging::count(const OnNode& average) {
+  if (!average.averaged) return;
   board_->count_average(board_->local_rank());
-  board_->count_average(on_node_->local);
-  took_turn(on_node_->with);
+  board_->count_average(average.local);
+  took_turn(average.with);
 }
 
 void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now) {

@@ -147,7 +147,7 @@ class PairwiseAveraging final : public Collective {
   bool advance_on_node(std::size_t bytes);
   void conclude(const MessageAverage::Ended& ended, Seconds now);
   void took_turn(Rank neighbor);
-  void count_on_node();
+  void count(const OnNode& average);
   void rest(Seconds now, Seconds duration);
   void rest_after_refusal(Seconds now, Seconds begun);
   double jitter();
