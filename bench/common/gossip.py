@@ -248,6 +248,29 @@ class GossipCell:
         )
 
 
+def setting_record(setting: Setting, collective: str, method: str) -> Record:
+    """The keys of every record of this benchmark."""
+    return {
+        "bench": "gossip",
+        "collective": collective,
+        "method": method,
+        "topology": setting.topology,
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "bytes": setting.bytes,
+        "model_bytes": setting.bytes,
+        "dtype": "float32",
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+    }
+
+
+def slowdown_record(setting: Setting, slowdown: Slowdown) -> Record:
+    """The keys of what is measured for a time, under a slowdown."""
+    return {"compute_ms": setting.compute * 1e3, "slowdown": str(slowdown), "warmup": setting.warmup}
+
+
 def gossip_record(setting: Setting, cell: GossipCell, baseline: GossipCell, equal: GossipCell | None) -> Record:
     """The keys of a cell; the caller adds where it comes from.
 
@@ -256,21 +279,8 @@ def gossip_record(setting: Setting, cell: GossipCell, baseline: GossipCell, equa
     ideal = [1 / seconds for seconds in cell.slowdown.seconds(ranks=setting.ranks, compute=setting.compute)]
     kept = None if equal is None else cell.others_iterations_per_s / equal.others_iterations_per_s
     return {
-        "bench": "gossip",
-        "collective": COLLECTIVES[cell.method],
-        "method": cell.method,
-        "topology": setting.topology,
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
-        "compute_ms": setting.compute * 1e3,
-        "slowdown": str(cell.slowdown),
-        "seed": setting.seed,
-        "iterations": setting.iterations,
-        "warmup": setting.warmup,
+        **setting_record(setting, COLLECTIVES[cell.method], cell.method),
+        **slowdown_record(setting, cell.slowdown),
         "iterations_per_s": round(cell.iterations_per_s, 4),
         "iterations_per_s_of": [round(value, 4) for value in cell.iterations_per_s_of],
         "others_iterations_per_s": round(cell.others_iterations_per_s, 4),
@@ -310,19 +320,10 @@ class ExchangeCell:
 
 def exchange_record(setting: Setting, cell: ExchangeCell) -> Record:
     return {
-        "bench": "gossip",
-        "collective": "pairwise_averaging",
-        "method": "exchange",
-        "topology": setting.topology,
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
+        **setting_record(setting, "pairwise_averaging", "exchange"),
         "bytes": cell.bytes,
         "model_bytes": cell.bytes,
-        "dtype": "float32",
         "neighbor": cell.neighbor,
-        "seed": setting.seed,
-        "iterations": setting.iterations,
         "latency_us": cell.latency.as_json(),
         "skipped": round(cell.skipped, 5),
         "baseline": "MPI_Sendrecv",

@@ -14,7 +14,7 @@ import numpy as np
 
 import pycollectives as pc
 
-from .gossip import ITEM
+from .gossip import ITEM, setting_record, slowdown_record
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -78,21 +78,8 @@ def _train(averaging: pc.PairwiseAveraging, optimum: float, compute: float, sett
 def bias_record(setting: Setting, cell: BiasCell) -> Record:
     """The keys of a cell; the caller adds where it comes from."""
     return {
-        "bench": "gossip",
-        "collective": "pairwise_averaging",
-        "method": "bias",
-        "topology": setting.topology,
-        "path": setting.domain.path,
-        "ranks": setting.ranks,
-        "ranks_per_node": setting.domain.ranks_per_node,
-        "bytes": setting.bytes,
-        "model_bytes": setting.bytes,
-        "dtype": "float32",
-        "compute_ms": setting.compute * 1e3,
-        "slowdown": str(cell.slowdown),
-        "seed": setting.seed,
-        "iterations": setting.iterations,
-        "warmup": setting.warmup,
+        **setting_record(setting, "pairwise_averaging", "bias"),
+        **slowdown_record(setting, cell.slowdown),
         "weighting": cell.weighting,
         "learning_rate": LEARNING_RATE,
         "optimum": cell.optimum,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
@@ -147,10 +147,9 @@ def checked_rate(rate: Any, pace: Any) -> float | None:
     """Return the most averages per second that a rank begins; `ValueError` or `TypeError`."""
     if rate is None:
         return None
-    try:
-        number = float("x" if isinstance(rate, bool) else rate)
-    except (TypeError, ValueError):
-        raise TypeError(f"rate: expected averages per second or None, got {rate!r}") from None
+    if isinstance(rate, (str, bool)) or not isinstance(rate, SupportsFloat):
+        raise TypeError(f"rate: expected averages per second or None, got {rate!r}")
+    number = float(rate)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"rate: expected a positive number of averages per second, got {rate!r}")
     if pace != "continuous":

@@ -88,6 +88,13 @@ MUTANTS = [
         "  next_ = std::max(next_,",
         HISTORIES,
     ),
+    Mutant(
+        "a rate counts averages by messages only",
+        PAIRWISE,
+        "  if (!options_.per_step && options_.period > 0) next_ = now + options_.period;\n",
+        "",
+        HISTORIES,
+    ),
     # --- an average on the node
     Mutant(
         "lock order reversed, without the limit of 2 ms that makes it harmless",
@@ -112,6 +119,13 @@ MUTANTS = [
         "  if (!higher.mutex.try_lock_for(kImpatience)) {\n    lower.mutex.unlock();\n"
         "    return Outcome::kLocked;\n  }\n",
         "  if (!higher.mutex.try_lock()) higher.mutex.unlock();\n",
+        RANKS,
+    ),
+    Mutant(
+        "a copy is of several moments: the lock is given up in between",
+        BOARD,
+        "    const Range part{first, std::min(all.first + all.count, end) - first};\n",
+        "    const Range part{first, std::min({all.first + all.count, end, first + 4096}) - first};\n",
         RANKS,
     ),
     Mutant(

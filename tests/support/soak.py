@@ -143,6 +143,31 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+class Growth:
+    """How the memory of the ranks grows from the first tenth of a run to its end."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+
+    def note(self, done: int, of: int) -> None:
+        """Remember the memory once a tenth of the run is done."""
+        if self.first is None and done >= of / 10:
+            self.first = resident_bytes()
+
+    def verdict(self, limit_mib: float, what: str, begin: float, seed: int) -> int:
+        """Print the line that a soak ends with, on rank 0; collective. 1 if memory has grown by more than the limit."""
+        growth = (resident_bytes() - (self.first or resident_bytes())) / 2**20
+        worst = WORLD.allreduce(growth, op=MPI.MAX)
+        grown = worst > limit_mib
+        if WORLD.rank == 0:
+            print(
+                f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {what}, "
+                f"{time.monotonic() - begin:.1f} s, growth {worst:.1f} MiB, seed {seed}",
+                flush=True,
+            )
+        return int(grown)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=100_000, help="of all collectives together")
@@ -153,7 +178,7 @@ def main() -> int:
     options = parser.parse_args()
     begin = time.monotonic()
     rounds = compared = stretches = 0
-    first_resident = None
+    growth = Growth()
     with pc.Communicator(WORLD, timeout=LIMIT) as comm:
         workers = [Worker(comm, index, options.seed) for index in range(options.collectives)]
         going = True
@@ -173,21 +198,12 @@ def main() -> int:
             rounds = sum(given for given, _ in seen)
             compared += sum(number for _, number in seen)
             stretches += 1
-            if first_resident is None and rounds >= options.rounds / 10:
-                first_resident = resident_bytes()
+            growth.note(rounds, options.rounds)
             going = WORLD.bcast(rounds < options.rounds and time.monotonic() < stop)
-        growth = (resident_bytes() - (first_resident or resident_bytes())) / 2**20
         contributions = WORLD.allreduce(sum(worker.number for worker in workers))
-    worst = WORLD.allreduce(growth, op=MPI.MAX)
-    grown = worst > options.max_growth_mib
-    if WORLD.rank == 0:
-        print(
-            f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {options.collectives} collectives, "
-            f"{rounds} rounds ({compared} compared), {contributions} contributions, {stretches} flushes, "
-            f"{time.monotonic() - begin:.1f} s, growth {worst:.1f} MiB, seed {options.seed}",
-            flush=True,
-        )
-    return int(grown)
+        what = f"{options.collectives} collectives, {rounds} rounds ({compared} compared), "
+        what += f"{contributions} contributions, {stretches} flushes"
+        return growth.verdict(options.max_growth_mib, what, begin, options.seed)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 from mpi4py import MPI
-from soak import resident_bytes
+from soak import Growth
 
 import pycollectives as pc
 
@@ -78,7 +78,7 @@ def main() -> int:
     options = parser.parse_args()
     begin = time.monotonic()
     exchanges = stretches = 0
-    first_resident = None
+    growth = Growth()
     with pc.Communicator(WORLD, ranks_per_node=options.ranks_per_node, timeout=120.0) as comm:
         workers = [Worker(comm, index, options.seed) for index in range(len(MODELS))]
         going = True
@@ -95,22 +95,13 @@ def main() -> int:
                 WORLD.Abort(1)
             exchanges = WORLD.allreduce(sum(worker.verify() for worker in workers))
             stretches += 1
-            if first_resident is None and exchanges >= options.exchanges / 10:
-                first_resident = resident_bytes()
+            growth.note(exchanges, options.exchanges)
             going = WORLD.bcast(exchanges < options.exchanges and time.monotonic() - begin < options.seconds)
-        growth = (resident_bytes() - (first_resident or resident_bytes())) / 2**20
+        what = f"{len(MODELS)} models, {exchanges} exchanges, {stretches} times equal"
+        status = growth.verdict(options.max_growth_mib, what, begin, options.seed)
         for worker in workers:
             worker.model.close()
-    worst = WORLD.allreduce(growth, op=MPI.MAX)
-    grown = worst > options.max_growth_mib
-    if WORLD.rank == 0:
-        print(
-            f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {len(MODELS)} models, "
-            f"{exchanges} exchanges, {stretches} times equal, {time.monotonic() - begin:.1f} s, "
-            f"growth {worst:.1f} MiB, seed {options.seed}",
-            flush=True,
-        )
-    return int(grown)
+    return status
 
 
 if __name__ == "__main__":

@@ -455,10 +455,10 @@ void PairwiseAveraging::on_engine_failure(const std::exception_ptr&) {
 /// Nothing runs in the background any more: the application's calls average with neighbors of this node.
 void PairwiseAveraging::average_without_engine() {
   engine_->exclusively([this] {
+    if (messages_) messages_->take_back();
     const Seconds now = engine_->transport().now();
     if (!on_node_ && (!may_begin(now) || !begin(now))) return;
     while (on_node_) advance_on_node(kBytesPerPass);
-    if (messages_) messages_->take_back();
   });
 }
 

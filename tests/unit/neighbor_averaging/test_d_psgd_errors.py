@@ -98,7 +98,6 @@ def test_a_stall_names_a_receiver_that_is_behind(ranks_per_node):
 def test_a_stall_says_where_the_neighbor_waits(ranks_per_node):
     """Two ranks in steps of two different averages."""
     met = threading.Barrier(2)
-    stalled = threading.Event()
 
     def program(comm):
         averages = [comm.neighbor_averaging(like=ONE, topology=topology.ring(2), name=name) for name in "ab"]
@@ -108,11 +107,9 @@ def test_a_stall_says_where_the_neighbor_waits(ranks_per_node):
         if comm.rank == 0:
             with pytest.raises(pc.StallError, match=r"'a', step 0 .*have not arrived, but wait in 'b': rank 1"):
                 average.wait(timeout=2)
-            stalled.set()
         else:
-            assert not stalled.is_set()
             with pytest.raises(pc.StallError, match="'b', step 0"):
-                average.wait(timeout=8)
+                average.wait(timeout=5)
         met.wait(LIMIT)
 
     run_ranks(2, program, ranks_per_node=ranks_per_node)
