@@ -30,8 +30,17 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
-from latencies import SIMULATED_RANKS, baselines_table, headline, markdown, not_measured, simulated_latencies  # noqa: E402
 from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, measure, require_clean, run  # noqa: E402
+from tables import (  # noqa: E402
+    SIMULATED_RANKS,
+    baselines_table,
+    headline,
+    markdown,
+    not_measured,
+    overlap_table,
+    simulated_latencies,
+    workers_table,
+)
 
 import pycollectives as pc  # noqa: E402
 from pycollectives._version import commit as built_from  # noqa: E402
@@ -257,11 +266,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "baselines": baselines_table,
     "headline": headline,
     "layers": layers,
+    "overlap": overlap_table,
     "policies": policies_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "experiments": experiments_section,
     "groups": groups_table,
+    "workers": workers_table,
     "example-output": printed("example.txt"),
     "test-output": printed("test.txt"),
     **{f"{name}-output": printed_if_measured(name) for name in MEASUREMENTS},

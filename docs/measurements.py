@@ -48,6 +48,9 @@ FLAT = ["--ranks-per-node", "1"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
+GOSSIP = ["bench/gossip.py", "--methods", "all"]
+OVERLAP_MODELS = ("mlp", "cnn", "transformer")
+OVERLAP_RANKS = (2, 4)
 FULL = ["bench/latency.py", "--policy", "full"]
 LINKS = {
     "": [],
@@ -73,10 +76,16 @@ MEASUREMENTS = {
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
     "zipline": Measurement(None, ["bench/zipline.py"]),
+    **{
+        f"overlap-{model}-{ranks}": Measurement(ranks, ["bench/overlap.py", "--model", model])
+        for model in OVERLAP_MODELS
+        for ranks in OVERLAP_RANKS
+    },
     "groups-16": Measurement(16, [*GROUPS, "--generators", "all"]),
     "groups-16-slow-2": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:2"]),
     "groups-16-slow-5": Measurement(16, [*GROUPS, *SLOW, "--slowdown", "3:5"]),
-    "gossip-16": Measurement(16, ["bench/gossip.py", "--methods", "all", *EQUAL_AND_SLOW]),
+    "gossip-16": Measurement(16, [*GOSSIP, *EQUAL_AND_SLOW]),
+    **{f"gossip-{ranks}": Measurement(ranks, GOSSIP) for ranks in (2, 4, 8)},
     "exchange-2": Measurement(2, ["bench/gossip.py", "--micro"]),
     "exchange-8": Measurement(8, ["bench/gossip.py", "--micro"]),
     **{f"hosts-gossip{link}": Measurement(8, HOSTS_GOSSIP, [*rates, "2x4"]) for link, rates in LINKS.items()},

@@ -206,8 +206,8 @@ class BusyTransport final : public Transport {
   std::size_t in_flight() const override { return network_->in_flight() + queue_.size(); }
   Seconds now() const override { return network_->now(); }
 
-  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override {
-    network_->send(to, tag, header, payload, cookie);
+  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) override {
+    network_->send(to, tag, header, payload, has_payload, cookie);
   }
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override { network_->recv(from, tag, payload, cookie); }
   bool poll(Listener& listener) override {

@@ -53,10 +53,10 @@ void Run::execute(OpId id) {
   if (const auto* send = std::get_if<Send>(&op.action)) {
     const Operand from = operand(id, 0);
     const ConstBytes header = presence_.header(from.blocks.first, round_, context_.collective);
-    const bool present = presence_.at(from.blocks.first).present();
-    const ConstBytes payload(from.data, present ? from.count * context_.element_bytes : 0);
+    const ConstBytes payload(from.data, from.count * context_.element_bytes);
+    const bool present = presence_.at(from.blocks.first).present() && !payload.empty();
     ++context_.open_transfers;
-    context_.transport.send(peer(send->to), tag(send->channel), header, payload, cookie(serial_, id));
+    context_.transport.send(peer(send->to), tag(send->channel), header, payload, present, cookie(serial_, id));
     return;  // completes in on_sent
   }
   if (const auto* recv = std::get_if<Recv>(&op.action)) {

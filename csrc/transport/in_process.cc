@@ -13,8 +13,9 @@ std::vector<std::byte> copy_of(ConstBytes bytes) { return {bytes.begin(), bytes.
 
 }  // namespace
 
-void InProcessTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
-  dispatch(to, {rank_, tag, false, copy_of(header), copy_of(payload)});
+void InProcessTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload,
+                              Cookie cookie) {
+  dispatch(to, {rank_, tag, false, copy_of(header), has_payload ? copy_of(payload) : std::vector<std::byte>()});
   sent_.push_back(cookie);
 }
 

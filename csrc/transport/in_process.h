@@ -29,7 +29,7 @@ class InProcessTransport : public Transport {
   Tag max_tag() const override { return std::numeric_limits<Tag>::max(); }
   std::size_t in_flight() const override { return posted_count_ + sent_.size(); }
 
-  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) override;
+  void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) override;
   void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) override;
   bool poll(Listener& listener) override;
   void close() override {}

@@ -52,16 +52,17 @@ MpiTransport::MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline
   head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages are sent from the same buffers
 }
 
-void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) {
+void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) {
   const std::uint32_t id = claim(Transfer::kSend, to, tag, cookie);
   Transfer& t = transfers_[id];
   const bool inlined = payload.size() <= inline_bytes_;
-  const Frame frame{static_cast<std::uint32_t>(header.size()), inlined ? 1U : 0U, payload.size()};
+  const bool goes_in_head = inlined && has_payload && !payload.empty();
+  const Frame frame{header.size(), has_payload ? payload.size() : 0};
   std::size_t bytes = sizeof frame + header.size();
-  if (bytes + (inlined ? payload.size() : 0) > head_bytes_) throw InternalError("a message's header is too long");
+  if (bytes + (goes_in_head ? payload.size() : 0) > head_bytes_) throw InternalError("a message's header is too long");
   std::memcpy(t.head.get(), &frame, sizeof frame);
   if (!header.empty()) std::memcpy(t.head.get() + sizeof frame, header.data(), header.size());
-  if (inlined && !payload.empty()) {
+  if (goes_in_head) {
     std::memcpy(t.head.get() + bytes, payload.data(), payload.size());
     bytes += payload.size();
   }
@@ -77,7 +78,7 @@ void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload,
   if (!inlined) {
     // MPI does not write to what it sends; the type is not const for the sake of receives.
     t.payload = {const_cast<std::byte*>(payload.data()), payload.size()};
-    start_parts(id, payload.size());
+    start_parts(id, !has_payload);
   }
 }
 
@@ -89,6 +90,7 @@ void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   check(MPI_Irecv(t.head.get(), static_cast<int>(head_bytes_), MPI_BYTE, from, tag, heads_, &request), "MPI_Irecv",
         from);
   add_request(request, id);
+  if (payload.size() > inline_bytes_) start_parts(id, false);
 }
 
 void MpiTransport::transmit_active(Rank to, ConstBytes message) {
@@ -116,7 +118,6 @@ std::uint32_t MpiTransport::claim(Transfer::Kind kind, Rank peer, Tag tag, Cooki
   t.peer = peer;
   t.tag = tag;
   t.payload = {};
-  t.payload_came = false;
   t.open = 0;
   ++open_;
   return id;
@@ -128,11 +129,11 @@ void MpiTransport::add_request(MPI_Request request, std::uint32_t transfer) {
   ++transfers_[transfer].open;
 }
 
-/// Starts the sends or receives of a long payload.
-void MpiTransport::start_parts(std::uint32_t id, std::uint64_t bytes) {
-  for (std::uint64_t offset = 0; offset < bytes; offset += part_bytes_) {
-    const Transfer& t = transfers_[id];
-    const auto count = static_cast<int>(std::min<std::uint64_t>(part_bytes_, bytes - offset));
+/// Starts the sends or receives of a long payload; `empty`: of a payload that is not there.
+void MpiTransport::start_parts(std::uint32_t id, bool empty) {
+  const Transfer& t = transfers_[id];
+  for (std::size_t offset = 0; offset < t.payload.size(); offset += part_bytes_) {
+    const auto count = empty ? 0 : static_cast<int>(std::min(part_bytes_, t.payload.size() - offset));
     std::byte* const data = t.payload.data() + offset;
     MPI_Request request = MPI_REQUEST_NULL;
     if (t.kind == Transfer::kSend) {
@@ -198,15 +199,15 @@ void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
   if (t.open > 0) return;
   Frame frame;
   std::memcpy(&frame, t.head.get(), sizeof frame);
-  if (t.kind == Transfer::kRecv && frame.payload_bytes > 0 && !t.payload_came) {
+  if (t.kind == Transfer::kRecv && frame.payload_bytes > 0) {
     if (frame.payload_bytes != t.payload.size()) {
       throw TransportError("a message of " + std::to_string(frame.payload_bytes) + " bytes from rank " +
                            std::to_string(t.peer) + " met a receive of " + std::to_string(t.payload.size()) +
                            "; the communicator is unusable now");
     }
-    t.payload_came = true;
-    if (frame.payload_is_inline == 0) return start_parts(id, frame.payload_bytes);
-    std::memcpy(t.payload.data(), t.head.get() + sizeof frame + frame.header_bytes, frame.payload_bytes);
+    if (t.payload.size() <= inline_bytes_) {
+      std::memcpy(t.payload.data(), t.head.get() + sizeof frame + frame.header_bytes, frame.payload_bytes);
+    }
   }
   if (t.kind == Transfer::kSend) listener.on_sent(t.cookie);
   if (t.kind == Transfer::kRecv) {

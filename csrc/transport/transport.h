@@ -72,9 +72,9 @@ class Transport {
   /// Tags are at most this.
   virtual Tag max_tag() const = 0;
 
-  /// Starts a message to `to`. The header, a few hundred bytes at most, is copied at once; the payload must stay
-  /// unchanged until `on_sent`. An empty payload is no payload.
-  virtual void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, Cookie cookie) = 0;
+  /// Starts a message to `to`, whose receive is posted with as many bytes as `payload` has, sent or not. The header, a
+  /// few hundred bytes at most, is copied at once; the payload must stay unchanged until `on_sent`.
+  virtual void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) = 0;
 
   /// Posts a receive. A payload that arrives fills exactly `payload`; another length is a `TransportError`.
   virtual void recv(Rank from, Tag tag, Bytes payload, Cookie cookie) = 0;

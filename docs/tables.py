@@ -1,4 +1,4 @@
-"""Tables of measured and simulated latencies, as pages show them; what they are made of is in docs/results."""
+"""Tables of what was measured and simulated, as pages show them; what they are made of is in docs/results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from measurements import RESULTS
+from measurements import OVERLAP_MODELS, OVERLAP_RANKS, RESULTS
 
 SIMULATED_RANKS = (8, 64, 512, 4096, 32768, 65536)
 """Of the policies solo and quorum of half the ranks, each."""
@@ -62,6 +62,40 @@ def baselines_table() -> str:
         f"{min(speedups):.2f}."
     )
     return f"{where(cells[0])}\n\n{markdown(head, rows)}\n\n{summary}"
+
+
+def workers_table() -> str:
+    """How many times as many iterations all workers make together as one alone that never waits: AD-PSGD, Fig. 12."""
+    missing = [name for name in GOSSIP_OF.values() if not (RESULTS / f"{name}.jsonl").exists()]
+    if missing:
+        return not_measured(" ".join(missing))
+    speedups: dict[str, list[str]] = {}
+    for ranks, name in GOSSIP_OF.items():
+        equal = [cell for cell in read_results(name) if cell["slowdown"] == "none"]
+        for cell in equal:
+            speedup = sum(cell["iterations_per_s_of"]) / cell["ideal_iterations_per_s"]
+            speedups.setdefault(cell["method"], []).append(f"{speedup:.1f} ({100 * speedup / ranks:.0f} %)")
+    head = ["method", *(f"{ranks} workers" for ranks in GOSSIP_OF)]
+    return f"{where(equal[0])}\n\n" + markdown(head, [[f"`{method}`", *row] for method, row in speedups.items()])
+
+
+GOSSIP_OF = {ranks: f"gossip-{ranks}" for ranks in (2, 4, 8, 16)}
+
+
+def overlap_table() -> str:
+    """A step of training with PyTorch: alone, with gradients averaged during backward by us, and by DDP."""
+    names = [f"overlap-{model}-{ranks}" for model in OVERLAP_MODELS for ranks in OVERLAP_RANKS]
+    missing = [name for name in names if not (RESULTS / f"{name}.jsonl").exists()]
+    if missing:
+        return not_measured(" ".join(missing))
+    rows = []
+    for name in names:
+        of = {cell["method"]: cell for cell in read_results(name)}
+        alone, after, ours, ddp = (of[method]["latency_us"]["p50"] for method in ("alone", "after", "overlap", "ddp"))
+        model = f"{of['ddp']['model']}, {of['ddp']['bytes'] / 1e6:.1f} MB"
+        rows.append([model, str(of["ddp"]["ranks"]), *map(time_of, (alone, after, ours, ddp)), f"{ddp / ours:.2f}x"])
+    head = ["network", "ranks", "alone", "averaged after backward", "during backward", "DDP", "faster than DDP"]
+    return f"{where(of['ddp'])}\n\n{markdown(head, rows)}"
 
 
 def read_results(name: str) -> list[dict[str, Any]]:
