@@ -8,6 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
+    python docs/generate.py --trace     draw the trace of a skewed run as well
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -20,10 +21,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mpi4py
@@ -59,7 +63,6 @@ from pycollectives.train.job import Plan  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 FIGURES = ROOT / "docs" / "figures"
 
@@ -371,6 +374,19 @@ def run_example() -> None:
     (RESULTS / "example.txt").write_text("\n".join(sorted(output.splitlines())) + "\n")
 
 
+def draw_trace() -> None:
+    """Runs the program and the commands of docs/tutorial.md."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = (ROOT / "docs" / "tutorial.md").read_text()
+        program = re.search(r"```python\n((?:(?!```).)*?time\.sleep\(1e-3.*?)```", page, re.DOTALL)
+        assert program is not None
+        command = ["tools/mpirun", "-n", "8", sys.executable, "-c", program[1]]
+        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYC_TRACE": f"{folder}/run.json"})
+        files = sorted(str(path) for path in Path(folder).glob("run.rank?.json"))
+        picture = ["-o", str(FIGURES / "trace.png"), "--rounds", "4:6"]
+        run([sys.executable, "-m", "pycollectives", "trace", "draw", *files, *picture])
+
+
 def test() -> None:
     told = [line for line in run(["tests/run.sh"]).splitlines() if line.startswith("###") or " passed" in line]
     (RESULTS / "test.txt").write_text("\n".join(told) + "\n")
@@ -392,6 +408,7 @@ def main() -> None:
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--simulate", action="store_true")
+    mode.add_argument("--trace", action="store_true")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
     failed: list[str] = []
@@ -414,6 +431,8 @@ def main() -> None:
         renew_ideals()
     if arguments.simulate:
         simulate_latencies()
+    if arguments.trace:
+        draw_trace()
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}

@@ -44,7 +44,7 @@ std::size_t count(const py::array& array) { return static_cast<std::size_t>(arra
 /// A flight recorder of rank 0.
 struct LoneRecorder {
   LoneRecorder(Rank size, std::size_t rounds)
-      : transports(make_loopback(size, 0, 0)), recorder(*transports.front(), rounds) {}
+      : transports(make_loopback(size, 0, 0)), recorder(*transports.front(), rounds, nullptr) {}
 
   void note(std::uint32_t id, RoundNumber round, int state, const std::vector<Rank>& contributors) {
     std::vector<std::uint64_t> bitmap((transports.size() + 63) / 64);

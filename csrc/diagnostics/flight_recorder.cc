@@ -33,8 +33,8 @@ std::string json_list(const Items& items, Text text_of) {
 
 }  // namespace
 
-FlightRecorder::FlightRecorder(const Transport& transport, std::size_t rounds)
-    : transport_(transport), entries_(rounds) {
+FlightRecorder::FlightRecorder(const Transport& transport, std::size_t rounds, Trace* trace)
+    : transport_(transport), trace_(trace), entries_(rounds) {
   if (on()) opened(0, "the communicator");
 }
 
@@ -121,19 +121,23 @@ void FlightRecorder::waits_for(std::uint32_t collective, std::string what) {
 
 FlightRecorder::Waiting::Waiting(FlightRecorder& recorder, std::uint32_t collective, std::string what,
                                  RoundNumber round)
-    : recorder_(recorder), collective_(collective), exceptions_(std::uncaught_exceptions()) {
-  const Seconds now = recorder_.transport_.now();
+    : recorder_(recorder),
+      collective_(collective),
+      round_(round),
+      begun_(recorder.transport_.now()),
+      exceptions_(std::uncaught_exceptions()) {
   const std::lock_guard lock(recorder_.mutex_);
   const auto track = recorder_.find(collective_);
   if (!track) return;
   track->awaited = std::move(what);
   track->awaited_round = round;
-  track->since = now;
+  track->since = begun_;
   track->gave_up = kNotYet;
 }
 
 FlightRecorder::Waiting::~Waiting() {
   const Seconds now = recorder_.transport_.now();
+  if (recorder_.trace_ != nullptr) recorder_.trace_->add("wait", begun_, now, collective_, round_);
   const std::lock_guard lock(recorder_.mutex_);
   recorder_.last_call_ = now;
   const auto track = recorder_.find(collective_);

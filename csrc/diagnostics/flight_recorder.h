@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "diagnostics/trace.h"
 #include "transport/transport.h"
 
 namespace pyc {
@@ -40,8 +41,8 @@ class FlightRecorder {
     kGiven,      // the application has been given it
   };
 
-  /// `rounds`: entries of the ring; 0: records nothing.
-  FlightRecorder(const Transport& transport, std::size_t rounds);
+  /// `rounds`: entries of the ring; 0: records nothing. Waits go into the trace too, if there is one.
+  FlightRecorder(const Transport& transport, std::size_t rounds, Trace* trace);
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
@@ -79,6 +80,8 @@ class FlightRecorder {
    private:
     FlightRecorder& recorder_;
     std::uint32_t collective_;
+    RoundNumber round_;
+    Seconds begun_;
     int exceptions_;  // in flight when it began
   };
 
@@ -107,6 +110,7 @@ class FlightRecorder {
   static std::string json_of(const Track& track, Seconds now);
 
   const Transport& transport_;
+  Trace* const trace_;
   mutable std::mutex mutex_;
   std::string group_;
   std::vector<Entry> entries_;

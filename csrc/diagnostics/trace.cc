@@ -17,13 +17,25 @@ Trace::Trace(std::string path, Rank rank, Rank size, int communicator)
   path_ += ending;
 }
 
+void Trace::begin(Cookie op, Seconds now) {
+  const std::lock_guard lock(mutex_);
+  begun_[op] = now;
+}
+
+void Trace::add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back({std::string(name), begin, end, collective, round});
+}
+
 void Trace::end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round) {
+  const std::lock_guard lock(mutex_);
   const auto begun = begun_.find(op);
   events_.push_back({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round});
   if (begun != begun_.end()) begun_.erase(begun);
 }
 
 void Trace::write() const {
+  const std::lock_guard lock(mutex_);
   std::ofstream out(path_);
   if (!out) throw std::runtime_error("PYC_TRACE: cannot write " + path_);
   out.precision(3);
@@ -32,8 +44,9 @@ void Trace::write() const {
       << process_name_ << "\"}}";
   for (const Event& e : events_) {
     out << ",\n{\"ph\": \"X\", \"name\": \"" << e.name << "\", \"pid\": " << process_ << ", \"tid\": " << e.collective
-        << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6
-        << ", \"args\": {\"round\": " << e.round << "}}";
+        << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6 << ", \"args\": {";
+    if (e.round != kNoRound) out << "\"round\": " << e.round;
+    out << "}}";
   }
   out << "\n]}\n";
   out.close();

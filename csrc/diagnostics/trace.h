@@ -1,8 +1,11 @@
-// A record of every op of every run, in the Chrome trace format (chrome://tracing, Perfetto). Off unless PYC_TRACE is
-// set: the engine then holds no Trace at all.
+// A record of what a rank does, in the Chrome trace format (chrome://tracing, Perfetto): every op of every run, and
+// what it does in shared memory. Off unless PYC_TRACE is set: the engine then holds no Trace at all.
+//
+// Threads may record at the same time: the engine's own, and those of the application.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,8 +22,10 @@ class Trace {
   /// trace.rank3.communicator1.json for the second communicator of the process.
   Trace(std::string path, Rank rank, Rank size, int communicator);
 
-  void begin(Cookie op, Seconds now) { begun_[op] = now; }
+  void begin(Cookie op, Seconds now);
   void end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round);
+
+  void add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round);
 
   /// Writes the file; process id = rank + size * communicator, thread id = collective, times in microseconds.
   void write() const;
@@ -37,8 +42,29 @@ class Trace {
   std::string path_;
   std::string process_name_;
   int process_;
+  mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<Cookie, Seconds> begun_;
   std::vector<Event> events_;
+};
+
+/// A collective's row in its rank's trace. Nothing at all if there is no trace.
+class TraceTrack {
+ public:
+  TraceTrack() = default;
+  TraceTrack(Trace* trace, const Transport& clock, std::uint32_t collective)
+      : trace_(trace), clock_(&clock), collective_(collective) {}
+
+  /// 0 if there is no trace.
+  Seconds now() const { return trace_ == nullptr ? 0 : clock_->now(); }
+  /// From `begin` to now.
+  void add(std::string_view name, Seconds begin, RoundNumber round) const {
+    if (trace_ != nullptr) trace_->add(name, begin, clock_->now(), collective_, round);
+  }
+
+ private:
+  Trace* trace_ = nullptr;
+  const Transport* clock_ = nullptr;
+  std::uint32_t collective_ = 0;
 };
 
 }  // namespace pyc

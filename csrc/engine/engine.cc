@@ -55,7 +55,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       progress_(progress),
       transport_name_(std::move(transport_name)),
       trace_(std::move(trace)),
-      recorder_(*transport_, flight_rounds),
+      recorder_(*transport_, flight_rounds, trace_.get()),
       failures_(*transport_),
       runs_{nullptr},
       bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),

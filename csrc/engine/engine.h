@@ -53,6 +53,7 @@ class Engine final : private Listener {
   Transport& transport() { return *transport_; }
   const std::string& transport_name() const { return transport_name_; }
   Trace* trace() { return trace_.get(); }
+  TraceTrack trace_of(std::uint32_t collective) { return {trace_.get(), *transport_, collective}; }
   FlightRecorder& recorder() { return recorder_; }
 
   /// Seconds before a call that waits for other ranks says so on stderr; negative: never. See `wait_and_warn`.

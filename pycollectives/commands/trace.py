@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..diagnostics import traces
+from ..diagnostics import timeline, traces
 
 __all__ = ["trace"]
 
@@ -26,3 +26,29 @@ def merge(files: tuple[Path, ...], out: Path) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {events} events of {len(files)} ranks")
+
+
+def _rounds(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, _, last = value.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise click.BadParameter(f"expected two rounds like 3:8, got {value!r}", context, option)
+    return int(first), int(last)
+
+
+@trace.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="An image.")
+@click.option("--rounds", callback=_rounds, metavar="FIRST:LAST", help="Only these.  [default: all]")
+@click.option("--title", default="")
+def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, title: str) -> None:
+    """Draw who does what when, a row for each rank, from the traces of all ranks or from a merged one."""
+    try:
+        events = [event for path in files for event in traces.read_events(path)]
+        timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)
+    except ImportError:
+        raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{out}: {len(timeline.spans(events))} spans of {len({event['pid'] for event in events})} ranks")

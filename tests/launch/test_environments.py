@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 from launcher import PROGRAMS, environment, mpirun, run
@@ -37,14 +38,14 @@ def test_a_bad_setting_is_an_error_on_every_rank():
 
 def test_traces_are_written_and_merged(tmp_path):
     """One Chrome trace per rank, of operations with a begin and a duration; one file of all ranks."""
-    outcome = mpirun(3, "traced.py", PYC_TRACE=str(tmp_path / "run.json"))
+    outcome = mpirun(3, "traced.py", "ring", PYC_TRACE=str(tmp_path / "run.json"))
     assert outcome.status == 0, outcome
     files = [tmp_path / f"run.rank{rank}.json" for rank in range(3)]
     for rank, path in enumerate(files):
         events = json.loads(path.read_text())["traceEvents"]
         spans = [event for event in events if event["ph"] == "X"]
         assert {event["pid"] for event in events} == {rank}
-        assert {event["args"]["round"] for event in spans} >= {0, 1, 2}
+        assert {event["args"].get("round") for event in spans} >= {0, 1, 2}
         assert all(event["dur"] >= 0 and event["ts"] > 0 for event in spans)
         assert any("send" in event["name"] for event in spans), {event["name"] for event in spans}
     merged = tmp_path / "all.json"
@@ -52,6 +53,26 @@ def test_traces_are_written_and_merged(tmp_path):
     outcome = run(command)
     assert outcome.status == 0, outcome
     assert {event["pid"] for event in json.loads(merged.read_text())["traceEvents"]} == {0, 1, 2}
+
+
+def test_what_ranks_do_in_shared_memory_is_traced(tmp_path):
+    """Each rank contributes in each of three rounds; each round is reduced and completed by somebody, once."""
+    outcome = mpirun(3, "traced.py", PYC_TRACE=str(tmp_path / "run.json"))
+    assert outcome.status == 0, outcome
+    files = [tmp_path / f"run.rank{rank}.json" for rank in range(3)]
+    spans = [event for path in files for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    rounds = {
+        name: [event["args"].get("round") for event in spans if event["name"] == name]
+        for name in ("contribute", "reduce", "round", "wait")
+    }
+    assert Counter(rounds["contribute"]) >= Counter([0, 1, 2] * 3)
+    assert set(rounds["reduce"]) >= {0, 1, 2}
+    assert len(rounds["round"]) == len(set(rounds["round"])) >= 3
+    assert set(rounds["wait"]) >= {0, 1, 2}, "of three ranks at least one waits for the last to come"
+    picture = tmp_path / "run.png"
+    outcome = run([sys.executable, "-m", "pycollectives", "trace", "draw", *map(str, files), "-o", str(picture)])
+    assert outcome.status == 0, outcome
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_the_variable_no_trace_is_written(tmp_path):

@@ -28,7 +28,7 @@ SHAPES = {"flat": "1", "mixed": "2", "board": "all"}
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
 PHASES = (
     *("solo", "majority", "quorum", "full", "long solo", "long quorum", "long full", "asleep", "idle", "flush"),
-    *("groups", "preduce", "compare", "create", "communicator", "closing"),
+    *("groups", "pairwise", "neighbors", "preduce", "compare", "create", "communicator", "closing"),
 )
 RANKS = 4
 

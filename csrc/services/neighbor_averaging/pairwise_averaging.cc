@@ -323,6 +323,10 @@ void PairwiseAveraging::count(const OnNode& average) {
   board_->count_average(board_->local_rank());
   board_->count_average(average.local);
   took_turn(average.with);
+  if (Trace* const trace = engine_->trace()) {
+    trace->add("average with rank " + std::to_string(average.with), average.begun, engine_->transport().now(), id_,
+               kNoRound);
+  }
 }
 
 void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now) {

@@ -38,6 +38,7 @@ PYC_HOT void BoardRound::start(Rank initiator) {
   State& s = state();
   s.phase = Phase::kStarted;
   s.initiator = initiator;
+  s.started_at = trace_.now();
   s.grace_ends = 0;
   s.part = {};
   s.awaited = 0;
@@ -157,8 +158,11 @@ PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, Memory& memor
 }
 
 PYC_HOT bool BoardRound::help(Memory& memory) {
-  bool helped = false;
   std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
+  if (static_cast<std::uint32_t>(cursor) == 0) return false;
+  const Seconds begin = trace_.now();
+  const RoundNumber round = records_.completed();
+  bool helped = false;
   while (static_cast<std::uint32_t>(cursor) > 0) {
     if (!shared_->cursor.compare_exchange_weak(cursor, cursor - 1, std::memory_order_acq_rel,
                                                std::memory_order_acquire)) {
@@ -169,6 +173,7 @@ PYC_HOT bool BoardRound::help(Memory& memory) {
     helped = true;
     cursor = shared_->cursor.load(std::memory_order_acquire);
   }
+  if (helped) trace_.add("reduce", begin, round);
   return helped;
 }
 
@@ -218,6 +223,7 @@ void BoardRound::fold(Memory& memory) {
 
 PYC_HOT void BoardRound::complete(const Outcome& outcome) {
   State& s = state();
+  if (s.started_at > 0) trace_.add("round", s.started_at, records_.completed());
   records_.evict_oldest();
   if (outcome.contributors == 0) buffers_.release(s.sum);
   records_.add({.round = records_.completed(),

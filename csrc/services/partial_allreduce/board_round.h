@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "core/types.h"
+#include "diagnostics/trace.h"
 #include "memory/memory.h"
 #include "node/event_count.h"
 #include "node/robust_mutex.h"
@@ -45,6 +46,7 @@ class BoardRound {
     Rank newest_arrival = kNoRank;  // local rank
     Rank awaited = 0;               // ranks that the started round waits for
     Seconds grace_ends = 0;         // 0: no grace runs
+    Seconds started_at = 0;         // 0: by a rank without a trace
     std::uint64_t flushes = 0;
     Part part;
     // The reduction: the first `batch` inputs are being reduced into `sum`, those behind wait for it.
@@ -69,6 +71,9 @@ class BoardRound {
   /// All of the same board, which owns them; `mutex` guards it.
   BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events, BoardRanks& ranks,
              BoardRecords& records, BoardBuffers& buffers);
+
+  /// Where what this rank does for rounds is recorded.
+  void record_in(const TraceTrack& trace) { trace_ = trace; }
 
   State& state() { return shared_->state; }
   const State& state() const { return shared_->state; }
@@ -125,6 +130,7 @@ class BoardRound {
   BufferNumber* inputs_;
   std::uint64_t* members_;
   RoundShare* shares_;  // by local rank
+  TraceTrack trace_;
 };
 
 }  // namespace pyc

@@ -118,6 +118,8 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
         std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan), id);
   });
   m.track_ = e.recorder().track_of(m.id_);
+  m.trace_ = e.trace_of(m.id_);
+  m.board_->round().record_in(m.trace_);
   return enrolled;
 }
 
@@ -200,6 +202,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     }
   }
   const bool ends_here = hand_over(*call, spare_, combined);
+  trace_.add("contribute", call->made, call->round);
   if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next one, while the mutex is held
   Results::Given given;
   if (ends_here) {

@@ -158,6 +158,7 @@ class PartialAllreduce final : public Collective {
   const Elements elements_;
   std::uint32_t id_ = 0;  // set before the first call
   std::shared_ptr<FlightRecorder::Track> track_;
+  TraceTrack trace_;
   const std::shared_ptr<Board> board_;
   StallInspector inspector_;
   const BoardWait wait_;

@@ -17,6 +17,7 @@ import pycollectives as pc
 phase, *numbers = arguments()
 victim, number, seed = map(int, numbers)
 sleeper = (victim + 1) % WORLD.size
+SMALL_STEP = np.zeros(1 << 20, np.float32)
 SHORT, LONG = np.ones(4, np.float32), np.ones(1 << 20, np.float32)
 
 
@@ -47,6 +48,21 @@ def groups(comm):
     while True:
         yield
         pr.sync(LONG, timeout=15)
+
+
+def pairwise(comm):
+    avg = comm.pairwise_averaging(like=LONG, topology=pc.topology.complete(comm.size))
+    while True:
+        yield
+        avg.apply(SMALL_STEP)
+        time.sleep(0.001)
+
+
+def neighbors(comm):
+    na = comm.neighbor_averaging(like=LONG, topology=pc.topology.complete(comm.size))
+    while True:
+        yield
+        na.average(LONG, timeout=15)
 
 
 def repeated(call):
@@ -86,6 +102,8 @@ PHASES = {
     "idle": idle,
     "flush": flushes,
     "groups": groups,
+    "pairwise": pairwise,
+    "neighbors": neighbors,
     "preduce": repeated(lambda comm: comm.preduce(LONG, range(comm.size), timeout=15)),
     "compare": repeated(lambda comm: comm.is_same_on_all_ranks(SHORT)),
     "create": repeated(lambda comm: comm.partial_allreduce(like=SHORT).close()),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pycollectives.diagnostics import traces
+from pycollectives.diagnostics import timeline, traces
 
 
 def write(folder, rank, events=None):
@@ -33,3 +33,39 @@ def test_no_trace(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"run\.rank0\.json"):
         traces.merge([path], tmp_path / "run.json")
+
+
+def spans_of_three_rounds():
+    kinds = [("contribute", 0, 1), ("wait", 1, 5), ("reduce", 5, 6), ("round", 5, 6)]
+    return [
+        {"ph": "X", "name": name, "pid": 0, "ts": 10.0 * number + begin, "dur": end - begin, "args": {"round": number}}
+        for number in range(3)
+        for name, begin, end in kinds
+    ]
+
+
+def test_spans_of_some_rounds_and_what_happened_meanwhile():
+    average = {"ph": "X", "name": "average with rank 1", "pid": 0, "ts": 12.0, "dur": 1.0, "args": {}}
+    later = {**average, "ts": 25.0}
+    chosen = timeline.select([*spans_of_three_rounds(), average, later], (1, 1))
+    assert {event["args"].get("round") for event in chosen} == {1, None}
+    assert average in chosen
+    assert later not in chosen
+    with pytest.raises(ValueError, match="no event of rounds 3 to 9"):
+        timeline.select(spans_of_three_rounds(), (3, 9))
+
+
+def test_a_picture_has_a_row_per_rank(tmp_path):
+    pytest.importorskip("matplotlib")
+    events = [{**event, "pid": rank} for event in spans_of_three_rounds() for rank in (0, 1)]
+    path = tmp_path / "run.svg"
+    timeline.draw(events, path)
+    text = path.read_text()
+    assert all(f"<!-- rank {rank} -->" in text for rank in (0, 1))
+    assert all(f"<!-- {name} -->" in text for name in ("contribute", "wait", "reduce", "round"))
+    assert "<!-- message -->" not in text
+
+
+def test_a_trace_with_nothing_to_draw(tmp_path):
+    with pytest.raises(ValueError, match="nothing to draw"):
+        timeline.draw([{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "rank 0"}}], tmp_path / "run.svg")

@@ -1,0 +1,99 @@
+"""A picture of a trace: who does what when, a row per rank."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from .traces import Event
+
+__all__ = ["draw", "select"]
+
+KINDS = {  # what a span's name begins with, what it is called in the picture, its colour and height
+    "contribute": ("contribute", "tab:green", 0.8),
+    "wait": ("wait", "lightgrey", 0.8),
+    "reduce": ("reduce", "tab:orange", 0.55),
+    "copy": ("reduce", "tab:orange", 0.55),
+    "average": ("average", "tab:orange", 0.55),
+    "send": ("message", "tab:blue", 0.3),
+    "recv": ("message", "tab:blue", 0.3),
+    "round": ("round", "black", 0.08),
+}
+LEAST_SHARE = 0.002  # of the width that a span takes in the picture
+
+
+def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
+    """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin meanwhile.
+
+    Raises
+    ------
+    ValueError
+        There is no event of these rounds.
+    """
+    first, last = rounds
+    of_rounds = [event for event in events if first <= event.get("args", {}).get("round", -1) <= last]
+    if not of_rounds:
+        raise ValueError(f"the trace has no event of rounds {first} to {last}")
+    begin = min(event["ts"] for event in of_rounds)
+    end = max(event["ts"] + event["dur"] for event in of_rounds)
+    between = [event for event in spans(events) if "round" not in event["args"] and begin <= event["ts"] <= end]
+    names = [event for event in events if event.get("ph") == "M"]
+    return names + of_rounds + between
+
+
+def spans(events: Sequence[Event]) -> list[Event]:
+    """Return the events that have a duration."""
+    return [event for event in events if event.get("ph") == "X"]
+
+
+def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
+    """Draw the spans of a trace, microseconds from its first one, into an image in the format of its ending.
+
+    Raises
+    ------
+    ValueError
+        The trace has no span.
+    ImportError
+        Matplotlib is not installed.
+    """
+    known = [(kind, event) for event in spans(events) if (kind := _kind(event["name"]))]
+    if not known:
+        raise ValueError("the trace has nothing to draw: no rank contributed, waited, averaged or sent a message")
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    ranks = sorted({event["pid"] for _, event in known})
+    names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    origin = min(event["ts"] for _, event in known)
+    width = max(event["ts"] + event["dur"] for _, event in known) - origin
+    figure, axes = pyplot.subplots(figsize=(11, 1.4 + 0.45 * len(ranks)), layout="constrained")
+    for label, color, height in dict.fromkeys(KINDS.values()):
+        legend: str | None = label
+        for row, rank in enumerate(ranks):
+            bars = [
+                ((event["ts"] - origin) / 1000, max(event["dur"], LEAST_SHARE * width) / 1000)
+                for kind, event in known
+                if kind == (label, color, height) and event["pid"] == rank
+            ]
+            if bars:
+                middle = row - 0.46 if label == "round" else row
+                axes.broken_barh(bars, (middle - height / 2, height), color=color, label=legend)
+                legend = None
+    axes.set_yticks(range(len(ranks)), [names.get(rank, f"rank {rank}") for rank in ranks])
+    axes.invert_yaxis()
+    axes.set_xlabel("time (ms)")
+    axes.set_title(title)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _kind(name: str) -> tuple[str, str, float] | None:
+    found = re.match(r"[a-z]+", name)
+    return KINDS.get(found[0]) if found else None
