@@ -132,6 +132,7 @@ void Engine::warn(const std::string& text) const {
 }
 
 std::string Engine::name_of(std::uint32_t id) {
+  if (id == kUncreated) return "preduce, or mean of the communicator";
   return exclusively([&] {
     const auto found = by_id_.find(id);
     return found == by_id_.end() ? std::string() : found->second->name();

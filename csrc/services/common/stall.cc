@@ -12,6 +12,7 @@ std::string text_of_stall(const Stall& stall) {
   std::vector<Rank> computing;
   std::uint32_t longest_ms = 0;
   std::map<std::uint32_t, std::vector<Rank>> elsewhere;
+  std::map<Rank, std::vector<Rank>> waiting;
   for (std::size_t i = 0; i < stall.reports.size(); ++i) {
     const auto rank = static_cast<Rank>(i);
     if (std::find(stall.gave_up.begin(), stall.gave_up.end(), rank) != stall.gave_up.end()) continue;
@@ -27,7 +28,10 @@ std::string text_of_stall(const Stall& stall) {
         gone.push_back(rank);
         break;
       case RankState::kElsewhere:
-        elsewhere[report.collective].push_back(rank);
+        elsewhere[report.awaited].push_back(rank);
+        break;
+      case RankState::kWaits:
+        waiting[static_cast<Rank>(report.awaited)].push_back(rank);
         break;
       case RankState::kArrived:
       case RankState::kNotArrived:
@@ -53,6 +57,10 @@ std::string text_of_stall(const Stall& stall) {
   }
   for (const auto& [id, ranks] : elsewhere) {
     text += missing + std::string(", but wait in '") + stall.name_of(id) + "': " + list_ranks(ranks) + ";";
+  }
+  for (const auto& [awaited, ranks] : waiting) {
+    const char* const they = ranks.size() == 1 ? " waits itself for rank " : " wait themselves for rank ";
+    text += " " + list_ranks(ranks) + they + std::to_string(awaited) + ";";
   }
   if (!stopped.empty()) text += " stopped (SIGSTOP): " + list_ranks(stopped) + ";";
   if (!gone.empty()) text += " ended: " + list_ranks(gone) + ";";

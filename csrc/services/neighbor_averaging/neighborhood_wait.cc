@@ -11,6 +11,12 @@
 #include "services/neighbor_averaging/neighborhood.h"
 
 namespace pyc {
+namespace {
+
+constexpr auto kCloseFirst =
+    "A rank that makes fewer steps must close() it before another collective call, of MPI too.";
+
+}  // namespace
 
 void Neighborhood::wait_for(const std::string& what, const std::function<bool()>& done,
                             const std::function<std::vector<Awaited>()>& awaited, Seconds timeout,
@@ -28,7 +34,8 @@ void Neighborhood::wait_for(const std::string& what, const std::function<bool()>
     const std::vector<Awaited> missing = engine_->exclusively(awaited);
     return explain(what, missing, engine_->transport().now() - start, done, interrupt);
   };
-  if (wait_and_warn(*engine_, timeout, wait_once, why_not)) return;
+  const auto warning = [&] { return why_not() + " " + kCloseFirst; };
+  if (wait_and_warn(*engine_, timeout, wait_once, warning)) return;
   const std::string text = why_not();
   if (!done()) throw StallError(text);
 }
@@ -62,13 +69,15 @@ std::string Neighborhood::explain(const std::string& what, const std::vector<Awa
                                   const std::function<bool()>& done, const Engine::Interrupt& interrupt) {
   engine_->exclusively([&] {
     std::fill(reports_.begin(), reports_.end(), Report{RankState::kComplete});
-    for (const Awaited& a : awaited) {
-      Report& report = reports_[static_cast<std::size_t>(a.rank)];
+    std::map<Rank, std::uint64_t> newest;  // of the steps that are awaited of a rank
+    for (const Awaited& a : awaited) newest[a.rank] = std::max(newest[a.rank], a.step);
+    for (const auto& [rank, step] : newest) {
+      Report& report = reports_[static_cast<std::size_t>(rank)];
       report = {};
-      if (is_local(a.rank) && board_->state(nodes_.local_rank_of(a.rank)) == ProcessState::kStopped) {
+      if (is_local(rank) && board_->state(nodes_.local_rank_of(rank)) == ProcessState::kStopped) {
         report.state = RankState::kStopped;
       } else {
-        neighborhood::Messages(*engine_, id_).send(a.rank, neighborhood::Inquiry{a.step});
+        neighborhood::Messages(*engine_, id_).send(rank, neighborhood::Inquiry{step});
       }
     }
   });
@@ -98,6 +107,11 @@ std::string Neighborhood::explain(const std::string& what, const std::vector<Awa
 }
 
 Report Neighborhood::own_report(std::uint64_t step) const {
+  if (averaged_ > step) return {RankState::kArrived};
+  if (begun_ > step || in_call_) {
+    const std::vector<Awaited> awaited = awaited_by_step();
+    if (!awaited.empty()) return {RankState::kWaits, static_cast<std::uint32_t>(awaited.front().rank)};
+  }
   if (begun_ > step) return {RankState::kArrived};
   if (closed_) return {RankState::kLeft};
   return report_of_absent(*engine_, *this, engine_->rank(), called_);

@@ -115,6 +115,54 @@ def test_a_stall_says_where_the_neighbor_waits(ranks_per_node):
     run_ranks(2, program, ranks_per_node=ranks_per_node)
 
 
+@pytest.mark.parametrize("ranks_per_node", SHAPES)
+def test_a_stall_says_whom_the_neighbors_wait_for(ranks_per_node):
+    """On a ring of four, rank 1 makes a step less: ranks 0 and 2 wait for it, and rank 3 for them."""
+    met = threading.Barrier(4)
+
+    def program(comm):
+        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(4), name="graph")
+        average.average(ONE.copy(), timeout=LIMIT)
+        text = ""
+        if comm.rank != 1:
+            average.start(ONE)
+            met.wait(LIMIT)
+            if comm.rank == 3:
+                # Its step is complete once ranks 0 and 2 have begun theirs; the next one is not.
+                average.wait(timeout=LIMIT)
+                average.start(ONE)
+            with pytest.raises(pc.StallError) as caught:
+                average.wait(timeout=1.0 if comm.rank == 3 else 4.0)
+            text = str(caught.value)
+        else:
+            met.wait(LIMIT)
+        met.wait(LIMIT)
+        return text
+
+    texts = run_ranks(4, program, ranks_per_node=ranks_per_node)
+    assert "ranks 0, 2 wait themselves for rank 1" in texts[3], texts
+    assert "have not arrived: rank 1" in texts[0], texts
+    assert "have not arrived: rank 1" in texts[2], texts
+
+
+@pytest.mark.parametrize("ranks_per_node", SHAPES)
+def test_a_stall_names_a_mean_that_the_neighbor_waits_in(ranks_per_node):
+    met = threading.Barrier(2)
+
+    def program(comm):
+        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(2), name="graph")
+        met.wait(LIMIT)
+        if comm.rank == 0:
+            with pytest.raises(pc.StallError, match=r"have not arrived, but wait in 'preduce.*': rank 1"):
+                average.average(ONE.copy(), timeout=1)
+        else:
+            with pytest.raises(pc.StallError):
+                comm.preduce(ONE.copy(), range(2), timeout=3)
+        met.wait(LIMIT)
+
+    run_ranks(2, program, ranks_per_node=ranks_per_node)
+
+
 @pytest.mark.parametrize("ranks_per_node", [1, "all"])
 def test_the_default_limits_wait_and_final(ranks_per_node):
     gone = threading.Event()
