@@ -236,8 +236,8 @@ class PairwiseAveraging:
     def read_kept(self, out: Any) -> None:
         """What averages keep the sum of, as it is held: float32 or float64."""
     def apply(self, delta: Any) -> None: ...
-    def assign_held(self, values: Any) -> None:
-        """Replaces the model; no average may be under way."""
+    def replace_held(self, before: Any, values: Any) -> None:
+        """Replaces the model, but for what was applied since `read_kept` gave `before`; no average may be under way."""
     def pause(self, *, timeout: float | None = None) -> None:
         """Begins no average any more and waits for the one that is under way; else StallError, and it resumes."""
     def resume(self) -> None: ...

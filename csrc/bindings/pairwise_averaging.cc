@@ -60,10 +60,12 @@ class BoundPairwiseAveraging {
     const GilReleased released;
     collective_->apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
   }
-  void assign_held(const py::buffer& values) {
+  void replace_held(const py::buffer& before, const py::buffer& values) {
+    const py::buffer_info old = checked(before, false, collective_->held_type());
     const py::buffer_info memory = checked(values, false, collective_->held_type());
     const GilReleased released;
-    collective_->assign_held(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
+    collective_->replace_held(static_cast<const std::byte*>(old.ptr), static_cast<const std::byte*>(memory.ptr),
+                              run_signal_handlers);
   }
   void pause(const py::object& timeout) {
     const Seconds limit = timeout_from(timeout);
@@ -128,7 +130,7 @@ void bind_pairwise_averaging(py::module_& m) {
       .def("read", &Bound::read, py::arg("out"))
       .def("read_kept", &Bound::read_kept, py::arg("out"))
       .def("apply", &Bound::apply, py::arg("delta"))
-      .def("assign_held", &Bound::assign_held, py::arg("values"))
+      .def("replace_held", &Bound::replace_held, py::arg("before"), py::arg("values"))
       .def("pause", &Bound::pause, py::kw_only(), py::arg("timeout") = py::none())
       .def(
           "resume", [](Bound& b) { (*b).resume(); }, py::call_guard<GilReleased>())

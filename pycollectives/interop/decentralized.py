@@ -275,11 +275,11 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         """Nothing: no step prepares another one."""
 
     def _leave(self) -> None:
-        self._exchange.averaging.close()
+        self._exchange.close()
 
     def _leave_at_once(self) -> int:
         exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None: it could not be made
-        return 0 if exchange is None else exchange.averaging.abort()
+        return 0 if exchange is None else exchange.abort()
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and the method."""

@@ -14,8 +14,8 @@ import numpy as np
 from ..neighbor_averaging.d_psgd import NeighborAveraging
 from ..neighbor_averaging.pairwise import PairwiseAveraging
 from ..neighbor_averaging.push_sum import PushSum
-from ..support.operations import AVG
 from .deadlock_guard import Waits
+from .exact_mean import ExactMean
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -81,6 +81,14 @@ class Exchange(ABC, Generic[AveragingT]):
     def equalize(self, deadline: Deadline) -> None:
         """Show the mean of all ranks' models, after a flush; collective."""
 
+    def close(self) -> None:
+        """Leave for good, without waiting."""
+        self.averaging.close()
+
+    def abort(self) -> int:
+        """Leave at once; return how many contributions are lost."""
+        return self.averaging.abort()
+
 
 class AdPsgd(Exchange[PairwiseAveraging]):
     """AD-PSGD (Lian et al. 2018, Algorithm 1): the update of an older x' is added to whatever the model has become."""
@@ -100,11 +108,9 @@ class AdPsgd(Exchange[PairwiseAveraging]):
         self._shown.show(self.averaging.read(self._model))
 
     def equalize(self, deadline: Deadline) -> None:
-        """Let the library do it; no rank steps on before all have read."""
+        """Let the library do it."""
         self._apply()
-        self.averaging.equalize(deadline.remaining())
-        self._shown.show(self.averaging.read(self._model))
-        self._comm.mean(0.0, deadline.remaining())
+        self._shown.show(self.averaging.equalize(deadline.remaining()))
 
     def _apply(self) -> None:
         self.averaging.apply(self._shown.change())
@@ -127,6 +133,23 @@ class Stepwise(Exchange[StepwiseT]):
 
     waits = Waits.DATA
     _left: bool  # and shows the settled model
+    _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
+
+    def __init__(
+        self, comm: Communicator, shown: ShownParameters, topology: Topology | TimeVarying, name: str, **options: Any
+    ) -> None:
+        self._mean = ExactMean(comm, shown.values, f"{name}.mean")
+        super().__init__(comm, shown, topology, name, **options)
+
+    def close(self) -> None:
+        """Leave for good, without waiting."""
+        super().close()
+        self._mean.close()
+
+    def abort(self) -> int:
+        """Leave at once."""
+        self._mean.abort()
+        return super().abort()
 
     def start_flush(self) -> None:
         """Leave the neighbors."""
@@ -134,15 +157,16 @@ class Stepwise(Exchange[StepwiseT]):
 
     def wait_for_flush(self, deadline: Deadline) -> None:
         """Take what was on its way, and the mean over ranks."""
-        if not self._left:
+        if self._left:
+            return
+        if self._settled is None:
             self._settled = self._sum(deadline)
-            self._comm.preduce(self._settled, range(self._comm.size), op=AVG, timeout=deadline.remaining())
+        self._shown.show(self._mean(self._settled, deadline))
+        self._settled = None
+        self._left = True
 
     def end_flush(self, rejoin: bool) -> None:
         """Show the mean."""
-        if not self._left:
-            self._shown.show(self._settled)
-            self._left = True
         if rejoin:
             self.join()
 

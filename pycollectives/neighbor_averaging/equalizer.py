@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..support.errors import StallError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .. import _core
     from ..context import Context
@@ -23,7 +25,8 @@ LONGEST_CHUNK = 64 << 10
 class Equalizer:
     """Averages chunk after chunk in rounds of all ranks; a rank that has closed it counts as arrived, and has no part.
 
-    Every rank calls `average` as often. After an error in it a rank can call it no more.
+    Every rank calls `average` as often. After a `StallError` it goes on where it was when it is called again; after
+    another error a rank can call it no more.
     """
 
     def __init__(self, context: Context, *, count: int, dtype: np.dtype[Any], name: str, deadline: Deadline) -> None:
@@ -34,6 +37,8 @@ class Equalizer:
         self._chunk = np.zeros(min(max(count, 1), LONGEST_CHUNK), dtype)
         self._name = name
         self._failed = False
+        self._under_way: Iterator[_core.Round] | None = None
+        self._round: _core.Round | None = None
         self._rounds: _core.PartialAllreduce = core.PartialAllreduce(
             context.engine,
             nodes=context.nodes,
@@ -49,31 +54,54 @@ class Equalizer:
             name=f"{name}.equalize",
         )
 
-    def average(self, read: Callable[[], Array], assign: Callable[[Array], None], deadline: Deadline) -> None:
-        """Replace what `read` returns by the mean over ranks, with `assign`; collective.
+    def average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None], deadline: Deadline) -> Array:
+        """Return the mean over ranks of what `read` returns, and `replace` the one by the other; collective.
 
-        All ranks have called it before one reads, and all have assigned before one returns.
+        All ranks have called it before one reads, and all have replaced before one returns.
         """
         if self._failed:
             raise RuntimeError(
                 f"{self._name}: unusable for equalize: an earlier call ended by an error; close() it on all ranks"
             )
-        self._failed = True
-        self._meet(deadline)
-        values = read()
+        try:
+            if self._under_way is None:
+                self._under_way = self._average(read, replace)
+                self._round = next(self._under_way)
+            while self._round is not None:
+                self._round.wait(deadline.remaining())
+                self._round = next(self._under_way, None)
+        except StallError:
+            raise
+        except BaseException:
+            self._failed = True
+            raise
+        self._under_way = None
+        return self._mean
+
+    def _average(
+        self, read: Callable[[], Array], replace: Callable[[Array, Array], None]
+    ) -> Iterator[_core.Round]:
+        """Yield each round that is to be waited for."""
+        yield self._meet()
+        before = read()
+        self._mean = before.copy()
         for first in range(0, self._count, self._chunk.size):
-            part = values[first : first + self._chunk.size]
+            part = self._mean[first : first + self._chunk.size]
             self._chunk[: part.size] = part
-            self._meet(deadline)
+            yield self._meet()
             part[:] = self._rounds.result[: part.size]
-        assign(values)
-        self._meet(deadline)
-        self._failed = False
+        replace(before, self._mean)
+        yield self._meet()
 
     @property
     def failed(self) -> bool:
-        """Whether a call has ended by an error."""
+        """Whether a call has ended by an error after which it cannot go on."""
         return self._failed
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a call ran into its time limit, and is to be called again."""
+        return self._under_way is not None
 
     def close(self) -> None:
         """Leave for good, without waiting."""
@@ -83,5 +111,5 @@ class Equalizer:
         """Leave at once."""
         self._rounds.abort()
 
-    def _meet(self, deadline: Deadline) -> None:
-        self._rounds.contribute_and_wait(self._chunk, deadline.remaining())
+    def _meet(self) -> _core.Round:
+        return self._rounds.contribute(self._chunk)

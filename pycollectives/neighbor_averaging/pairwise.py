@@ -179,16 +179,22 @@ class PairwiseAveraging(Collective):
         """
         self._collective.apply(as_bytes_exporter(self._specification.readable(delta)))
 
-    def equalize(self, timeout: float | None = None) -> None:
+    def equalize(self, timeout: float | None = None) -> Array:
         """Give every rank the mean of all ranks' models; collective among the ranks that have not closed it.
 
-        Averages rest meanwhile. After an error some ranks may have the mean and others not, and `equalize` can be
-        called no more; `read`, `apply` and averages go on. Close the model on all ranks then.
+        Averages rest until it is done. What other threads apply meanwhile is added to the mean. After a `StallError`
+        call it again: it goes on where it was. After another error some ranks may have the mean and others not, and
+        `equalize` can be called no more; `read`, `apply` and averages go on. Close the model on all ranks then.
 
         Parameters
         ----------
         timeout
             Seconds, for all of it; None for the communicator's default.
+
+        Returns
+        -------
+        numpy.ndarray
+            The mean, of the shape and dtype of `like`.
 
         Raises
         ------
@@ -207,11 +213,13 @@ class PairwiseAveraging(Collective):
         try:
             self._collective.pause(timeout=deadline.remaining())
             try:
-                self._equalizer.average(self._read_kept, self._collective.assign_held, deadline)
+                mean = self._equalizer.average(self._read_kept, self._collective.replace_held, deadline)
             finally:
-                self._collective.resume()
+                if not self._equalizer.is_under_way or self._equalizer.failed:
+                    self._collective.resume()
         finally:
             self._equalizing.release()
+        return mean.astype(self._specification.buffer.dtype).reshape(self._specification.buffer.shape)
 
     def flush(self, timeout: float | None = None) -> None:
         """As `equalize`; after an error of that nothing, with a warning: then models may differ."""

@@ -221,6 +221,27 @@ def test_a_step_that_ran_into_its_limit_goes_on_where_it_was(comm, method):
     np.testing.assert_allclose(parameters[0].detach().numpy(), mean, rtol=1e-12)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_finish_that_ran_into_its_limit_goes_on_when_it_is_called_again(comm, method):
+    """The last rank comes after the others' limit; no update counts twice, and models are equal in the end."""
+    parameters = parameters_of(torch.float64)
+    optimizer = DecentralizedOptimizer(torch.optim.SGD(parameters, lr=1.0), comm, method, timeout=LIMIT)
+    push(optimizer, parameters, 1.0, 2)
+    stalled = 0
+    if comm.rank == comm.size - 1:
+        time.sleep(1.0)
+    else:
+        optimizer._timeout = 0.2
+    while stalled < 100:
+        try:
+            optimizer.finish()
+            break
+        except pc.StallError:
+            stalled += 1
+    assert (stalled > 0) == (comm.rank < comm.size - 1)
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 6.0, rtol=1e-12)
+
+
 @pytest.mark.parametrize("method", ["ad-psgd", "a2cid2"])
 def test_an_update_that_was_handed_over_is_not_so_again(comm, method, monkeypatch):
     """The neighbor's death is told by `read` here: the step is called again."""

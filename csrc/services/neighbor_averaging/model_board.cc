@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -99,13 +100,16 @@ void ModelBoard::read(Elements as, std::size_t first, std::size_t count, std::by
 }
 
 void ModelBoard::read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting) {
-  if (!shape_.acceleration) return read(held_, first, count, out, while_waiting);
-  under_locks(first, count, while_waiting, [&](const Range& part) {
-    std::byte* const to = out + (part.first - first) * width_;
-    memory_.copy(to, model(local_, part.first), part.count * width_);
-    memory_.add_scaled(shape_.type, to, second_model(local_, part.first), part.count, 1);
-    memory_.scale(shape_.type, to, part.count, 0.5);
-  });
+  under_locks(first, count, while_waiting,
+              [&](const Range& part) { copy_kept(part.first, part.count, out + (part.first - first) * width_); });
+}
+
+/// Under the lock of their segment.
+void ModelBoard::copy_kept(std::size_t first, std::size_t count, std::byte* out) const {
+  memory_.copy(out, model(local_, first), count * width_);
+  if (!shape_.acceleration) return;
+  memory_.add_scaled(shape_.type, out, second_model(local_, first), count, 1);
+  memory_.scale(shape_.type, out, count, 0.5);
 }
 
 void ModelBoard::apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
@@ -134,6 +138,30 @@ void ModelBoard::assign(std::size_t first, std::size_t count, const std::byte* v
     const std::byte* const from = values + (part.first - first) * width_;
     memory_.copy(model(local_, part.first), from, part.count * width_);
     if (shape_.acceleration) memory_.copy(second_model(local_, part.first), from, part.count * width_);
+  });
+}
+
+void ModelBoard::replace(const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting) {
+  alignas(64) std::array<std::byte, kBlockBytes> block;
+  const auto replace_block = [&](std::size_t first, std::size_t count) {
+    const std::size_t bytes = count * width_;
+    const std::byte* const value = values + first * width_;
+    std::byte* const now = block.data();
+    copy_kept(first, count, now);
+    if (std::memcmp(now, before + first * width_, bytes) == 0) {
+      memory_.copy(now, value, bytes);  // not by adding nothing, which is no number where values are infinite
+    } else {
+      memory_.add_scaled(shape_.type, now, before + first * width_, count, -1);
+      memory_.add_scaled(shape_.type, now, value, count, 1);
+    }
+    memory_.copy(model(local_, first), now, bytes);
+    if (shape_.acceleration) memory_.copy(second_model(local_, first), now, bytes);
+  };
+  under_locks(0, shape_.count, while_waiting, [&](const Range& part) {
+    const std::size_t longest = block.size() / width_;
+    for (std::size_t i = 0; i < part.count; i += longest) {
+      replace_block(part.first + i, std::min(longest, part.count - i));
+    }
   });
 }
 

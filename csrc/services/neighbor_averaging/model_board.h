@@ -71,6 +71,8 @@ class ModelBoard {
              const WhileWaiting& while_waiting);
   /// model = values, of both models.
   void assign(std::size_t first, std::size_t count, const std::byte* values, const WhileWaiting& while_waiting);
+  /// The same of all elements, and what has been added to them since `read_kept` gave `before` stays added.
+  void replace(const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting);
 
   /// How long these have waited for locks.
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
@@ -122,6 +124,7 @@ class ModelBoard {
   Range range(std::size_t segment) const;
   std::byte* model(std::size_t local, std::size_t element) const;
   std::byte* second_model(std::size_t local, std::size_t element) const;
+  void copy_kept(std::size_t first, std::size_t count, std::byte* out) const;
   void add_to_both(std::size_t element, const std::byte* delta, std::size_t count, double factor);
   void mix(std::size_t local, const Range& range);
   void average_both(std::size_t other, const Range& range);

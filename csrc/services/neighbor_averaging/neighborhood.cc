@@ -50,7 +50,6 @@ Neighborhood::Neighborhood(Engine& engine, Memory& memory, Options options, cons
       options_(std::move(options)),
       nodes_(nodes),
       neighbors_(options_.neighbors()),
-      model_(memory, options_),
       reports_(static_cast<std::size_t>(engine.size())),
       called_(engine.transport().now()) {}
 
@@ -60,6 +59,7 @@ void Neighborhood::make_board(const std::shared_ptr<SharedMemory>& shared) {
       std::shared_ptr<std::byte>(shared, shared->data()), nodes_.neighbours(engine_->rank()).size(),
       nodes_.local_rank_of(engine_->rank()), options_.published_bytes(), options_.buffers());
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
+  model_.emplace(memory_, options_);
   while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
 }
 
@@ -76,7 +76,7 @@ void Neighborhood::start(const std::byte* values) {
     throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
                              " has not been waited for; call wait first");
   }
-  model_.show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
+  model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
   engine_->exclusively([this] { begin_step(); });
   engine_->advance();
   engine_->wake();
@@ -109,7 +109,7 @@ void Neighborhood::read(const std::string& what, bool final, std::byte* out, Sec
   wait_for(
       what, begin, [&] { return is_averaging() || !final ? awaited_by_step() : awaited_by_final(); }, timeout,
       interrupt);
-  weight_ = model_.write(added, out);
+  weight_ = model_->write(added, out);
   engine_->exclusively([this] { is_reading_ = false; });
 }
 
@@ -182,7 +182,7 @@ bool Neighborhood::advance() {
       if (!awaited_by_step().empty()) return moved;
       terms_ = terms_of_step();
     }
-    if (model_.average(terms_)) end_step();
+    if (model_->average(terms_)) end_step();
     return true;
   }
   if (!closed_ || settled_ || is_reading_) return moved;
@@ -190,7 +190,7 @@ bool Neighborhood::advance() {
     if (!awaited_by_final().empty()) return moved;
     terms_ = in_flight();
   }
-  if (terms_.empty() || model_.add(terms_)) settle();
+  if (terms_.empty() || model_->add(terms_)) settle();
   return true;
 }
 

@@ -181,9 +181,10 @@ void PairwiseAveraging::count_application() {
   if (options_.per_step) ++owed_;
 }
 
-void PairwiseAveraging::assign_held(const std::byte* values, const Engine::Interrupt& interrupt) {
+void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* values,
+                                     const Engine::Interrupt& interrupt) {
   before_call();
-  board_->assign(0, options_.count, values, while_waiting(interrupt));
+  board_->replace(before, values, while_waiting(interrupt));
 }
 
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -433,12 +434,14 @@ void PairwiseAveraging::tell(std::vector<Rank> dead) {
   std::erase_if(dead, [this](Rank rank) {
     const auto& all = choice_.all();
     const bool is_neighbor = std::find(all.begin(), all.end(), rank) != all.end();
+    const bool ends_messages = messages_ && failed_;
     gone_[static_cast<std::size_t>(rank)] = true;
-    return !is_neighbor || told_[static_cast<std::size_t>(rank)].exchange(true);
+    return !(is_neighbor || ends_messages) || told_[static_cast<std::size_t>(rank)].exchange(true);
   });
-  if (!dead.empty()) {
-    throw died("'" + options_.name + "'", dead, "this call changed nothing, and later ones go on without");
-  }
+  if (dead.empty()) return;
+  const std::string what = "this call changed nothing, and later ones go on without";
+  const std::string ended = "; but models are averaged with ranks of other nodes no more";
+  throw died("'" + options_.name + "'", dead, messages_ ? what + ended : what);
 }
 
 /// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.

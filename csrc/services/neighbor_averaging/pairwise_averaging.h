@@ -87,8 +87,9 @@ class PairwiseAveraging final : public Collective {
   }
   /// model += delta. RankFailedError, once for each death of a neighbor, before anything is changed.
   void apply(const std::byte* delta, const Engine::Interrupt& interrupt);
-  /// model = values, as held. No averages may be under way: see `pause`.
-  void assign_held(const std::byte* values, const Engine::Interrupt& interrupt);
+  /// model = values, as held, plus what has been applied since `read_kept` gave `before`. No averages may be under way:
+  /// see `pause`.
+  void replace_held(const std::byte* before, const std::byte* values, const Engine::Interrupt& interrupt);
 
   /// This rank begins no average and takes part in none, until `resume`; waits for the one that is under way. Another
   /// rank of its node that is not paused may still average with it.

@@ -200,26 +200,58 @@ def test_an_exception_in_the_block_closes_at_once(shape):
     assert run_ranks(3, program, **shape) == [True] * 3
 
 
-def test_equalize_names_who_has_not_come(shape):
+def test_equalize_names_who_has_not_come_and_goes_on_when_it_is_called_again(shape):
+    """What is applied between the calls is in the mean; rank 0 leaves, and counts as arrived."""
+
     def program(comm):
         model = comm.pairwise_averaging(like=np.zeros(5), topology="ring")
         if comm.rank == 0:
             comm.mean(0.0)
             model.close()
-            return
+            return None
         with pytest.raises(pc.StallError, match="rank 0"):
             model.equalize(timeout=2)
-        with pytest.raises(RuntimeError, match="an earlier call ended by an error"):
-            model.equalize()
-        model.apply(np.ones(5))  # goes on
-        assert model.read().sum() > 0
-        with pytest.warns(RuntimeWarning, match="models may differ"):
-            model.flush()  # as a `with` block does at its end
+        model.apply(np.ones(5))
         comm.mean(0.0)
+        mean = model.equalize(timeout=30)
+        np.testing.assert_array_equal(model.read(), mean)
         model.close()
-        return
+        return mean
 
-    run_ranks(3, program, **shape)
+    _, of_1, of_2 = run_ranks(3, program, **shape)
+    np.testing.assert_array_equal(of_1, of_2)
+    assert 0 < of_1[0] <= 1  # less if rank 0, which has nothing, averaged with a rank before it left
+
+
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
+    """All that was applied is in the mean in the end, exactly: one of powers of two that all ranks have."""
+
+    def program(comm):
+        model = comm.pairwise_averaging(like=np.zeros(40_000), topology="ring", acceleration=acceleration)
+        stop = threading.Event()
+        applied = 0
+
+        def work():
+            nonlocal applied
+            while not stop.is_set() and applied < 1 << 20:
+                model.apply(np.ones(40_000))
+                applied += 1
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        for _ in range(5):
+            model.equalize(timeout=30)
+        stop.set()
+        worker.join()
+        model.equalize(timeout=30)
+        values = model.read()
+        total = 2 * comm.mean(float(applied))
+        model.close()
+        return values, total
+
+    for values, total in run_ranks(2, program, **shape):
+        np.testing.assert_allclose(values, total / 2, rtol=1e-12 if acceleration else 0, atol=0)
 
 
 @pytest.mark.parametrize(
