@@ -89,6 +89,7 @@ void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   check(MPI_Irecv(t.head.get(), static_cast<int>(head_bytes_), MPI_BYTE, from, tag, heads_, &request), "MPI_Irecv",
         from);
   add_request(request, id);
+  if (payload.size() > inline_bytes_) long_receives(from, tag).push_back(id);
 }
 
 void MpiTransport::transmit_active(Rank to, ConstBytes message) {
@@ -116,7 +117,7 @@ std::uint32_t MpiTransport::claim(Transfer::Kind kind, Rank peer, Tag tag, Cooki
   t.peer = peer;
   t.tag = tag;
   t.payload = {};
-  t.payload_came = false;
+  t.head_came = false;
   t.open = 0;
   ++open_;
   return id;
@@ -196,18 +197,38 @@ bool MpiTransport::poll_requests(Listener& listener) {
 void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
   Transfer& t = transfers_[id];
   if (t.open > 0) return;
+  if (t.kind != Transfer::kRecv || t.head_came) return finish(id, listener);
+  t.head_came = true;
+  if (t.payload.size() <= inline_bytes_) return take_head(id, listener);
+  std::deque<std::uint32_t>& posted = long_receives(t.peer, t.tag);
+  while (!posted.empty() && transfers_[posted.front()].head_came) {
+    const std::uint32_t next = posted.front();
+    posted.pop_front();
+    take_head(next, listener);
+  }
+}
+
+/// A receive's head has come: it has the payload, or parts follow.
+void MpiTransport::take_head(std::uint32_t id, Listener& listener) {
+  const Transfer& t = transfers_[id];
   Frame frame;
   std::memcpy(&frame, t.head.get(), sizeof frame);
-  if (t.kind == Transfer::kRecv && frame.payload_bytes > 0 && !t.payload_came) {
+  if (frame.payload_bytes > 0) {
     if (frame.payload_bytes != t.payload.size()) {
       throw TransportError("a message of " + std::to_string(frame.payload_bytes) + " bytes from rank " +
                            std::to_string(t.peer) + " met a receive of " + std::to_string(t.payload.size()) +
                            "; the communicator is unusable now");
     }
-    t.payload_came = true;
     if (frame.payload_is_inline == 0) return start_parts(id, frame.payload_bytes);
     std::memcpy(t.payload.data(), t.head.get() + sizeof frame + frame.header_bytes, frame.payload_bytes);
   }
+  finish(id, listener);
+}
+
+void MpiTransport::finish(std::uint32_t id, Listener& listener) {
+  const Transfer& t = transfers_[id];
+  Frame frame;
+  std::memcpy(&frame, t.head.get(), sizeof frame);
   if (t.kind == Transfer::kSend) listener.on_sent(t.cookie);
   if (t.kind == Transfer::kRecv) {
     listener.on_received(t.cookie, {t.head.get() + sizeof frame, frame.header_bytes}, frame.payload_bytes > 0);

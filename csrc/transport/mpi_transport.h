@@ -6,7 +6,8 @@
 //
 // Two duplicates of the user's communicator keep three streams apart: heads on one; active messages and parts, by their
 // tags, on the other. MPI keeps messages with the same tag between two ranks in order. (One would do, with half of the
-// tags for each; but an MPI may have only 32767.)
+// tags for each; but an MPI may have only 32767.) Receives of parts are posted in the order of their heads' receives:
+// MPI may tell of several heads at once, in any order.
 #pragma once
 
 #include <mpi.h>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "transport/transport.h"
@@ -61,8 +63,8 @@ class MpiTransport final : public Transport {
     Rank peer = 0;
     Tag tag = 0;
     Bytes payload;
-    bool payload_came = false;  // or is coming in parts
-    std::size_t open = 0;       // MPI requests that have not completed
+    bool head_came = false;  // of a receive
+    std::size_t open = 0;    // MPI requests that have not completed
     std::unique_ptr<std::byte[]> head;
   };
 
@@ -71,6 +73,12 @@ class MpiTransport final : public Transport {
   void add_request(MPI_Request request, std::uint32_t transfer);
   void start_parts(std::uint32_t id, std::uint64_t bytes);
   void request_done(std::uint32_t id, Listener& listener);
+  void take_head(std::uint32_t id, Listener& listener);
+  void finish(std::uint32_t id, Listener& listener);
+  std::deque<std::uint32_t>& long_receives(Rank from, Tag tag) {
+    return long_receives_[(static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 32) |
+                          static_cast<std::uint32_t>(tag)];
+  }
   bool poll_requests(Listener& listener);
   bool poll_active(Listener& listener);
   void check(int code, const char* what, Rank peer) const;
@@ -95,6 +103,8 @@ class MpiTransport final : public Transport {
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<std::uint32_t> sent_at_once_;  // sends that had completed when MPI_Isend returned
+  // By sender and tag: receives that parts may follow, in the order of posting, whose heads have not been taken.
+  std::unordered_map<std::uint64_t, std::deque<std::uint32_t>> long_receives_;
 };
 
 /// Calls `action` at the beginning of MPI_Finalize, while MPI still works. For the life of the process.

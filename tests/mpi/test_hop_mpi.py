@@ -65,6 +65,28 @@ def test_late_ranks(comm, mode, seed):
         assert done.iterations + done.skipped == steps_of[comm.rank]
 
 
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_updates_that_arrive_together_are_told_apart(comm, count):
+    """Eight of each sender, to a rank that sleeps: each is what its sender had in that iteration."""
+    if P == 1:
+        pytest.skip("needs two ranks")
+    graph = pc.Topology(P, [(rank, (rank + 1) % P) for rank in range(P)])  # of one in-neighbor, none is waited for
+    sent, received, after = [], [], []
+    with comm.hop(like=np.full(count, float(comm.rank)), topology=graph, mode=pc.BackupWorkers(1), max_ig=8) as hop:
+        for k in hop.iterations(9, timeout=LIMIT):
+            sent.append(float(hop.parameters[0]))
+            if k == 0 and comm.rank % 2:
+                time.sleep(0.3)
+            hop.step(np.full(count, comm.rank + 1.0), timeout=LIMIT)
+            assert np.ptp(hop.parameters) == 0
+            received.append(hop.received)
+            after.append(float(hop.parameters[0]))
+    of_all = WORLD.allgather(sent)
+    for k in range(9):
+        values = [sent[k], *(of_all[sender][iteration] for sender, iteration in received[k])]
+        assert after[k] == pytest.approx(sum(values) / len(values) + comm.rank + 1.0)
+
+
 def test_a_straggler_does_not_hold_up_the_others(comm):
     """Rank 0 takes 20 ms; with jumps the others are through before it could be."""
     if P < 3:
