@@ -24,6 +24,7 @@ from . import hop, topology, zipline
 from .communicator import Communicator
 from .hop.collective import Hop, HopStatistics
 from .hop.modes import BackupWorkers, BoundedStaleness, Hybrid, NotifyAck, Skip, Standard
+from .hop.queues import TokenQueue, Update, UpdateQueue
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
@@ -84,8 +85,11 @@ __all__ = [
     "StallError",
     "Standard",
     "StaticGroups",
+    "TokenQueue",
     "Topology",
     "TransportError",
+    "Update",
+    "UpdateQueue",
     "__version__",
     "flatten",
     "hop",

@@ -329,6 +329,60 @@ class Hop:
         """iterations, jumps, skipped, received, stale, unsent."""
 
 @final
+class UpdateQueue:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        owner: int,
+        senders: Sequence[int],  # ascending
+        dtype_name: str,
+        count: int,
+        max_ig: int,
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def enqueue(self, update: Any, iteration: int, *, timeout: float | None = None) -> None:
+        """Of a sender. Waits for room."""
+    def dequeue(
+        self, m: int, iteration: int | None, w_id: int | None, *, timeout: float | None = None
+    ) -> list[tuple[NDArray[np.uint8], int, int]]:
+        """Of the owner: bytes, iteration and sender of each."""
+    def size(self, iteration: int | None, w_id: int | None) -> int:
+        """Of the owner."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class TokenQueue:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        owner: int,
+        taker: int,
+        tokens: int,  # at first
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def enqueue(self, tokens: int) -> None:
+        """Of the owner."""
+    def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
+        """Of the taker: all or nothing."""
+    def size(self) -> int:
+        """Of either."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+
+@final
 class Round:
     """Handle of one contribution."""
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/one_thread.h"
 #include "simulation/hop_simulation.h"
 
 namespace pyc {
@@ -30,6 +31,7 @@ HopOptions hop_options(std::string name, std::size_t count, const std::string& d
                      .skip = {},
                      .serial = serial,
                      .checks = checks,
+                     .tokens = {},
                      .in = std::move(in),
                      .out = std::move(out)};
   if (skip) options.skip = HopSkip{skip->first, skip->second};
@@ -65,7 +67,7 @@ class BoundHop {
   }
 
   Iteration enter(Iteration last, const py::object& timeout) {
-    const InUse in_use(*this);
+    const OneThread one(in_use_, hop_->name());
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     hop_->enter(last, limit, run_signal_handlers);
@@ -73,7 +75,7 @@ class BoundHop {
   }
 
   void step(const py::buffer& delta, const py::object& timeout) {
-    const InUse in_use(*this);
+    const OneThread one(in_use_, hop_->name());
     const py::buffer_info memory = requested(delta, false, hop_->name(), hop_->options().count);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
@@ -83,30 +85,6 @@ class BoundHop {
   Hop& operator*() { return *hop_; }
 
  private:
-  /// One thread at a time: a second one is refused.
-  class InUse {
-   public:
-    explicit InUse(BoundHop& of) : flag_(of.in_use_) {
-      if (!flag_.test_and_set(std::memory_order_acquire)) return;
-      throw std::runtime_error("'" + of.hop_->name() +
-                               "': called while another thread is in a call of it; one thread at a time");
-    }
-    ~InUse() { flag_.clear(std::memory_order_release); }
-    InUse(const InUse&) = delete;
-    InUse& operator=(const InUse&) = delete;
-
-   private:
-    std::atomic_flag& flag_;
-  };
-
-  static py::buffer_info requested(const py::buffer& values, bool writable, const std::string& name,
-                                   std::size_t count) {
-    py::buffer_info memory = values.request(writable);
-    if (static_cast<std::size_t>(memory.size) == count) return memory;
-    throw std::invalid_argument("'" + name + "': expected " + std::to_string(count) + " elements, got " +
-                                std::to_string(memory.size));
-  }
-
   py::buffer_info model_;  // held: the engine's side writes to it
   std::shared_ptr<Hop> hop_;
   std::atomic_flag in_use_;

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 from ..collective import Factory
 from .collective import Hop
+from .queues import TokenQueue, UpdateQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..support.typing import BufferSpec
     from ..topology.graph import Topology
     from .modes import Mode, Skip
@@ -77,3 +80,55 @@ class HopMethods(Factory):
             computation=computation,
             name=name,
         )
+
+    def update_queue(
+        self,
+        like: BufferSpec,
+        *,
+        owner: int,
+        senders: Iterable[int] | None = None,
+        max_ig: int = 5,
+        name: str | None = None,
+    ) -> UpdateQueue:
+        """Make the update queue of one rank by itself, for schemes of your own; collective.
+
+        Parameters
+        ----------
+        like
+            A buffer, or `[buffer, count, type]`, with the count and dtype of an update.
+        owner
+            The rank that dequeues.
+        senders
+            The ranks that enqueue; by default all others.
+        max_ig
+            At least 1: there are max_ig + 1 slots for each sender.
+        name
+            In messages and traces; by default a number in the order of creation.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError, MismatchError, StallError, RuntimeError, ClosedError
+            As `hop`.
+        """
+        return self.create(UpdateQueue, like=like, owner=owner, senders=senders, max_ig=max_ig, name=name)
+
+    def token_queue(self, *, owner: int, taker: int, tokens: int = 5, name: str | None = None) -> TokenQueue:
+        """Make a token queue between two ranks by itself; collective.
+
+        Parameters
+        ----------
+        owner
+            The rank that puts tokens in.
+        taker
+            The rank that takes them out.
+        tokens
+            In it at first: max_ig in Hop, at least 0.
+        name
+            In messages and traces; by default a number in the order of creation.
+
+        Raises
+        ------
+        ValueError, TypeError, MismatchError, StallError, RuntimeError, ClosedError
+            As `hop`.
+        """
+        return self.create(TokenQueue, owner=owner, taker=taker, tokens=tokens, name=name)

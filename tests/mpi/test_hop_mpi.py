@@ -126,3 +126,39 @@ def test_a_stall_names_who_has_not_come_and_what_is_missing(comm):
             WORLD.Barrier()
             hop.step(np.zeros(1), timeout=LIMIT)
         assert hop.parameters[0] == pytest.approx(1.0)
+
+
+# --- The queues by themselves
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+def test_update_queues(comm, count):
+    """Each rank sends to all, and takes the updates of all. Lengths below and above those of parts."""
+    queues = [comm.update_queue(like=np.zeros(count), owner=rank, max_ig=2) for rank in range(P)]
+    mine = queues[comm.rank]
+    for k in range(10):
+        for rank in range(P):
+            if rank != comm.rank:
+                queues[rank].enqueue(np.full(count, 100.0 * k + comm.rank), iter=k, timeout=LIMIT)
+        updates = mine.dequeue(P - 1, iter=k, timeout=LIMIT)
+        assert [u.w_id for u in updates] == [rank for rank in range(P) if rank != comm.rank]
+        for update in updates:
+            assert update.iter == k
+            assert (update.update == 100.0 * k + update.w_id).all()
+    for queue in queues:
+        queue.close()
+
+
+def test_token_queues(comm):
+    """A ring: a rank is at most three ahead of the next, whoever naps."""
+    if P == 1:
+        pytest.skip("needs two ranks")
+    queues = [comm.token_queue(owner=rank, taker=(rank - 1) % P, tokens=3) for rank in range(P)]
+    own, of_next = queues[comm.rank], queues[(comm.rank + 1) % P]
+    for k in range(200):
+        if k % P == comm.rank:
+            time.sleep(0.002)
+        of_next.dequeue(timeout=LIMIT)
+        own.enqueue()
+    for queue in queues:
+        queue.close()

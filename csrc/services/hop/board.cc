@@ -45,7 +45,7 @@ HopBoard::HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options,
 
 TokenQueue HopBoard::tokens(Rank of, Rank sender) const {
   auto* const counters = reinterpret_cast<TokenQueue::Counters*>(start_of(of) + kPage);
-  return {counters[options_.position(of, sender)], options_.max_ig};
+  return {counters[options_.position(of, sender)], options_.first_tokens()};
 }
 
 std::vector<Rank> HopBoard::gone() const {

@@ -77,7 +77,7 @@ void HopEdges::start(Run& run, const Plan& plan, Iteration iter, std::byte* valu
 
 void HopEdges::hold(Iteration iter, const std::byte* values) {
   const std::size_t slot = slot_of(iter);
-  if (copied_[slot] == iter + 1) return;
+  if (copied_[slot] == iter + 1 && !can_hold(iter)) return;  // offered to another receiver
   memory_.copy(copies_[slot].get(), values, options_.bytes());
   copied_[slot] = iter + 1;
 }
@@ -120,7 +120,7 @@ void HopEdges::offered(Rank by, Iteration iter) {
   ++open_;
 }
 
-bool HopEdges::take(Rank from, Taking& edge, const std::function<bool(Iteration)>& is_stale) {
+bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
   bool moved = false;
   for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
     if (!edge.is_taking[slot] || !edge.runs[slot]->retired()) continue;
@@ -131,15 +131,12 @@ bool HopEdges::take(Rank from, Taking& edge, const std::function<bool(Iteration)
   }
   while (!edge.offered.empty()) {
     const Iteration iter = edge.offered.front();
-    if (is_stale(iter)) {
+    const Answer said = answer(from, iter);
+    if (said == Answer::kDecline) {
       mailbox_.send(from, hop::Decline{iter});
       --open_;
     } else {
-      // A transfer into one of the slots that it may be given: of an update that this rank went on without.
-      if (std::find(edge.is_taking.begin(), edge.is_taking.end(), true) != edge.is_taking.end() &&
-          (edge.is_taking[slot_of(iter)] || options_.staleness)) {
-        break;
-      }
+      if (said == Answer::kLater || is_slot_busy(edge, iter)) break;
       const std::size_t slot = updates_.begin_enqueue(edge.sender, iter);
       edge.is_taking[slot] = true;
       start(*edge.runs[slot], taking_plan_, iter, updates_.values(edge.sender, slot), false);
@@ -151,10 +148,16 @@ bool HopEdges::take(Rank from, Taking& edge, const std::function<bool(Iteration)
   return moved;
 }
 
-bool HopEdges::advance(const std::function<bool(Iteration)>& is_stale) {
+/// An update that this rank went on without is on its way into the slot. Under bounded staleness it may be any.
+bool HopEdges::is_slot_busy(const Taking& edge, Iteration iter) const {
+  if (!options_.staleness) return edge.is_taking[slot_of(iter)];
+  return std::find(edge.is_taking.begin(), edge.is_taking.end(), true) != edge.is_taking.end();
+}
+
+bool HopEdges::advance(const Answers& answer) {
   bool moved = false;
   for (auto& [rank, edge] : giving_) moved = give(edge) || moved;
-  for (auto& [rank, edge] : taking_) moved = take(rank, edge, is_stale) || moved;
+  for (auto& [rank, edge] : taking_) moved = take(rank, edge, answer) || moved;
   return moved;
 }
 

@@ -39,14 +39,17 @@ class HopEdges {
 
   /// Whether the memory for updates of an iteration is free: what it held before is with all receivers, or declined.
   bool can_hold(Iteration iter) const { return held_[slot_of(iter)].load(std::memory_order_acquire) == 0; }
-  /// Keeps a copy of the update of an iteration, unless it has one.
+  /// Keeps a copy of the update of an iteration, unless it has one that is on its way.
   void hold(Iteration iter, const std::byte* values);
   void offer(Rank to, Iteration iter);
 
   // ---- receiving and progress
 
-  /// Starts and ends what can be. `is_stale(iter)`: whether this rank has no use for an update. Whether anything moved.
-  bool advance(const std::function<bool(Iteration)>& is_stale);
+  /// To the offer of a rank: no use for that update; or room, now or later.
+  enum class Answer : std::uint8_t { kDecline, kAccept, kLater };
+  using Answers = std::function<Answer(Rank, Iteration)>;
+  /// Starts and ends what can be. Whether anything moved.
+  bool advance(const Answers& answer);
   /// Nothing is on its way in either direction.
   bool idle() const { return open_ == 0; }
   bool empty() const { return giving_.empty() && taking_.empty(); }
@@ -81,7 +84,8 @@ class HopEdges {
   static void start(Run& run, const Plan& plan, Iteration iter, std::byte* values, bool present);
   std::size_t slot_of(Iteration iter) const { return static_cast<std::size_t>(iter % options_.sub_queues()); }
   bool give(Giving& edge);
-  bool take(Rank from, Taking& edge, const std::function<bool(Iteration)>& is_stale);
+  bool take(Rank from, Taking& edge, const Answers& answer);
+  bool is_slot_busy(const Taking& edge, Iteration iter) const;
   void release(Iteration iter);
 
   Engine& engine_;

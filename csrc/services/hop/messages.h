@@ -28,6 +28,11 @@ struct Tokens {
   Iteration iteration;
 };
 
+/// The sender has taken so many tokens out of the receiver's queue for it: of a token queue by itself.
+struct Removed {
+  Iteration tokens;
+};
+
 /// The sender has reduced so many iterations: ACK of section 3.3.
 struct Reduced {
   Iteration iterations;
@@ -48,6 +53,6 @@ struct Answer {
   Report report;
 };
 
-using Messages = Mailbox<Offer, Accept, Decline, Tokens, Reduced, Left, Inquiry, Answer>;
+using Messages = Mailbox<Offer, Accept, Decline, Tokens, Removed, Reduced, Left, Inquiry, Answer>;
 
 }  // namespace pyc::hop

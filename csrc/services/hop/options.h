@@ -38,6 +38,7 @@ struct HopOptions {
   std::optional<HopSkip> skip;
   bool serial = false;                     ///< section 3.2: apply, send, receive; else send, receive, apply
   bool checks = false;                     ///< Table 1 for each pair of neighbors, whenever an iteration begins
+  std::optional<Iteration> tokens;         ///< of each token queue at first, if not max_ig
   std::vector<std::vector<Rank>> in, out;  ///< neighbors of every rank, ascending, without itself
 
   const std::vector<Rank>& in_of(Rank rank) const { return in[static_cast<std::size_t>(rank)]; }
@@ -55,6 +56,7 @@ struct HopOptions {
     all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
   }
+  Iteration first_tokens() const { return tokens.value_or(max_ig); }
   Elements elements() const { return elements_of(type, ReduceOp::kSum); }
   std::size_t bytes() const { return count * size_of(type); }
   /// Of a slot: a message has at least a byte.

@@ -1,5 +1,7 @@
 #include "services/hop/update_queue.h"
 
+#include <algorithm>
+
 namespace pyc {
 namespace {
 
@@ -31,6 +33,11 @@ std::size_t UpdateQueue::begin_enqueue(std::size_t sender, Iteration iter) {
   Iteration place = iter;
   while (!empty(sender, slot_of(place))) ++place;  // the receiver reads one update of a sender at a time
   return slot_of(place);
+}
+
+bool UpdateQueue::has_room(std::size_t sender, Iteration iter, Iteration oldest) const {
+  const Tag found = tag(sender, slot_of(iter)).load();
+  return found == kEmpty || (!is_claimed(found) && iter_of(found) < oldest);
 }
 
 /// False if the receiver reads it.
@@ -79,6 +86,16 @@ std::size_t UpdateQueue::discard_before(std::size_t sender, Iteration iter) {
     if (tag(sender, slot).compare_exchange_strong(found, kEmpty)) ++discarded;
   }
   return discarded;
+}
+
+std::vector<Iteration> UpdateQueue::iterations(std::size_t sender) const {
+  std::vector<Iteration> all;
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    const Tag found = tag(sender, slot).load();
+    if (found != kEmpty && !is_claimed(found)) all.push_back(iter_of(found));
+  }
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 std::size_t UpdateQueue::size(std::size_t sender, std::optional<Iteration> iter) const {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "services/hop/options.h"
 
@@ -34,6 +35,8 @@ class UpdateQueue {
   /// The slot that an update of iteration `iter` is to be written to; emptied.
   std::size_t begin_enqueue(std::size_t sender, Iteration iter);
   std::byte* values(std::size_t sender, std::size_t slot) const { return values_ + (sender * slots_ + slot) * stride_; }
+  /// Whether its slot has nothing that the receiver still needs: no update of iteration `oldest` or later.
+  bool has_room(std::size_t sender, Iteration iter, Iteration oldest) const;
   void end_enqueue(std::size_t sender, std::size_t slot, Iteration iter) { tag(sender, slot).store(full(iter)); }
 
   // ---- the receiver
@@ -50,9 +53,13 @@ class UpdateQueue {
   std::optional<Claim> claim(std::size_t sender, Iteration iter);
   /// Of the newest update of a sender.
   std::optional<Claim> claim_newest(std::size_t sender);
+  /// Puts back what was not read.
+  void release(const Claim& claim) { tag(claim.sender, claim.slot).store(full(claim.iter)); }
   void dequeue(const Claim& claim) { tag(claim.sender, claim.slot).store(kEmpty); }
   /// Updates of earlier iterations are of no use any more; how many there were.
   std::size_t discard_before(std::size_t sender, Iteration iter);
+  /// Of the updates of a sender, ascending.
+  std::vector<Iteration> iterations(std::size_t sender) const;
   /// Updates of a sender, of all iterations or of one.
   std::size_t size(std::size_t sender, std::optional<Iteration> iter = std::nullopt) const;
 

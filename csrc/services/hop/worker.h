@@ -22,23 +22,11 @@
 
 #include "memory/memory.h"
 #include "services/common/weighted_sum.h"
+#include "services/hop/awaited.h"
 #include "services/hop/links.h"
 #include "services/hop/options.h"
 
 namespace pyc {
-
-/// What a worker lacks.
-struct HopAwaited {
-  enum class What : std::uint8_t {
-    kUpdate,    ///< of that iteration, or a later one under bounded staleness
-    kToken,     ///< to enter that iteration
-    kAck,       ///< of that iteration
-    kTransfer,  ///< of an update of that iteration or an earlier one, to end
-  };
-  Rank rank;
-  What what;
-  Iteration iteration;
-};
 
 /// An update that was reduced.
 struct HopUpdate {

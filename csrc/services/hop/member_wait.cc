@@ -1,4 +1,4 @@
-// How a call of Hop waits, and what it says of the neighbors that do not come.
+// How a call waits, and what it says of the neighbors that do not come.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -8,7 +8,7 @@
 #include "engine/stall_warning.h"
 #include "services/common/stall.h"
 #include "services/common/waiting.h"
-#include "services/hop/hop.h"
+#include "services/hop/member.h"
 
 namespace pyc {
 namespace {
@@ -20,49 +20,33 @@ std::string text_of(What what, Iteration iteration) {
   switch (what) {
     case What::kUpdate:
       return "the update of iteration " + number + " of ";
+    case What::kAnyUpdate:
+      return "an update of ";
     case What::kToken:
       return "a token for iteration " + number + " of ";
+    case What::kAnyToken:
+      return "a token of ";
     case What::kAck:
       return "the acknowledgement of iteration " + number + " of ";
     case What::kTransfer:
       return "the end of a transfer before iteration " + number + " to ";
+    case What::kRoom:
+      return "room for the update of iteration " + number + " at ";
   }
   return {};
 }
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------ the application
-
-void Hop::check_open() const {
+void HopMember::check_open() const {
   engine_->check();
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
 }
 
-void Hop::enter(Iteration last, Seconds timeout, const Engine::Interrupt& interrupt) {
-  check_open();
-  if (worker_->computes() || worker_->in_step()) {
-    throw std::runtime_error("'" + options_.name + "': iteration " + std::to_string(worker_->iteration()) +
-                             " has not ended; call step first");
-  }
-  const std::string from =
-      worker_->participated() == 0 ? "the first iteration" : "the iteration after " + std::to_string(iteration(rank()));
-  wait_for(from, [&] { return try_enter(last); }, timeout, interrupt);
-}
-
-void Hop::step(const std::byte* delta, Seconds timeout, const Engine::Interrupt& interrupt) {
-  check_open();
-  if (!worker_->computes() && !worker_->in_step()) {
-    throw std::runtime_error("'" + options_.name + "': step: no iteration has begun; take one of iterations() first");
-  }
-  wait_for(
-      "step of iteration " + std::to_string(worker_->iteration()), [&] { return try_step(delta); }, timeout, interrupt);
-}
-
 // ------------------------------------------------------------------------------------------------ waiting
 
-void Hop::wait_for(const std::string& what, const std::function<bool()>& done, Seconds timeout,
-                   const Engine::Interrupt& interrupt) {
+void HopMember::wait_for(const std::string& what, const std::function<bool()>& done, Seconds timeout,
+                         const Engine::Interrupt& interrupt) {
   called_ = engine_->transport().now();
   if (done()) return;
   const InCall in_call(in_call_);
@@ -80,9 +64,9 @@ void Hop::wait_for(const std::string& what, const std::function<bool()>& done, S
 }
 
 /// Where all that is waited for is on this node, whose ranks ring.
-bool Hop::sleep(Seconds limit) {
+bool HopMember::sleep(Seconds limit) {
   const std::uint32_t rings = board_->rings();  // before looking
-  const std::vector<HopAwaited> missing = worker_->awaited();
+  const std::vector<HopAwaited> missing = awaited();
   const bool on_node =
       std::all_of(missing.begin(), missing.end(), [this](const HopAwaited& a) { return is_local(a.rank); });
   if (on_node && !missing.empty()) board_->sleep(rings, limit);
@@ -90,7 +74,7 @@ bool Hop::sleep(Seconds limit) {
 }
 
 /// RankFailedError if a rank of this node is gone.
-void Hop::check_alive() const {
+void HopMember::check_alive() const {
   const std::vector<Rank> dead = engine_->failures().dead_if_gone(board_->gone());
   if (!dead.empty()) throw died("'" + options_.name + "'", dead, "it is unusable now");
 }
@@ -98,9 +82,9 @@ void Hop::check_alive() const {
 // ------------------------------------------------------------------------------------------------ stalls
 
 /// Such as "the update of iteration 5 of ranks 1, 3; a token for iteration 6 of rank 2".
-std::string Hop::text_of_awaited() const {
+std::string HopMember::text_of_awaited() const {
   std::map<std::pair<What, Iteration>, std::set<Rank>> ranks;
-  for (const HopAwaited& a : worker_->awaited()) ranks[{a.what, a.iteration}].insert(a.rank);
+  for (const HopAwaited& a : awaited()) ranks[{a.what, a.iteration}].insert(a.rank);
   std::string text;
   for (const auto& [key, of] : ranks) {
     text += (text.empty() ? "" : "; ") + text_of(key.first, key.second) + list_ranks({of.begin(), of.end()});
@@ -109,20 +93,18 @@ std::string Hop::text_of_awaited() const {
 }
 
 /// Asks those who have not come, and says what is known of them.
-std::string Hop::explain(const std::string& what, Seconds waited, const std::function<bool()>& done,
-                         const Engine::Interrupt& interrupt) {
-  const std::string awaited = text_of_awaited();
+std::string HopMember::explain(const std::string& what, Seconds waited, const std::function<bool()>& done,
+                               const Engine::Interrupt& interrupt) {
+  const std::string missing = text_of_awaited();
   engine_->exclusively([&] {
     std::fill(reports_.begin(), reports_.end(), Report{RankState::kComplete});
-    for (const HopAwaited& a : worker_->awaited()) {
+    for (const HopAwaited& a : awaited()) {
       Report& report = reports_[static_cast<std::size_t>(a.rank)];
       report = {};
       if (is_local(a.rank) && board_->state(a.rank) == ProcessState::kStopped) {
         report.state = RankState::kStopped;
       } else {
-        const bool of_update = a.what == What::kUpdate;
-        const Iteration entered = a.what == What::kToken ? a.iteration - options_.max_ig : a.iteration;
-        mailbox().send(a.rank, hop::Inquiry{of_update ? a.iteration : entered, of_update ? 1U : 0U});
+        inquire(a);
       }
     }
   });
@@ -132,8 +114,8 @@ std::string Hop::explain(const std::string& what, Seconds waited, const std::fun
     return std::none_of(all.begin(), all.end(), [](const Report& r) { return r.state == RankState::kSilent; });
   };
   engine_->wait([&] { return done() || is_known(); }, kAnswerTime, interrupt);
-  return text_of_stall({.what = "hop '" + options_.name + "', " + what +
-                                (awaited.empty() ? std::string() : " (waits for " + awaited + ")"),
+  return text_of_stall({.what = kind_ + " '" + options_.name + "', " + what +
+                                (missing.empty() ? std::string() : " (waits for " + missing + ")"),
                         .round = kNoRound,
                         .waited = waited,
                         .flush = false,
@@ -143,10 +125,30 @@ std::string Hop::explain(const std::string& what, Seconds waited, const std::fun
                         .if_all_arrived = "every neighbor has come: it is slow, call again"});
 }
 
+/// Whether it has done what is waited for; kNeverIteration: it has not, for this rank would know.
+void HopMember::inquire(const HopAwaited& of) {
+  const auto ask = [&](Iteration iteration, bool of_update) {
+    mailbox().send(of.rank, hop::Inquiry{iteration, of_update ? 1U : 0U});
+  };
+  switch (of.what) {
+    case What::kUpdate:
+      return ask(of.iteration, true);
+    case What::kToken:
+      return ask(of.iteration - options_.max_ig, false);
+    case What::kAnyUpdate:
+    case What::kAnyToken:
+    case What::kRoom:
+      return ask(kNeverIteration, false);
+    case What::kAck:
+    case What::kTransfer:
+      return ask(of.iteration, false);
+  }
+}
+
 /// Where the engine answers, and the application may be anywhere.
-Report Hop::own_report(const hop::Inquiry& inquiry) const {
+Report HopMember::own_report(const hop::Inquiry& inquiry) const {
   const bool has_come =
-      inquiry.of_update != 0 ? sent_.load() > inquiry.iteration : iteration(rank()) >= inquiry.iteration;
+      inquiry.of_update != 0 ? sent_.load() > inquiry.iteration : own_standing().iteration.load() >= inquiry.iteration;
   if (has_come) return {RankState::kArrived};
   if (closed_) return {RankState::kLeft};
   return report_of_absent(*engine_, *this, rank(), called_.load());
