@@ -20,8 +20,11 @@ from typing import TYPE_CHECKING
 # Python started in the source tree finds the sources first; the extension is then the installed one.
 __path__ = extend_path(__path__, __name__)
 
-from . import topology, zipline
+from . import hop, topology, zipline
 from .communicator import Communicator
+from .hop.collective import Hop, HopStatistics
+from .hop.modes import BackupWorkers, BoundedStaleness, Hybrid, NotifyAck, Skip, Standard
+from .hop.queues import TokenQueue, Update, UpdateQueue
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
@@ -49,13 +52,19 @@ __all__ = [
     "AllOf",
     "Allreduce_init",
     "AnyOf",
+    "BackupWorkers",
+    "BoundedStaleness",
     "ClosedError",
     "Communicator",
     "Full",
     "GroupInfo",
+    "Hop",
+    "HopStatistics",
+    "Hybrid",
     "Majority",
     "MismatchError",
     "NeighborAveraging",
+    "NotifyAck",
     "PairwiseAveraging",
     "PairwiseStatistics",
     "PartialAllreduce",
@@ -70,14 +79,20 @@ __all__ = [
     "Round",
     "RoundInfo",
     "ScheduleError",
+    "Skip",
     "SmartGroups",
     "Solo",
     "StallError",
+    "Standard",
     "StaticGroups",
+    "TokenQueue",
     "Topology",
     "TransportError",
+    "Update",
+    "UpdateQueue",
     "__version__",
     "flatten",
+    "hop",
     "topology",
     "wait_all",
     "wait_any",

@@ -285,6 +285,104 @@ class Neighborhood:
         """Of a push-sum: of what `wait` or `final` gave last."""
 
 @final
+class Hop:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        model: Any,  # a writable buffer, held: the parameters
+        dtype_name: str,  # a float type
+        count: int,
+        max_ig: int,
+        backup: int = 0,
+        staleness: int | None = None,
+        acks: bool = False,
+        skip: tuple[int, int] | None = None,  # max_jump, trigger
+        serial: bool = False,
+        checks: bool = False,  # of the gaps of neighbors, in each iteration
+        in_neighbors: Sequence[Sequence[int]],  # of each rank, ascending, without itself
+        out_neighbors: Sequence[Sequence[int]],
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def enter(self, last: int, *, timeout: float | None = None) -> int:
+        """Goes on to the next iteration, or by a jump to `last` at most; its number. StallError: who is missing."""
+    def step(self, delta: Any, *, timeout: float | None = None) -> None:
+        """Ends the iteration. After a StallError to be called again, with the same delta."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def received(self) -> list[tuple[int, int]]:
+        """What was reduced last besides the own update: ranks and iterations."""
+    @property
+    def queued(self) -> int:
+        """Updates in this rank's queue."""
+    def tokens_of(self, of: int) -> int:
+        """In the queue of an out-neighbor for this rank, as far as known here."""
+    def statistics(self) -> dict[str, int]:
+        """iterations, jumps, skipped, received, stale, unsent."""
+
+@final
+class UpdateQueue:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        owner: int,
+        senders: Sequence[int],  # ascending
+        dtype_name: str,
+        count: int,
+        max_ig: int,
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def enqueue(self, update: Any, iteration: int, *, timeout: float | None = None) -> None:
+        """Of a sender. Waits for room."""
+    def dequeue(
+        self, m: int, iteration: int | None, w_id: int | None, *, timeout: float | None = None
+    ) -> list[tuple[NDArray[np.uint8], int, int]]:
+        """Of the owner: bytes, iteration and sender of each."""
+    def size(self, iteration: int | None, w_id: int | None) -> int:
+        """Of the owner."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+
+@final
+class TokenQueue:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        owner: int,
+        taker: int,
+        tokens: int,  # at first
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def enqueue(self, tokens: int) -> None:
+        """Of the owner."""
+    def dequeue(self, tokens: int, *, timeout: float | None = None) -> None:
+        """Of the taker: all or nothing."""
+    def size(self) -> int:
+        """Of either."""
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+
+@final
 class Round:
     """Handle of one contribution."""
 
@@ -547,6 +645,9 @@ def simulate(
 
 def simulate_pairwise(**script: Any) -> dict[str, Any]:
     """Pairwise averaging of scripted ranks in virtual time: see csrc/simulation/pairwise_simulation.h."""
+
+def simulate_hop(**script: Any) -> dict[str, Any]:
+    """Hop of scripted ranks in virtual time: see csrc/simulation/hop_simulation.h."""
 
 def simulate_bootstrap(
     *,

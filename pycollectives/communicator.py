@@ -13,6 +13,7 @@ from .agreement.fingerprint import Fingerprint
 from .agreement.options import Options, naming_failed_ranks
 from .at_exit import open_communicators
 from .context import Context
+from .hop.methods import HopMethods
 from .neighbor_averaging.methods import NeighborAveragingMethods
 from .partial_allreduce.methods import PartialAllreduceMethods
 from .partial_reduce.methods import PartialReduceMethods
@@ -37,7 +38,7 @@ __all__ = ["Communicator"]
 SignedT = TypeVar("SignedT", bound=Signed)
 
 
-class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAveragingMethods):
+class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAveragingMethods, HopMethods):
     """A group of ranks with an engine that works in the background; made and closed by all of them (collective).
 
     The messages of this package go over duplicates of the communicator given, so that they never meet the user's.

@@ -47,8 +47,11 @@ PARTS: dict[str, str] = {
     "partial_allreduce": "agreement selection collective",
     "partial_reduce": "agreement selection partial_reduce.generators collective",
     "neighbor_averaging": "agreement topology collective",
+    "hop.modes": "support",
+    "hop.gaps": "hop.modes topology",
+    "hop": "agreement hop.gaps collective",
     "at_exit": "",
-    "communicator": "context at_exit partial_allreduce partial_reduce neighbor_averaging",
+    "communicator": "context at_exit partial_allreduce partial_reduce neighbor_averaging hop",
     "mpi_api": "communicator",
     "testing": "communicator",
     "pycollectives": "mpi_api topology zipline _version",
@@ -62,6 +65,8 @@ PARTS: dict[str, str] = {
 }
 PURE = {
     "_zipline",
+    "hop.gaps",
+    "hop.modes",
     "partial_allreduce.policies",
     "simulation.workload",
     "support.environment",

@@ -82,6 +82,8 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_partial_reduce(m);
   pyc::bind_pairwise_averaging(m);
   pyc::bind_neighborhood(m);
+  pyc::bind_hop(m);
+  pyc::bind_hop_queues(m);
   pyc::bind_simulation(m);
   pyc::bind_testing(m);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/one_thread.h"
 #include "services/neighbor_averaging/neighborhood.h"
 
 namespace pyc {
@@ -32,23 +33,23 @@ class BoundNeighborhood {
   }
 
   void start(const py::buffer& values) {
-    const InUse in_use(*this);
-    const py::buffer_info memory = requested(values, false);
+    const OneThread one(in_use_, neighborhood_->name());
+    const py::buffer_info memory = memory_of(values, false);
     const GilReleased released;
     neighborhood_->start(static_cast<const std::byte*>(memory.ptr));
   }
 
   void wait(const py::buffer& out, const py::object& timeout) {
-    const InUse in_use(*this);
-    const py::buffer_info memory = requested(out, true);
+    const OneThread one(in_use_, neighborhood_->name());
+    const py::buffer_info memory = memory_of(out, true);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     neighborhood_->wait(static_cast<std::byte*>(memory.ptr), limit, run_signal_handlers);
   }
 
   void final(const py::buffer& out, const py::object& timeout) {
-    const InUse in_use(*this);
-    const py::buffer_info memory = requested(out, true);
+    const OneThread one(in_use_, neighborhood_->name());
+    const py::buffer_info memory = memory_of(out, true);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     neighborhood_->final(static_cast<std::byte*>(memory.ptr), limit, run_signal_handlers);
@@ -57,28 +58,8 @@ class BoundNeighborhood {
   Neighborhood& operator*() { return *neighborhood_; }
 
  private:
-  /// One thread at a time: a second one is refused.
-  class InUse {
-   public:
-    explicit InUse(BoundNeighborhood& of) : flag_(of.in_use_) {
-      if (!flag_.test_and_set(std::memory_order_acquire)) return;
-      throw std::runtime_error("'" + of.neighborhood_->name() +
-                               "': called while another thread is in a call of it; one thread at a time");
-    }
-    ~InUse() { flag_.clear(std::memory_order_release); }
-    InUse(const InUse&) = delete;
-    InUse& operator=(const InUse&) = delete;
-
-   private:
-    std::atomic_flag& flag_;
-  };
-
-  py::buffer_info requested(const py::buffer& values, bool writable) const {
-    py::buffer_info memory = values.request(writable);
-    const std::size_t count = neighborhood_->options().count;
-    if (static_cast<std::size_t>(memory.size) == count) return memory;
-    throw std::invalid_argument("'" + neighborhood_->name() + "': expected " + std::to_string(count) +
-                                " elements, got " + std::to_string(memory.size));
+  py::buffer_info memory_of(const py::buffer& values, bool writable) const {
+    return requested(values, writable, neighborhood_->name(), neighborhood_->options().count);
   }
 
   std::shared_ptr<Neighborhood> neighborhood_;

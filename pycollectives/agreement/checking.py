@@ -20,7 +20,7 @@ import json
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, MismatchError, StallError
@@ -50,6 +50,8 @@ LONGEST_PAUSE = 0.01
 class NoChecks:
     """What a communicator has while nothing is checked."""
 
+    on: ClassVar[bool] = False
+
     def meet(self, call: str, timeout: float | None) -> None:
         """Do nothing."""
 
@@ -62,6 +64,8 @@ class NoChecks:
 
 class Checks(NoChecks):
     """One rank's part in the checks of a communicator."""
+
+    on = True
 
     def __init__(self, engine: _core.Engine, timeout: float | None) -> None:
         """The engine is for the checks alone; `timeout` is for calls that have none."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from ..neighbor_averaging.graphs import checked_topology
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
 from ..support.validation import checked_choice
+from ..topology.arguments import checked_topology
 from .exchanges import EXCHANGES
 from .optimizer import CollectiveOptimizer
 from .parameters import name_of, parameters_of

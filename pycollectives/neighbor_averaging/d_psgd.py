@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .graphs import checked_topology
+from ..topology.arguments import checked_topology
 from .neighborhood import Neighborhood, NeighborhoodSpecification
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..support.typing import Array, BufferSpec
-    from .graphs import AnyTopology
+    from ..topology.arguments import AnyTopology
 
 __all__ = ["NeighborAveraging"]
 

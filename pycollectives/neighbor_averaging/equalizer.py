@@ -78,9 +78,7 @@ class Equalizer:
         self._under_way = None
         return self._mean
 
-    def _average(
-        self, read: Callable[[], Array], replace: Callable[[Array, Array], None]
-    ) -> Iterator[_core.Round]:
+    def _average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None]) -> Iterator[_core.Round]:
         """Yield each round that is to be waited for."""
         yield self._meet()
         before = read()

@@ -11,8 +11,8 @@ from .push_sum import PushSum
 
 if TYPE_CHECKING:
     from ..support.typing import BufferSpec
+    from ..topology.arguments import AnyTopology
     from ..topology.graph import Topology
-    from .graphs import AnyTopology
 
 __all__ = ["NeighborAveragingMethods"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-    from .graphs import AnyTopology
+    from ..topology.arguments import AnyTopology
 
 __all__ = ["Neighborhood", "NeighborhoodSpecification"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
+from ..topology.arguments import checked_topology
 from ..topology.graph import Topology
-from .graphs import checked_topology
 
 if TYPE_CHECKING:
     from ..support.typing import Array

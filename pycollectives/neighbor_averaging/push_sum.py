@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..support.validation import checked_integer
-from .graphs import checked_topology
+from ..topology.arguments import checked_topology
 from .neighborhood import Neighborhood, NeighborhoodSpecification
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..support.typing import BufferSpec
-    from .graphs import AnyTopology
+    from ..topology.arguments import AnyTopology
 
 __all__ = ["PushSum"]
 

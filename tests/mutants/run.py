@@ -3,9 +3,9 @@
     make mutants                        # all of them
     make mutants ONLY="lost reply"      # those with these words in what they break
 
-A mutant (neighbor_averaging.py) is a text of one file and what replaces it. Each is built in a copy of the tree, in
-build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text is not
-there exactly once, fails the run. The original has to pass first.
+A mutant (neighbor_averaging.py, hop.py) is a text of one file and what replaces it. Each is built in a copy of the
+tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text
+is not there exactly once, fails the run. The original has to pass first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hop
 import neighbor_averaging
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "mutants"
 BUILD = TREE / "build"
+MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS]
 SECONDS = 150
 """That the tests of a mutant may take: those of the original take a third of it."""
 
@@ -35,7 +37,7 @@ def main() -> int:
     """Run what is asked for; the exit code is the number of mutants that survive."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="?", default="", help="words of the mutants to run (default: all)")
-    chosen = [m for m in neighbor_averaging.MUTANTS if parser.parse_args().only in m.breaks]
+    chosen = [m for m in MUTANTS if parser.parse_args().only in m.breaks]
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()

@@ -12,7 +12,7 @@ NeighborhoodModel::NeighborhoodModel(Memory& memory, const NeighborhoodOptions& 
       published_(options.published()),
       application_(memory, published_),
       engine_(memory, published_),
-      narrowed_(memory.allocate(NeighborhoodSum::kBlockBytes)),
+      narrowed_(memory.allocate(WeightedSum::kBlockBytes)),
       model_(memory.allocate(options.published_bytes())) {}
 
 double NeighborhoodModel::weight_of(const std::byte* shown) const {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "memory/memory.h"
+#include "services/common/weighted_sum.h"
 #include "services/neighbor_averaging/neighborhood_options.h"
-#include "services/neighbor_averaging/neighborhood_sum.h"
 
 namespace pyc {
 
@@ -43,8 +43,8 @@ class NeighborhoodModel {
   const NeighborhoodOptions& options_;
   const Elements elements_;
   const Elements published_;
-  NeighborhoodSum application_;  // the scratch memory of one thread each
-  NeighborhoodSum engine_;
+  WeightedSum application_;  // the scratch memory of one thread each
+  WeightedSum engine_;
   BufferPtr narrowed_;  // the application's
   BufferPtr model_;
   bool is_set_ = false;

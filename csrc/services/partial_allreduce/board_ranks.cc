@@ -16,6 +16,11 @@ BoardRanks::BoardRanks(BoardMemory& memory, const BoardShape& shape, Rank own)
       left_(memory.take<std::uint64_t>(words_)),
       closed_(memory.take<std::uint64_t>(words_)) {}
 
+bool BoardRanks::own_is_first_that_waits() const {
+  return std::none_of(slots_, slots_ + own_,
+                      [](const BoardSlot& s) { return s.waits.load(std::memory_order_relaxed); });
+}
+
 PYC_HOT void BoardRanks::arrive() { insert(arrived_, own_, counts_->arrived); }
 
 void BoardRanks::leave(bool for_good) {

@@ -57,6 +57,9 @@ class BoardRanks {
   Rank own_local_rank() const { return own_; }
   BoardSlot& own() { return slots_[own_]; }
 
+  /// No rank before this one waits in a call.
+  bool own_is_first_that_waits() const;
+
   // Sets of local ranks; of a node that is alone these are the ranks.
   RankView arrived() const { return {arrived_, words_, counts_->arrived}; }
   RankView left() const { return {left_, words_, counts_->left}; }

@@ -428,19 +428,11 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
   const auto wait = [&](Seconds limit) {
     return naming_the_dead([&] { return wait_.until([&] { return drive(call); }, limit, interrupt); });
   };
-  const auto warning = [&] {
-    return is_lowest_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
+  const auto warning = [&] {  // what the ranks of a node wait for is the same, and said once
+    return board_->ranks().own_is_first_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
   };
   if (!wait_and_warn(*engine_, timeout, wait, warning)) throw StallError(explain(call, interrupt));
   return call.info;
-}
-
-/// Of this node's ranks: what they wait for is the same, and said once.
-bool PartialAllreduce::is_lowest_that_waits() const {
-  for (Rank local = 0; local < board_->ranks().own_local_rank(); ++local) {
-    if (board_->ranks()[local].waits.load(std::memory_order_relaxed)) return false;
-  }
-  return true;
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {

@@ -148,7 +148,6 @@ class PartialAllreduce final : public Collective {
 
   // waiting
   bool drive(Call& call);
-  bool is_lowest_that_waits() const;
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this

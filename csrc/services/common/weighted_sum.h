@@ -16,12 +16,12 @@ struct Term {
   double weight;
 };
 
-class NeighborhoodSum {
+class WeightedSum {
  public:
   static constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;
 
   /// Of values of the element type of `elements`; the sum is of its accumulator type.
-  NeighborhoodSum(Memory& memory, Elements elements);
+  WeightedSum(Memory& memory, Elements elements);
 
   /// Elements [first, first + count) of the sum, at most `longest_block()`; valid until the next call. Never of no
   /// terms.

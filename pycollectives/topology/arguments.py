@@ -1,12 +1,12 @@
-"""The argument `topology` of the services that average with neighbors."""
+"""The argument `topology` of the services that have one."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from ..topology.graph import Topology
-from ..topology.names import by_name
-from ..topology.time_varying import TimeVarying
+from .graph import Topology
+from .names import by_name
+from .time_varying import TimeVarying
 
 __all__ = ["AnyTopology", "checked_topology"]
 

@@ -1,0 +1,170 @@
+// Hop, and its simulation.
+#include "services/hop/hop.h"
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/one_thread.h"
+#include "simulation/hop_simulation.h"
+
+namespace pyc {
+namespace {
+
+using Graph = std::vector<std::vector<Rank>>;
+using PythonSkip = std::optional<std::pair<Iteration, Iteration>>;
+
+HopOptions hop_options(std::string name, std::size_t count, const std::string& dtype_name, Iteration max_ig,
+                       std::uint64_t backup, std::optional<Iteration> staleness, bool acks, const PythonSkip& skip,
+                       bool serial, bool checks, Graph in, Graph out) {
+  HopOptions options{.name = std::move(name),
+                     .count = count,
+                     .type = data_type(dtype_name),
+                     .max_ig = max_ig,
+                     .backup = backup,
+                     .staleness = staleness,
+                     .acks = acks,
+                     .skip = {},
+                     .serial = serial,
+                     .checks = checks,
+                     .tokens = {},
+                     .in = std::move(in),
+                     .out = std::move(out)};
+  if (skip) options.skip = HopSkip{skip->first, skip->second};
+  return options;
+}
+
+py::dict statistics_from(const HopStatistics& statistics) {
+  py::dict out;
+  out["iterations"] = statistics.iterations;
+  out["jumps"] = statistics.jumps;
+  out["skipped"] = statistics.skipped;
+  out["received"] = statistics.received;
+  out["stale"] = statistics.stale;
+  out["unsent"] = statistics.unsent;
+  return out;
+}
+
+std::vector<std::pair<Rank, Iteration>> pairs_from(const std::vector<HopUpdate>& updates) {
+  std::vector<std::pair<Rank, Iteration>> pairs;
+  for (const HopUpdate& update : updates) pairs.emplace_back(update.sender, update.iteration);
+  return pairs;
+}
+
+class BoundHop {
+ public:
+  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
+  BoundHop(std::shared_ptr<Engine> engine, const py::buffer& model, const Nodes& nodes, Seconds timeout,
+           HopOptions options)
+      : model_(requested(model, true, options.name, options.count)) {
+    const GilReleased released;
+    hop_ = Hop::create(std::move(engine), host_memory(), std::move(options), static_cast<std::byte*>(model_.ptr), nodes,
+                       timeout, run_signal_handlers);
+  }
+
+  Iteration enter(Iteration last, const py::object& timeout) {
+    const OneThread one(in_use_, hop_->name());
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    hop_->enter(last, limit, run_signal_handlers);
+    return hop_->worker().iteration();
+  }
+
+  void step(const py::buffer& delta, const py::object& timeout) {
+    const OneThread one(in_use_, hop_->name());
+    const py::buffer_info memory = requested(delta, false, hop_->name(), hop_->options().count);
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    hop_->step(static_cast<const std::byte*>(memory.ptr), limit, run_signal_handlers);
+  }
+
+  Hop& operator*() { return *hop_; }
+
+ private:
+  py::buffer_info model_;  // held: the engine's side writes to it
+  std::shared_ptr<Hop> hop_;
+  std::atomic_flag in_use_;
+};
+
+py::dict run_hop(const py::kwargs& arguments) {
+  HopScript script;
+  const auto get = [&](const char* name) -> py::object { return arguments[name]; };
+  script.options =
+      hop_options("simulated", get("count").cast<std::size_t>(), "float64", get("max_ig").cast<Iteration>(),
+                  get("backup").cast<std::uint64_t>(), get("staleness").cast<std::optional<Iteration>>(),
+                  get("acks").cast<bool>(), get("skip").cast<PythonSkip>(), get("serial").cast<bool>(), true,
+                  get("in").cast<Graph>(), get("out").cast<Graph>());
+  script.size = get("size").cast<Rank>();
+  script.ranks_per_node = get("ranks_per_node").cast<Rank>();
+  script.max_iterations = get("max_iterations").cast<std::size_t>();
+  script.work = get("work").cast<std::vector<Seconds>>();
+  script.iterations = get("iterations").cast<std::vector<Iteration>>();
+  for (const auto& stop : get("stops").cast<std::vector<std::optional<Iteration>>>()) {
+    script.stops.push_back(stop.value_or(kNeverIteration));
+  }
+  script.initial = get("initial").cast<std::vector<double>>();
+  script.deltas = get("deltas").cast<std::vector<double>>();
+  script.bounds = get("bounds").cast<std::vector<double>>();
+  script.leaves = get("leaves").cast<bool>();
+  script.network = {.latency = get("latency").cast<Seconds>(), .jitter = get("jitter").cast<Seconds>()};
+  script.delivery_seed = get("delivery_seed").cast<std::uint64_t>();
+  script.max_events = get("max_events").cast<std::uint64_t>();
+  HopHistory history;
+  {
+    const GilReleased released;
+    history = simulate_hop(script);
+  }
+  constexpr const char* kNames[] = {"entered", "renewed", "stepped"};
+  py::list entries;
+  for (const HopHistory::Entry& e : history.entries) {
+    entries.append(py::make_tuple(kNames[static_cast<std::size_t>(e.what)], e.rank, e.iteration, e.time, e.value,
+                                  pairs_from(e.received)));
+  }
+  py::list ranks;
+  for (const HopStatistics& rank : history.ranks) ranks.append(statistics_from(rank));
+  py::dict out;
+  out["entries"] = entries;
+  out["iterations"] = history.iterations;
+  out["ranks"] = ranks;
+  out["stuck"] = history.stuck;
+  out["open"] = history.open;
+  out["violation"] = history.violation;
+  return out;
+}
+
+}  // namespace
+
+void bind_hop(py::module_& m) {
+  using Bound = BoundHop;
+  py::class_<Bound>(m, "Hop", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, const py::buffer& model, const std::string& dtype_name,
+                       std::size_t count, Iteration max_ig, std::uint64_t backup, std::optional<Iteration> staleness,
+                       bool acks, const PythonSkip& skip, bool serial, bool checks, Graph in_neighbors,
+                       Graph out_neighbors, std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+             return std::make_unique<Bound>(
+                 std::move(engine), model, Nodes(std::move(nodes)), timeout_from(timeout),
+                 hop_options(std::move(name), count, dtype_name, max_ig, backup, staleness, acks, skip, serial, checks,
+                             std::move(in_neighbors), std::move(out_neighbors)));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("model"), py::arg("dtype_name"), py::arg("count"),
+           py::arg("max_ig"), py::arg("backup") = 0, py::arg("staleness") = py::none(), py::arg("acks") = false,
+           py::arg("skip") = py::none(), py::arg("serial") = false, py::arg("checks") = false, py::arg("in_neighbors"),
+           py::arg("out_neighbors"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+      .def("enter", &Bound::enter, py::arg("last"), py::kw_only(), py::arg("timeout") = py::none())
+      .def("step", &Bound::step, py::arg("delta"), py::kw_only(), py::arg("timeout") = py::none())
+      .def(
+          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
+      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
+      .def_property_readonly("iteration", [](Bound& b) { return (*b).worker().iteration(); })
+      .def_property_readonly("received", [](Bound& b) { return pairs_from((*b).worker().received()); })
+      .def_property_readonly("queued", [](Bound& b) { return (*b).queued(); })
+      .def("tokens_of", [](Bound& b, Rank of) { return (*b).tokens_of(of); })
+      .def("statistics", [](Bound& b) { return statistics_from((*b).worker().statistics()); });
+  m.def("simulate_hop", &run_hop);
+}
+
+}  // namespace pyc

@@ -1,0 +1,154 @@
+// The queues of Hop by themselves.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/one_thread.h"
+#include "services/hop/token_queue_collective.h"
+#include "services/hop/update_queue_collective.h"
+
+namespace pyc {
+namespace {
+
+/// A graph in which every edge leads from one of `senders` to `owner`.
+HopOptions options_of(std::string name, std::size_t count, DataType type, Iteration max_ig, Rank owner,
+                      std::vector<Rank> senders, Rank size) {
+  HopOptions options{.name = std::move(name),
+                     .count = count,
+                     .type = type,
+                     .max_ig = max_ig,
+                     .staleness = {},
+                     .skip = {},
+                     .tokens = {},
+                     .in = std::vector<std::vector<Rank>>(static_cast<std::size_t>(size)),
+                     .out = std::vector<std::vector<Rank>>(static_cast<std::size_t>(size))};
+  for (const Rank sender : senders) options.out[static_cast<std::size_t>(sender)].push_back(owner);
+  options.in[static_cast<std::size_t>(owner)] = std::move(senders);
+  return options;
+}
+
+class BoundUpdateQueue {
+ public:
+  using Kind = UpdateQueueCollective;
+  using Copied = std::tuple<py::array_t<std::uint8_t>, Iteration, Rank>;
+
+  BoundUpdateQueue(std::shared_ptr<Engine> engine, HopOptions options, Rank owner, const Nodes& nodes,
+                   Seconds timeout) {
+    const GilReleased released;
+    queue_ =
+        Kind::create(std::move(engine), host_memory(), std::move(options), owner, nodes, timeout, run_signal_handlers);
+  }
+
+  void enqueue(const py::buffer& update, Iteration iter, const py::object& timeout) {
+    const OneThread one(in_use_, queue_->name());
+    const py::buffer_info memory = requested(update, false, queue_->name(), queue_->options().count);
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    queue_->enqueue(static_cast<const std::byte*>(memory.ptr), iter, limit, run_signal_handlers);
+  }
+
+  std::vector<Copied> dequeue(std::size_t m, std::optional<Iteration> iter, std::optional<Rank> w_id,
+                              const py::object& timeout) {
+    const OneThread one(in_use_, queue_->name());
+    const Seconds limit = timeout_from(timeout);
+    const std::size_t bytes = queue_->options().bytes();
+    std::vector<Copied> all;
+    const auto take = [&](const Kind::Update& update) {
+      const GilHeld held;
+      py::array_t<std::uint8_t> copy(static_cast<py::ssize_t>(bytes));
+      if (bytes > 0) std::memcpy(copy.mutable_data(), update.values, bytes);
+      all.emplace_back(std::move(copy), update.iter, update.w_id);
+    };
+    {
+      const GilReleased released;
+      queue_->dequeue(m, {iter, w_id}, take, limit, run_signal_handlers);
+    }
+    return all;
+  }
+
+  Kind& operator*() { return *queue_; }
+
+ private:
+  std::shared_ptr<Kind> queue_;
+  std::atomic_flag in_use_;
+};
+
+class BoundTokenQueue {
+ public:
+  using Kind = TokenQueueCollective;
+
+  BoundTokenQueue(std::shared_ptr<Engine> engine, HopOptions options, Rank owner, Rank taker, const Nodes& nodes,
+                  Seconds timeout) {
+    const GilReleased released;
+    queue_ = Kind::create(std::move(engine), host_memory(), std::move(options), owner, taker, nodes, timeout,
+                          run_signal_handlers);
+  }
+
+  void dequeue(Iteration tokens, const py::object& timeout) {
+    const OneThread one(in_use_, queue_->name());
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    queue_->dequeue(tokens, limit, run_signal_handlers);
+  }
+
+  Kind& operator*() { return *queue_; }
+
+ private:
+  std::shared_ptr<Kind> queue_;
+  std::atomic_flag in_use_;
+};
+
+}  // namespace
+
+void bind_hop_queues(py::module_& m) {
+  py::class_<BoundUpdateQueue>(m, "UpdateQueue", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, Rank owner, std::vector<Rank> senders,
+                       const std::string& dtype_name, std::size_t count, Iteration max_ig, std::vector<Rank> nodes,
+                       const py::object& timeout, std::string name) {
+             const Rank size = engine->size();
+             return std::make_unique<BoundUpdateQueue>(
+                 std::move(engine),
+                 options_of(std::move(name), count, data_type(dtype_name), max_ig, owner, std::move(senders), size),
+                 owner, Nodes(std::move(nodes)), timeout_from(timeout));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("owner"), py::arg("senders"), py::arg("dtype_name"),
+           py::arg("count"), py::arg("max_ig"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+      .def("enqueue", &BoundUpdateQueue::enqueue, py::arg("update"), py::arg("iteration"), py::kw_only(),
+           py::arg("timeout") = py::none())
+      .def("dequeue", &BoundUpdateQueue::dequeue, py::arg("m"), py::arg("iteration"), py::arg("w_id"), py::kw_only(),
+           py::arg("timeout") = py::none())
+      .def(
+          "size",
+          [](BoundUpdateQueue& b, std::optional<Iteration> iter, std::optional<Rank> w_id) {
+            return (*b).size({iter, w_id});
+          },
+          py::arg("iteration"), py::arg("w_id"))
+      .def(
+          "close", [](BoundUpdateQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
+      .def_property_readonly("closed", [](BoundUpdateQueue& b) { return (*b).closed(); });
+  py::class_<BoundTokenQueue>(m, "TokenQueue", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, Rank owner, Rank taker, Iteration tokens,
+                       std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+             HopOptions options = options_of(std::move(name), 0, DataType::kUint8, 1, owner, {taker}, engine->size());
+             options.tokens = tokens;
+             return std::make_unique<BoundTokenQueue>(std::move(engine), std::move(options), owner, taker,
+                                                      Nodes(std::move(nodes)), timeout_from(timeout));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("owner"), py::arg("taker"), py::arg("tokens"), py::arg("nodes"),
+           py::arg("timeout") = py::none(), py::arg("name"))
+      .def(
+          "enqueue", [](BoundTokenQueue& b, Iteration tokens) { (*b).enqueue(tokens); }, py::arg("tokens"),
+          py::call_guard<GilReleased>())
+      .def("dequeue", &BoundTokenQueue::dequeue, py::arg("tokens"), py::kw_only(), py::arg("timeout") = py::none())
+      .def("size", [](BoundTokenQueue& b) { return (*b).size(); })
+      .def(
+          "close", [](BoundTokenQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
+      .def_property_readonly("closed", [](BoundTokenQueue& b) { return (*b).closed(); });
+}
+
+}  // namespace pyc

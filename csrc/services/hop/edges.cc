@@ -1,0 +1,164 @@
+#include "services/hop/edges.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "algorithms/neighbor_exchange.h"
+#include "schedule/builder.h"
+
+namespace pyc {
+
+HopEdges::HopEdges(Engine& engine, Memory& memory, std::uint32_t collective, const HopOptions& options,
+                   UpdateQueue& updates, const std::vector<Rank>& receivers, const std::vector<Rank>& senders)
+    : engine_(engine),
+      memory_(memory),
+      collective_(collective),
+      options_(options),
+      updates_(updates),
+      mailbox_(engine, collective),
+      giving_plan_(plan(kGiver, options.update_bytes())),
+      taking_plan_(plan(kTaker, options.update_bytes())),
+      copied_(options.sub_queues(), 0),
+      held_(options.sub_queues()) {
+  const std::size_t slots = options.sub_queues();
+  for (const Rank rank : receivers) {
+    Giving& made = giving_[rank];
+    made.peers = {engine.rank(), rank};
+    made.is_giving.resize(slots);
+    while (made.runs.size() < slots) made.runs.push_back(make_run(giving_plan_, made.peers));
+  }
+  for (const Rank rank : senders) {
+    Taking& made = taking_[rank];
+    made.peers = {rank, engine.rank()};
+    made.is_taking.resize(slots);
+    made.sender = options.position(engine.rank(), rank);
+    while (made.runs.size() < slots) made.runs.push_back(make_run(taking_plan_, made.peers));
+  }
+  while (!receivers.empty() && copies_.size() < slots) copies_.push_back(memory.allocate(options.update_bytes()));
+}
+
+HopEdges::Plan HopEdges::plan(Rank rank, std::size_t bytes) {
+  ScheduleBuilder s(rank, 2);
+  const Slice values = s.buffer(bytes, "values");
+  const OpId release = s.trigger("release");
+  s.gate(release);
+  neighbor_exchange(s, values);
+  s.ungate();
+  return {std::move(s).build(), values, release};
+}
+
+std::unique_ptr<Run> HopEdges::make_run(const Plan& plan, const std::vector<Rank>& peers) {
+  const RunContext context{.schedule = plan.schedule,
+                           .peers = peers,
+                           .members = 1,
+                           .memory = memory_,
+                           .transport = engine_.transport(),
+                           .open_transfers = engine_.open_transfers(),
+                           .elements = {DataType::kUint8, DataType::kUint8},  // nothing is reduced on the way
+                           .op = ReduceOp::kSum,
+                           .element_bytes = 1,
+                           .collective = collective_,
+                           .track_members = false,
+                           .trace = engine_.trace()};
+  auto run = std::make_unique<Run>(context, engine_.reserve_run(), std::vector{plan.values.buffer}, [](Run&, OpId) {});
+  engine_.set_run(*run);
+  return run;
+}
+
+void HopEdges::start(Run& run, const Plan& plan, Iteration iter, std::byte* values, bool present) {
+  run.arm(iter);
+  run.bind(plan.values.buffer, values);
+  run.presence().assign(plan.schedule.blocks_of(plan.values), {.contributors = present ? 1U : 0U}, {});
+  run.fire(plan.release);
+  run.pump();
+}
+
+// ------------------------------------------------------------------------------------------------ sending
+
+void HopEdges::hold(Iteration iter, const std::byte* values) {
+  const std::size_t slot = slot_of(iter);
+  if (copied_[slot] == iter + 1 && !can_hold(iter)) return;  // offered to another receiver
+  memory_.copy(copies_[slot].get(), values, options_.bytes());
+  copied_[slot] = iter + 1;
+}
+
+void HopEdges::offer(Rank to, Iteration iter) {
+  held_[slot_of(iter)].fetch_add(1);
+  ++open_;
+  mailbox_.send(to, hop::Offer{iter});
+}
+
+void HopEdges::declined(Rank, Iteration iter) { release(iter); }
+
+void HopEdges::release(Iteration iter) {
+  held_[slot_of(iter)].fetch_sub(1, std::memory_order_release);
+  --open_;
+}
+
+bool HopEdges::give(Giving& edge) {
+  bool moved = false;
+  for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
+    if (!edge.is_giving[slot] || !edge.runs[slot]->retired()) continue;
+    edge.is_giving[slot] = false;
+    release(edge.runs[slot]->round());
+    moved = true;
+  }
+  while (!edge.accepted.empty()) {
+    const Iteration iter = edge.accepted.front();
+    edge.accepted.pop_front();
+    edge.is_giving[slot_of(iter)] = true;
+    start(*edge.runs[slot_of(iter)], giving_plan_, iter, copies_[slot_of(iter)].get(), true);
+    moved = true;
+  }
+  return moved;
+}
+
+// ------------------------------------------------------------------------------------------------ receiving
+
+void HopEdges::offered(Rank by, Iteration iter) {
+  taking_.at(by).offered.push_back(iter);
+  ++open_;
+}
+
+bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
+  bool moved = false;
+  for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
+    if (!edge.is_taking[slot] || !edge.runs[slot]->retired()) continue;
+    edge.is_taking[slot] = false;
+    updates_.end_enqueue(edge.sender, slot, edge.runs[slot]->round());
+    --open_;
+    moved = true;
+  }
+  while (!edge.offered.empty()) {
+    const Iteration iter = edge.offered.front();
+    const Answer said = answer(from, iter);
+    if (said == Answer::kDecline) {
+      mailbox_.send(from, hop::Decline{iter});
+      --open_;
+    } else {
+      if (said == Answer::kLater || is_slot_busy(edge, iter)) break;
+      const std::size_t slot = updates_.begin_enqueue(edge.sender, iter);
+      edge.is_taking[slot] = true;
+      start(*edge.runs[slot], taking_plan_, iter, updates_.values(edge.sender, slot), false);
+      mailbox_.send(from, hop::Accept{iter});
+    }
+    edge.offered.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+/// An update that this rank went on without is on its way into the slot. Under bounded staleness it may be any.
+bool HopEdges::is_slot_busy(const Taking& edge, Iteration iter) const {
+  if (!options_.staleness) return edge.is_taking[slot_of(iter)];
+  return std::find(edge.is_taking.begin(), edge.is_taking.end(), true) != edge.is_taking.end();
+}
+
+bool HopEdges::advance(const Answers& answer) {
+  bool moved = false;
+  for (auto& [rank, edge] : giving_) moved = give(edge) || moved;
+  for (auto& [rank, edge] : taking_) moved = take(rank, edge, answer) || moved;
+  return moved;
+}
+
+}  // namespace pyc

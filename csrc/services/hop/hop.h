@@ -1,0 +1,67 @@
+// Hop (Luo et al. 2019) as the application of one rank sees it: a worker (worker.h) on the queues of a member
+// (member.h).
+//
+// The application does the work: it copies its parameters into the queues of its node's neighbors, and reduces what
+// lies in its own. The engine moves what goes to other nodes and comes from them, whatever the application does.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "services/hop/links.h"
+#include "services/hop/member.h"
+#include "services/hop/worker.h"
+
+namespace pyc {
+
+class Hop final : public HopMember, private HopLinks {
+ public:
+  /// Collective over the engine's ranks; those of a node must share a machine. `model`: this rank's parameters, which
+  /// outlive it and which it alone writes. StallError as `Engine::compare`; std::runtime_error on all ranks if the
+  /// memory cannot be had on one. The result keeps the engine alive.
+  static std::shared_ptr<Hop> create(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options,
+                                     std::byte* model, const Nodes& nodes, Seconds timeout,
+                                     const Engine::Interrupt& interrupt);
+  /// The same where all ranks are in one thread. `shared`: memory of HopBoard::bytes, one for each node.
+  static std::shared_ptr<Hop> join(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
+                                   const Nodes& nodes, const std::shared_ptr<SharedMemory>& shared);
+
+  // ---- the application: one thread at a time
+
+  /// HopWorker::enter and step, as often as it takes. StallError after `timeout` seconds (negative: no limit) names the
+  /// neighbors and what they have not done; the call may be repeated then.
+  void enter(Iteration last, Seconds timeout, const Engine::Interrupt& interrupt);
+  void step(const std::byte* delta, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// The same without waiting; whether it is done.
+  bool try_enter(Iteration last);
+  bool try_step(const std::byte* delta);
+
+  const HopWorker& worker() const { return worker_; }
+  /// TokenQ(of -> this rank), as far as known here.
+  Iteration tokens_of(Rank of) const { return tokens(of); }
+
+ private:
+  Hop(Engine& engine, Memory& memory, HopOptions options, std::byte* model, const Nodes& nodes);
+
+  HopLinks& links() { return *this; }
+  HopEdges::Answer answer(Rank to, Iteration iter) const override;
+  std::vector<HopAwaited> awaited() const override { return worker_.awaited(); }
+
+  // ---- HopLinks
+
+  UpdateQueue& updates() override { return board_->updates(rank()); }
+  void enqueue(Rank to, Iteration iter, const std::byte* values) override { send_update(to, iter, values); }
+  bool can_enqueue(Iteration iter) const override { return edges_->can_hold(iter); }
+  Iteration tokens(Rank of) const override { return tokens_from(of).size(); }
+  void remove_tokens(Rank of, Iteration tokens) override { tokens_from(of).remove(tokens); }
+  void insert_tokens(Rank of, Iteration tokens, Iteration iter) override { give_tokens(of, tokens, iter); }
+  void entered(Iteration iter) override { own_standing().iteration.store(iter); }
+  void acknowledge(Iteration iterations) override;
+  Iteration iteration(Rank of) const override { return standing(of).iteration.load(); }
+  Iteration reduced(Rank by) const override { return standing(by).reduced.load(); }
+  Iteration left(Rank by) const override { return standing(by).left.load(); }
+
+  HopWorker worker_;  // the application's
+};
+
+}  // namespace pyc

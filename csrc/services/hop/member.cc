@@ -1,0 +1,138 @@
+#include "services/hop/member.h"
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace pyc {
+
+HopMember::HopMember(Engine& engine, Memory& memory, HopOptions options, const Nodes& nodes, const char* kind)
+    : engine_(&engine),
+      memory_(memory),
+      options_(std::move(options)),
+      nodes_(nodes),
+      kind_(kind),
+      neighbors_(options_.neighbors_of(engine.rank())),
+      reports_(static_cast<std::size_t>(engine.size())),
+      called_(engine.transport().now()) {}
+
+/// And what else may be refused: an error here is one on all ranks.
+void HopMember::make_board(const std::shared_ptr<SharedMemory>& shared) {
+  board_ = std::make_unique<HopBoard>(std::shared_ptr<std::byte>(shared, shared->data()), options_, nodes_, rank());
+}
+
+void HopMember::set_id(std::uint32_t id) {
+  id_ = id;
+  const auto on_other_nodes = [this](const std::vector<Rank>& ranks) {
+    std::vector<Rank> others;
+    for (const Rank r : ranks) {
+      if (!is_local(r)) others.push_back(r);
+    }
+    return others;
+  };
+  for (const Rank r : on_other_nodes(neighbors_)) remotes_[r] = std::make_unique<Remote>();
+  edges_ = std::make_unique<HopEdges>(*engine_, memory_, id, options_, board_->updates(rank()),
+                                      on_other_nodes(options_.out_of(rank())), on_other_nodes(options_.in_of(rank())));
+}
+
+// ------------------------------------------------------------------------------------------------ the queues
+
+TokenQueue HopMember::tokens_from(Rank of) const {
+  return is_local(of) ? board_->tokens(of, rank()) : TokenQueue(remote(of).tokens, options_.first_tokens());
+}
+
+void HopMember::give_tokens(Rank to, Iteration tokens, Iteration iter) {
+  board_->tokens(rank(), to).insert(tokens);
+  if (is_local(to)) return board_->ring(to);
+  if (has_left(to)) return;
+  engine_->exclusively([&] { mailbox().send(to, hop::Tokens{tokens, iter}); });
+}
+
+std::size_t HopMember::queued() const {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < options_.in_of(rank()).size(); ++i) count += board_->updates(rank()).size(i);
+  return count;
+}
+
+void HopMember::send_update(Rank to, Iteration iter, const std::byte* values) {
+  if (is_local(to)) {
+    UpdateQueue& queue = board_->updates(to);
+    const std::size_t sender = options_.position(to, rank());
+    const std::size_t slot = queue.begin_enqueue(sender, iter);
+    memory_.copy(queue.values(sender, slot), values, options_.bytes());
+    queue.end_enqueue(sender, slot, iter);
+    return board_->ring(to);
+  }
+  edges_->hold(iter, values);
+  engine_->exclusively([&] { edges_->offer(to, iter); });
+}
+
+// ------------------------------------------------------------------------------------------------ the engine
+
+bool HopMember::advance() {
+  return !edges_->empty() && edges_->advance([this](Rank to, Iteration iter) { return answer(to, iter); });
+}
+
+namespace {
+
+/// Neighbors' numbers only grow, whatever brings them.
+void raise(std::atomic<Iteration>& number, Iteration to) {
+  if (number.load() < to) number.store(to);
+}
+
+}  // namespace
+
+void HopMember::on_message(Rank from, ConstBytes bytes) {
+  const auto receive = Handlers{
+      [this](Rank by, const hop::Offer& offer) {
+        raise(remote(by).standing.iteration, offer.iteration);
+        edges_->offered(by, offer.iteration);
+      },
+      [this](Rank by, const hop::Accept& accept) { edges_->accepted(by, accept.iteration); },
+      [this](Rank by, const hop::Decline& decline) { edges_->declined(by, decline.iteration); },
+      [this](Rank by, const hop::Tokens& tokens) {
+        raise(remote(by).standing.iteration, tokens.iteration);
+        TokenQueue(remote(by).tokens, options_.first_tokens()).insert(tokens.tokens);
+      },
+      [this](Rank, const hop::Removed& removed) { on_removed(removed.tokens); },
+      [this](Rank by, const hop::Reduced& reduced) { raise(remote(by).standing.reduced, reduced.iterations); },
+      [this](Rank by, const hop::Left& left) { remote(by).standing.left.store(left.iteration); },
+      [this](Rank by, const hop::Inquiry& inquiry) { mailbox().send(by, hop::Answer{own_report(inquiry)}); },
+      [this](Rank by, const hop::Answer& answer) { reports_[static_cast<std::size_t>(by)] = answer.report; },
+  };
+  hop::Messages::deliver(from, bytes, receive);
+}
+
+// ------------------------------------------------------------------------------------------------ the end
+
+void HopMember::close() {
+  engine_->check_process();
+  engine_->exclusively([this] { leave(); });
+  engine_->advance();
+}
+
+void HopMember::leave() {
+  if (closed_) return;
+  closed_ = true;
+  engine_->recorder().left(id_);
+  const Iteration end = sent_.load();
+  board_->standing(rank()).left.store(end);
+  for (const Rank r : neighbors_) {
+    if (is_local(r)) {
+      board_->ring(r);
+    } else {
+      mailbox().send(r, hop::Left{end});
+    }
+  }
+}
+
+std::vector<Rank> HopMember::not_closed() const {
+  std::vector<Rank> ranks;
+  if (!closed_) ranks.push_back(rank());
+  for (const Rank r : neighbors_) {
+    if (!has_left(r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+}  // namespace pyc

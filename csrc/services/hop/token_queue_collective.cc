@@ -1,0 +1,33 @@
+#include "services/hop/token_queue_collective.h"
+
+#include <utility>
+
+namespace pyc {
+
+std::shared_ptr<TokenQueueCollective> TokenQueueCollective::create(std::shared_ptr<Engine> engine, Memory& memory,
+                                                                   HopOptions options, Rank owner, Rank taker,
+                                                                   const Nodes& nodes, Seconds timeout,
+                                                                   const Engine::Interrupt& interrupt) {
+  std::shared_ptr<TokenQueueCollective> made(
+      new TokenQueueCollective(*engine, memory, std::move(options), owner, taker, nodes));
+  return created(std::move(engine), std::move(made), timeout, interrupt);
+}
+
+TokenQueueCollective::TokenQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, Rank taker,
+                                           const Nodes& nodes)
+    : HopMember(engine, memory, std::move(options), nodes, "token queue"), owner_(owner), taker_(taker) {}
+
+void TokenQueueCollective::enqueue(Iteration tokens) {
+  check_open();
+  give_tokens(taker_, tokens, 0);
+}
+
+void TokenQueueCollective::dequeue(Iteration tokens, Seconds timeout, const Engine::Interrupt& interrupt) {
+  check_open();
+  wait_for("dequeue", [&] { return has_left(owner_) || size() >= tokens; }, timeout, interrupt);
+  if (size() < tokens) return;
+  queue().remove(tokens);
+  if (!is_local(owner_)) engine_->exclusively([&] { mailbox().send(owner_, hop::Removed{tokens}); });
+}
+
+}  // namespace pyc

@@ -1,0 +1,121 @@
+#include "services/hop/update_queue_collective.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace pyc {
+
+std::shared_ptr<UpdateQueueCollective> UpdateQueueCollective::create(std::shared_ptr<Engine> engine, Memory& memory,
+                                                                     HopOptions options, Rank owner, const Nodes& nodes,
+                                                                     Seconds timeout,
+                                                                     const Engine::Interrupt& interrupt) {
+  std::shared_ptr<UpdateQueueCollective> made(
+      new UpdateQueueCollective(*engine, memory, std::move(options), owner, nodes));
+  return created(std::move(engine), std::move(made), timeout, interrupt);
+}
+
+UpdateQueueCollective::UpdateQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner,
+                                             const Nodes& nodes)
+    : HopMember(engine, memory, std::move(options), nodes, "update queue"), owner_(owner) {}
+
+// ------------------------------------------------------------------------------------------------ a sender
+
+void UpdateQueueCollective::enqueue(const std::byte* values, Iteration iter, Seconds timeout,
+                                    const Engine::Interrupt& interrupt) {
+  check_open();
+  const auto is_needless = [&] { return has_left(owner_) || iter < oldest(); };
+  const auto can_send = [&] { return is_needless() || has_room(iter); };
+  awaited_ = {{owner_, HopAwaited::What::kRoom, iter}};
+  wait_for("enqueue", can_send, timeout, interrupt);
+  if (!is_needless()) send_update(owner_, iter, values);
+  sent_ = iter + 1;
+}
+
+bool UpdateQueueCollective::has_room(Iteration iter) const {
+  if (!is_local(owner_)) return edges_->can_hold(iter);
+  return updates().has_room(options_.position(owner_, rank()), iter, oldest());
+}
+
+// ------------------------------------------------------------------------------------------------ the owner
+
+std::vector<std::size_t> UpdateQueueCollective::senders_of(Tags tags) const {
+  if (tags.w_id) return {options_.position(owner_, *tags.w_id)};
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < options_.in_of(owner_).size(); ++i) all.push_back(i);
+  return all;
+}
+
+std::size_t UpdateQueueCollective::size(Tags tags) const {
+  std::size_t count = 0;
+  for (const std::size_t sender : senders_of(tags)) count += updates().size(sender, tags.iter);
+  return count;
+}
+
+/// Whether some sender has not left, or what one has sent is on its way.
+bool UpdateQueueCollective::can_come(Tags tags) const {
+  const std::vector<std::size_t> senders = senders_of(tags);
+  const bool all_have_left = std::all_of(
+      senders.begin(), senders.end(), [this](std::size_t sender) { return has_left(options_.in_of(owner_)[sender]); });
+  return !all_have_left || !engine_->exclusively([this] { return edges_->idle(); });
+}
+
+void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::function<void(const Update&)>& take,
+                                    Seconds timeout, const Engine::Interrupt& interrupt) {
+  check_open();
+  const std::vector<Rank>& ranks = options_.in_of(owner_);
+  if (tags.iter && *tags.iter > oldest()) {
+    own_standing().iteration.store(*tags.iter);
+    for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
+      updates().discard_before(sender, *tags.iter);
+      if (is_local(ranks[sender])) board_->ring(ranks[sender]);
+    }
+  }
+  awaited_.clear();
+  for (const std::size_t sender : senders_of(tags)) {
+    using What = HopAwaited::What;
+    if (tags.iter && updates().size(sender, tags.iter) > 0) continue;
+    awaited_.push_back({ranks[sender], tags.iter ? What::kUpdate : What::kAnyUpdate, tags.iter.value_or(0)});
+  }
+  bool is_in_vain = false;
+  const auto done = [&] {
+    is_in_vain = !can_come(tags);  // before looking
+    return size(tags) >= m || is_in_vain;
+  };
+  wait_for("dequeue", done, timeout, interrupt);
+  if (size(tags) < m) {
+    throw ClosedError("'" + name() + "': dequeue: expected " + std::to_string(m) + " updates, got " +
+                      std::to_string(size(tags)) + ", and all who could send more have left");
+  }
+
+  std::vector<UpdateQueue::Claim> claims;
+  for (const std::size_t sender : senders_of(tags)) {
+    for (const Iteration iter : updates().iterations(sender)) {
+      if (tags.iter && iter != *tags.iter) continue;
+      if (const auto claim = updates().claim(sender, iter)) claims.push_back(*claim);
+    }
+  }
+  std::sort(claims.begin(), claims.end(),
+            [](const auto& a, const auto& b) { return a.iter != b.iter ? a.iter < b.iter : a.sender < b.sender; });
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const UpdateQueue::Claim& claim = claims[i];
+    if (i >= m) {
+      updates().release(claim);
+      continue;
+    }
+    take({updates().values(claim.sender, claim.slot), claim.iter, ranks[claim.sender]});
+    updates().dequeue(claim);
+    if (is_local(ranks[claim.sender])) board_->ring(ranks[claim.sender]);
+  }
+  engine_->advance();  // takes what was offered and had no room
+}
+
+HopEdges::Answer UpdateQueueCollective::answer(Rank to, Iteration iter) const {
+  if (closed() || iter < oldest()) return HopEdges::Answer::kDecline;
+  const bool room = updates().has_room(options_.position(owner_, to), iter, oldest());
+  return room ? HopEdges::Answer::kAccept : HopEdges::Answer::kLater;
+}
+
+}  // namespace pyc

@@ -1,0 +1,271 @@
+#include "services/hop/worker.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace pyc {
+
+HopWorker::HopWorker(const HopOptions& options, Memory& memory, Rank rank, std::byte* model, HopLinks& links)
+    : options_(options),
+      memory_(memory),
+      rank_(rank),
+      model_(model),
+      links_(links),
+      sum_(memory, options.elements()),
+      newest_received_(options.in_of(rank).size(), 0) {}
+
+// ------------------------------------------------------------------------------------------------ Fig. 7, lines 7 to
+// 20
+
+bool HopWorker::enter(Iteration last) {
+  if (stage_ == Stage::kBefore) {  // iteration 0 needs no token, and its own have been there from the start
+    stage_ = options_.serial ? Stage::kComputing : Stage::kSending;
+  }
+  if (stage_ == Stage::kBetween) {
+    ahead_ = length_of_step(last);
+    stage_ = ahead_ > 1 ? Stage::kRenewing : Stage::kTaking;
+  }
+  if (stage_ == Stage::kRenewing) {  // section 5
+    if (!receive(iteration_ + ahead_ - 1)) return false;
+    reduce(nullptr);
+    ++statistics_.jumps;
+    statistics_.skipped += ahead_ - 1;
+    stage_ = Stage::kTaking;
+  }
+  if (stage_ == Stage::kTaking) {
+    if (!take_tokens()) return false;
+    stage_ = options_.serial ? Stage::kComputing : Stage::kSending;
+  }
+  if (stage_ == Stage::kSending) {
+    if (!send()) return false;
+    stage_ = Stage::kComputing;
+  }
+  return true;
+}
+
+bool HopWorker::step(const std::byte* delta) {
+  if (stage_ == Stage::kComputing) {
+    if (options_.serial) apply(delta);
+    stage_ = options_.serial ? Stage::kSendingApplied : Stage::kReceiving;
+  }
+  if (stage_ == Stage::kSendingApplied) {
+    if (!send()) return false;
+    stage_ = Stage::kReceiving;
+  }
+  if (!receive(iteration_)) return false;
+  reduce(options_.serial ? nullptr : delta);
+  links_.acknowledge(iteration_ + 1);
+  ++statistics_.iterations;
+  stage_ = Stage::kBetween;
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ tokens
+
+/// 1, or more if this rank is a straggler: section 5. The tokens of an out-neighbor say how far ahead it is.
+Iteration HopWorker::length_of_step(Iteration last) const {
+  if (!options_.skip) return 1;
+  Iteration fewest = kNeverIteration;
+  for (const Rank j : out()) {
+    if (stays(j)) fewest = std::min(fewest, links_.tokens(j));
+  }
+  if (fewest == kNeverIteration || fewest <= options_.max_ig) return 1;
+  const Iteration behind = fewest - options_.max_ig;
+  if (behind <= options_.skip->trigger) return 1;
+  return std::max<Iteration>(std::min({behind, options_.skip->max_jump, last - iteration_}), 1);
+}
+
+/// Fig. 7, lines 16 to 20, then 8 to 10; section 5: as many tokens as iterations.
+bool HopWorker::take_tokens() {
+  for (const Rank j : out()) {
+    if (stays(j) && links_.tokens(j) < ahead_) return false;
+  }
+  for (const Rank j : out()) {
+    if (stays(j)) links_.remove_tokens(j, ahead_);
+  }
+  iteration_ += ahead_;
+  links_.entered(iteration_);
+  for (const Rank j : in()) links_.insert_tokens(j, ahead_, iteration_);
+  if (options_.checks) check_gaps();
+  return true;
+}
+
+/// Table 1, for neighbors. Of other ranks it follows from that.
+void HopWorker::check_gaps() const {
+  const auto check = [this](Rank j, Iteration bound, const char* which) {
+    const Iteration theirs = links_.iteration(j);  // before looking whether it has left
+    if (!stays(j) || iteration_ <= theirs + bound) return;
+    throw InternalError("'" + options_.name + "': rank " + std::to_string(rank_) + " is in iteration " +
+                        std::to_string(iteration_) + ", its " + which + " " + std::to_string(j) + " in iteration " +
+                        std::to_string(theirs) + ": expected a gap of at most " + std::to_string(bound));
+  };
+  for (const Rank j : in()) {
+    if (options_.backup == 0) check(j, options_.staleness.value_or(0) + 1, "in-neighbor");
+  }
+  for (const Rank j : out()) {
+    check(j, options_.acks ? std::min<Iteration>(options_.max_ig, 2) : options_.max_ig, "out-neighbor");
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ Send
+
+/// Fig. 4, lines 6 to 8.
+bool HopWorker::send() {
+  if (!links_.can_enqueue(iteration_)) return false;
+  if (options_.acks) {
+    for (const Rank j : out()) {
+      if (stays(j) && links_.reduced(j) < iteration_) return false;
+    }
+  }
+  for (const Rank j : out()) {
+    if (!stays(j)) continue;
+    if (options_.is_stale(iteration_, links_.iteration(j))) {
+      ++statistics_.unsent;
+    } else {
+      links_.enqueue(j, iteration_, model_);
+    }
+  }
+  sent_ = iteration_ + 1;
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ Recv
+
+bool HopWorker::receive(Iteration k) { return options_.staleness ? receive_recent(k) : receive_iteration(k); }
+
+/// Fig. 4, line 13, and Fig. 8, lines 1 to 8: |N_in| - N_buw updates of iteration k, and what else has come of it.
+bool HopWorker::receive_iteration(Iteration k) {
+  UpdateQueue& updates = links_.updates();
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < in().size(); ++i) {
+    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;
+  }
+  if (missing > options_.backup) return false;
+  own_weight_ = 1;
+  for (std::size_t i = 0; i < in().size(); ++i) {
+    if (const auto claim = updates.claim(i, k)) take(*claim, 1);
+    statistics_.stale += updates.discard_before(i, k);
+  }
+  return true;
+}
+
+/// Fig. 9, lines 1 to 17: the newest update of each in-neighbor, if it is of iteration k - s at least.
+bool HopWorker::receive_recent(Iteration k) {
+  UpdateQueue& updates = links_.updates();
+  const Iteration s = *options_.staleness;
+  const Iteration oldest = k < s ? 0 : k - s;
+  const Iteration satisfactory = k < s ? 0 : oldest + 1;  // as newest_received_ counts: before iteration s none needed
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < in().size(); ++i) {
+    if (newest_from(i) < satisfactory && links_.left(in()[i]) > k) ++missing;
+  }
+  if (missing > options_.backup) return false;
+  own_weight_ = static_cast<double>(s + 1);
+  for (std::size_t i = 0; i < in().size(); ++i) {
+    newest_received_[i] = newest_from(i);
+    const auto claim = updates.claim_newest(i);
+    if (!claim) continue;
+    newest_received_[i] = std::max(newest_received_[i], claim->iter + 1);
+    statistics_.stale += updates.discard_before(i, claim->iter);
+    if (claim->iter >= oldest) {
+      take(*claim, static_cast<double>(claim->iter + s + 1) - static_cast<double>(k));  // equation 2
+    } else {
+      updates.dequeue(*claim);
+      ++statistics_.stale;
+    }
+  }
+  return true;
+}
+
+/// As iter_rcv of Fig. 9, + 1, with what has come since.
+Iteration HopWorker::newest_from(std::size_t sender) const {
+  const std::optional<Iteration> there = links_.updates().newest(sender);
+  return std::max(newest_received_[sender], there ? *there + 1 : 0);
+}
+
+void HopWorker::take(const UpdateQueue::Claim& claim, double weight) {
+  claims_.push_back(claim);
+  terms_.push_back({links_.updates().values(claim.sender, claim.slot), weight});
+}
+
+// ------------------------------------------------------------------------------------------------ Reduce and Apply
+
+/// The parameters = the weighted mean of the own and of what was received, + delta if there is one.
+void HopWorker::reduce(const std::byte* delta) {
+  terms_.insert(terms_.begin(), Term{model_, own_weight_});
+  double total = 0;
+  for (const Term& term : terms_) total += term.weight;
+  for (Term& term : terms_) term.weight = term.weight / total;
+  const Elements elements = options_.elements();
+  const std::size_t width = size_of(elements.type);
+  for (std::size_t first = 0; first < options_.count; first += sum_.longest_block()) {
+    const std::size_t count = std::min(sum_.longest_block(), options_.count - first);
+    std::byte* const mean = sum_.block(terms_, first, count);
+    if (delta != nullptr) memory_.accumulate(elements, ReduceOp::kSum, mean, delta + first * width, count);
+    memory_.store(elements, model_ + first * width, mean, count, 1);
+  }
+  received_.clear();
+  for (const UpdateQueue::Claim& claim : claims_) {
+    received_.push_back({in()[claim.sender], claim.iter});
+    links_.updates().dequeue(claim);
+  }
+  statistics_.received += claims_.size();
+  claims_.clear();
+  terms_.clear();
+}
+
+void HopWorker::apply(const std::byte* delta) {
+  const Elements elements = options_.elements();
+  const std::size_t width = size_of(elements.type);
+  const std::vector<Term> own{{model_, 1}};
+  for (std::size_t first = 0; first < options_.count; first += sum_.longest_block()) {
+    const std::size_t count = std::min(sum_.longest_block(), options_.count - first);
+    std::byte* const sum = sum_.block(own, first, count);
+    memory_.accumulate(elements, ReduceOp::kSum, sum, delta + first * width, count);
+    memory_.store(elements, model_ + first * width, sum, count, 1);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ who is waited for
+
+std::vector<HopAwaited> HopWorker::awaited() const {
+  using What = HopAwaited::What;
+  std::vector<HopAwaited> all;
+  const auto lacks_updates = [&](Iteration k) {
+    const Iteration s = options_.staleness.value_or(0);
+    for (std::size_t i = 0; i < in().size(); ++i) {
+      const bool there = options_.staleness ? k < s || newest_from(i) > k - s : links_.updates().has(i, k);
+      if (!there && links_.left(in()[i]) > k) all.push_back({in()[i], What::kUpdate, k < s ? 0 : k - s});
+    }
+  };
+  switch (stage_) {
+    case Stage::kBefore:
+    case Stage::kBetween:
+    case Stage::kComputing:
+      break;
+    case Stage::kRenewing:
+      lacks_updates(iteration_ + ahead_ - 1);
+      break;
+    case Stage::kTaking:
+      for (const Rank j : out()) {
+        if (stays(j) && links_.tokens(j) < ahead_) all.push_back({j, What::kToken, iteration_ + ahead_});
+      }
+      break;
+    case Stage::kSending:
+    case Stage::kSendingApplied:
+      for (const Rank j : out()) {
+        if (!stays(j)) continue;
+        if (options_.acks && links_.reduced(j) < iteration_) all.push_back({j, What::kAck, iteration_ - 1});
+        if (!links_.can_enqueue(iteration_)) all.push_back({j, What::kTransfer, iteration_});
+      }
+      break;
+    case Stage::kReceiving:
+      lacks_updates(iteration_);
+      break;
+  }
+  return all;
+}
+
+}  // namespace pyc

@@ -1,0 +1,68 @@
+"""How far ranks can be apart: Theorems 1 and 2 and Table 1 of Hop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..support.validation import checked_integer
+from ..topology.measures import distances
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..topology.graph import Topology
+    from .modes import Mode
+
+__all__ = ["gap_bounds"]
+
+
+def gap_bounds(topology: Topology, mode: Mode, max_ig: int | None) -> npt.NDArray[np.float64]:
+    """Return the upper bound of Iter(i) - Iter(j) at any time, for each pair of ranks: Hop, Table 1.
+
+    With length(i -> j) for the least number of edges from i to j, it is
+
+    - length(j -> i) in `Standard` mode, which is Theorem 1;
+    - min(length(j -> i), 2 length(i -> j)) under `NotifyAck`;
+    - (s + 1) length(j -> i) under `BoundedStaleness(s)`;
+    - none under `BackupWorkers` and `Hybrid`;
+
+    and, with token queues, at most max_ig length(i -> j), which is Theorem 2. Skipped iterations change none of it.
+
+    Parameters
+    ----------
+    topology
+        Who sends updates to whom.
+    mode
+        One of this package's modes.
+    max_ig
+        Of the token queues, at least 1. None: without them, which `Communicator.hop` never is.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64 of shape (size, size): row i, column j; `inf` where there is no bound.
+
+    Raises
+    ------
+    ValueError, TypeError
+        max_ig.
+
+    >>> import pycollectives as pc
+    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.BackupWorkers(1), max_ig=5)[0]
+    array([ 0.,  5., 10., 15., 10.,  5.])
+    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.Standard(), max_ig=5)[0]
+    array([0., 1., 2., 3., 2., 1.])
+    """
+    outgoing = [topology.out_neighbors(rank) for rank in range(topology.size)]
+    length = np.array([distances(rank, outgoing) for rank in range(topology.size)], dtype=np.float64)
+    length[length < 0] = np.inf
+    with np.errstate(invalid="ignore"):  # inf * 0
+        bounds = mode.bound_by_updates * length.T
+        if mode.acknowledges:
+            bounds = np.minimum(bounds, 2 * length)
+        if max_ig is not None:
+            bounds = np.minimum(bounds, checked_integer("max_ig", max_ig, at_least=1) * length)
+    np.fill_diagonal(bounds, 0.0)
+    return np.asarray(bounds)

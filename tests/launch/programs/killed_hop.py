@@ -1,0 +1,34 @@
+"""A rank is killed by SIGKILL in an iteration of Hop; the others say what they are told, and when.
+
+killed_hop.py RANKS MODE VICTIM SEED: MODE is "standard", "backup" or "staleness".
+"""
+
+import random
+import time
+
+import numpy as np
+from common import WORLD, arguments, say
+from death import die_later, time_of_death
+
+import pycollectives as pc
+
+MODES = {"standard": pc.Standard(), "backup": pc.BackupWorkers(1), "staleness": pc.BoundedStaleness(3)}
+
+mode, *numbers = arguments()
+victim, seed = map(int, numbers)
+
+try:
+    with pc.Communicator(WORLD) as comm:
+        w = np.ones(1 << 20, np.float32)
+        hop = comm.hop(like=w, topology=pc.topology.complete(comm.size), mode=MODES[mode], max_ig=3)
+        if comm.rank == victim:
+            die_later(random.Random(seed).uniform(0.0, 0.2))
+        w[...] = 0
+        for _ in hop.iterations(1_000_000, timeout=15):
+            hop.step(w, timeout=15)
+            if abs(hop.parameters - 1).max() > 1e-5:
+                say(f"wrong result: {np.unique(hop.parameters)}")
+except pc.RankFailedError as error:
+    say(f"{time.monotonic() - time_of_death():.2f} s")
+    say(f"{error}")
+say("end")

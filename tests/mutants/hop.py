@@ -1,0 +1,192 @@
+"""Mutants of Hop."""
+
+from __future__ import annotations
+
+from mutant import Mutant
+
+SERVICE = "csrc/services/hop"
+WORKER = f"{SERVICE}/worker.cc"
+UPDATES = f"{SERVICE}/update_queue"
+MEMBER = f"{SERVICE}/member.cc"
+EDGES = f"{SERVICE}/edges.cc"
+
+HISTORIES = ("tests/plan/test_hop.py",)
+RANKS = ("tests/unit/hop/test_hop.py", "tests/unit/hop/test_hop_errors.py")
+QUEUES = ("tests/unit/hop/test_queues.py",)
+
+MUTANTS = [
+    # --- tokens
+    Mutant(
+        "a token moved twice",
+        WORKER,
+        "links_.insert_tokens(j, ahead_, iteration_);",
+        "links_.insert_tokens(j, ahead_ + 1, iteration_);",
+        HISTORIES,
+    ),
+    Mutant(
+        "a skip that forgets tokens: it gives one for all iterations",
+        WORKER,
+        "links_.insert_tokens(j, ahead_, iteration_);",
+        "links_.insert_tokens(j, 1, iteration_);",
+        HISTORIES,
+    ),
+    Mutant(
+        "a skip that takes one token for all iterations",
+        WORKER,
+        "links_.remove_tokens(j, ahead_);",
+        "links_.remove_tokens(j, 1);",
+        HISTORIES,
+    ),
+    Mutant(
+        "an iteration without a token",
+        WORKER,
+        "    if (stays(j) && links_.tokens(j) < ahead_) return false;\n",
+        "",
+        HISTORIES,
+    ),
+    # --- updates
+    Mutant(
+        "a sub-queue that is not rotated",
+        f"{UPDATES}.h",
+        "return static_cast<std::size_t>(iter % slots_);",
+        "return static_cast<std::size_t>(std::min<Iteration>(iter, slots_ - 1));",
+        HISTORIES,
+    ),
+    Mutant(
+        "a sub-queue too few",
+        f"{SERVICE}/options.h",
+        "Iteration sub_queues() const { return max_ig + 1; }",
+        "Iteration sub_queues() const { return max_ig; }",
+        HISTORIES,
+    ),
+    Mutant(
+        "a stale update taken: whatever is in the slot",
+        f"{UPDATES}.cc",
+        "  Tag expected = full(iter);\n",
+        "  Tag expected = tag(sender, slot).load() & ~kClaimed;\n",
+        HISTORIES,
+    ),
+    Mutant(
+        "an update beyond the bound taken",
+        WORKER,
+        "    if (claim->iter >= oldest) {\n",
+        "    if (claim->iter + 1 >= oldest) {\n",
+        HISTORIES,
+    ),
+    Mutant(
+        "equation 2's weights off by one iteration",
+        WORKER,
+        "static_cast<double>(claim->iter + s + 1)",
+        "static_cast<double>(claim->iter + s + 2)",
+        HISTORIES,
+    ),
+    Mutant(
+        "an update lost: it is discarded before it is read",
+        WORKER,
+        "statistics_.stale += updates.discard_before(i, k);",
+        "statistics_.stale += updates.discard_before(i, k + 2);",
+        HISTORIES,
+    ),
+    Mutant(
+        "an update lost on its way: what is accepted is not sent",
+        EDGES,
+        "    edge.accepted.pop_front();\n",
+        "    edge.accepted.clear();\n",
+        HISTORIES,
+    ),
+    Mutant(
+        "an update reduced twice: it stays in the queue",
+        WORKER,
+        "    links_.updates().dequeue(claim);\n  }\n  statistics_.received",
+        "    links_.updates().release(claim);\n  }\n  statistics_.received",
+        HISTORIES,
+    ),
+    Mutant(
+        "one backup worker too many",
+        WORKER,
+        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > options_.backup)",
+        "    if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;\n  }\n  if (missing > options_.backup + 1)",
+        HISTORIES,
+    ),
+    Mutant(
+        "a staleness of one iteration more",
+        WORKER,
+        "const Iteration satisfactory = k < s ? 0 : oldest + 1;",
+        "const Iteration satisfactory = k < s ? 0 : oldest;",
+        HISTORIES,
+    ),
+    Mutant(
+        "the copy of an update is overwritten while it is on its way",
+        f"{SERVICE}/hop.h",
+        "return edges_->can_hold(iter);",
+        "return iter + 1 > 0;",
+        HISTORIES + RANKS,
+    ),
+    Mutant(
+        "a stale update is sent",
+        f"{SERVICE}/options.h",
+        "return of + staleness.value_or(0) < receiver;",
+        "return of + staleness.value_or(0) + max_ig < receiver;",
+        HISTORIES,
+    ),
+    # --- modes
+    Mutant(
+        "an acknowledgement is not waited for",
+        WORKER,
+        "      if (stays(j) && links_.reduced(j) < iteration_) return false;\n",
+        "",
+        HISTORIES + RANKS,
+    ),
+    Mutant(
+        "a jump without new parameters",
+        WORKER,
+        "    reduce(nullptr);\n    ++statistics_.jumps;",
+        "    ++statistics_.jumps;",
+        HISTORIES,
+    ),
+    Mutant(
+        "a jump beyond an out-neighbor",
+        WORKER,
+        "  const Iteration behind = fewest - options_.max_ig;\n",
+        "  const Iteration behind = fewest;\n",
+        HISTORIES,
+    ),
+    Mutant(
+        "a delta that is added twice after a stall",
+        WORKER,
+        "  if (!receive(iteration_)) return false;\n  reduce(options_.serial",
+        "  if (!receive(iteration_)) {\n    if (options_.serial) stage_ = Stage::kComputing;\n    return false;\n  }\n"
+        "  reduce(options_.serial",
+        RANKS,
+    ),
+    # --- ranks that leave
+    Mutant(
+        "a rank that has left is waited for",
+        WORKER,
+        "if (!updates.has(i, k) && links_.left(in()[i]) > k) ++missing;",
+        "if (!updates.has(i, k)) ++missing;",
+        RANKS,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by an update",
+        MEMBER,
+        "    queue.end_enqueue(sender, slot, iter);\n    return board_->ring(to);",
+        "    return queue.end_enqueue(sender, slot, iter);",
+        QUEUES + RANKS,
+    ),
+    # --- the queues by themselves
+    Mutant(
+        "an update is overwritten in a full queue",
+        f"{UPDATES}.cc",
+        "  return found == kEmpty || (!is_claimed(found) && iter_of(found) < oldest);\n",
+        "  return found == kEmpty || !is_claimed(found) || iter_of(found) < oldest;\n",
+        QUEUES,
+    ),
+    Mutant(
+        "what has been sent before a rank left is not waited for",
+        f"{SERVICE}/update_queue_collective.cc",
+        "  return !all_have_left || !engine_->exclusively([this] { return edges_->idle(); });\n",
+        "  return !all_have_left;\n",
+        QUEUES,
+    ),
+]
