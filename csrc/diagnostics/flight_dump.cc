@@ -44,7 +44,7 @@ std::atomic<FlightDump*> FlightDump::current{new FlightDump};
 
 void FlightDump::add(const FlightRecorder* recorder) {
   static const int forgets = pthread_atfork(nullptr, nullptr, [] {  // in the child
-    struct sigaction now {};
+    struct sigaction now{};
     if (sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == &on_signal) signal(SIGUSR2, SIG_DFL);
     current = new FlightDump;
   });
@@ -83,9 +83,9 @@ void FlightDump::on_signal(int) {
 
 /// The handler first: whoever sees the thread may send the signal.
 void FlightDump::listen() {
-  struct sigaction before {};
+  struct sigaction before{};
   if (sigaction(SIGUSR2, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
-  struct sigaction ours {};
+  struct sigaction ours{};
   ours.sa_flags = SA_RESTART;
   ours.sa_handler = &on_signal;
   sigaction(SIGUSR2, &ours, nullptr);
