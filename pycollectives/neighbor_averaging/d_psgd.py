@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..topology.arguments import checked_topology
+from ..topology.arguments import checked_topology, weights_or
 from .neighborhood import Neighborhood, NeighborhoodSpecification
 
 if TYPE_CHECKING:
@@ -51,16 +51,17 @@ class NeighborAveraging(Neighborhood):
         *,
         like: BufferSpec,
         topology: AnyTopology,
-        weights: str = "metropolis",
+        weights: str | None = None,
         name: str | None = None,
     ) -> Self:
         """Make one, by the arguments of `Communicator.neighbor_averaging`; collective."""
 
         def check(its_name: object) -> NeighborhoodSpecification:
             graph = checked_topology(topology, context.size)
-            graph.check_row_stochastic(weights)
+            kind = weights_or(graph, weights, "metropolis")
+            graph.check_row_stochastic(kind)
             graph.check_connected()
-            return NeighborhoodSpecification.checked(like, topology=graph, weights=weights, overlap=0, name=its_name)
+            return NeighborhoodSpecification.checked(like, topology=graph, weights=kind, overlap=0, name=its_name)
 
         return cls._make(context, name, check)
 

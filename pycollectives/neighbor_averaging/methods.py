@@ -94,7 +94,7 @@ class NeighborAveragingMethods(Factory):
         )
 
     def neighbor_averaging(
-        self, like: BufferSpec, *, topology: AnyTopology | str, weights: str = "metropolis", name: str | None = None
+        self, like: BufferSpec, *, topology: AnyTopology | str, weights: str | None = None, name: str | None = None
     ) -> NeighborAveraging:
         """Make a neighbor averaging, the exchange of D-PSGD; collective.
 
@@ -106,7 +106,8 @@ class NeighborAveragingMethods(Factory):
         topology
             Who averages with whom, of `pycollectives.topology`; it may change from step to step.
         weights
-            As `Topology.matrix` takes them; rows sum to 1. "metropolis" needs a symmetric graph.
+            As `Topology.matrix` takes them; rows sum to 1. By default a graph's own ones, if it was given any, else
+            "metropolis", which needs a symmetric graph.
         name
             In messages and traces; by default a number in the order of creation.
 
@@ -131,7 +132,7 @@ class NeighborAveragingMethods(Factory):
         *,
         topology: AnyTopology | str,
         overlap: int = 0,
-        weights: str = "push-sum",
+        weights: str | None = None,
         name: str | None = None,
     ) -> PushSum:
         """Make a push-sum, the exchange of SGP, for directed graphs; collective.
@@ -143,7 +144,8 @@ class NeighborAveragingMethods(Factory):
         overlap
             1: what is sent in a step counts one step later, so that it travels while ranks compute. 0: at once.
         weights
-            As `Topology.matrix` takes them; columns sum to 1.
+            As `Topology.matrix` takes them; columns sum to 1. By default a graph's own ones, if it was given any, else
+            "push-sum".
 
         Raises
         ------

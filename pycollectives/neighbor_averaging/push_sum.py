@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..support.validation import checked_integer
-from ..topology.arguments import checked_topology
+from ..topology.arguments import checked_topology, weights_or
 from .neighborhood import Neighborhood, NeighborhoodSpecification
 
 if TYPE_CHECKING:
@@ -67,19 +67,18 @@ class PushSum(Neighborhood):
         like: BufferSpec,
         topology: AnyTopology,
         overlap: int = 0,
-        weights: str = "push-sum",
+        weights: str | None = None,
         name: str | None = None,
     ) -> Self:
         """Make one, by the arguments of `Communicator.push_sum`; collective."""
 
         def check(its_name: object) -> NeighborhoodSpecification:
             graph = checked_topology(topology, context.size)
-            graph.check_column_stochastic(weights)
+            kind = weights_or(graph, weights, "push-sum")
+            graph.check_column_stochastic(kind)
             graph.check_connected()  # a rank that gives and is given nothing would lose its weight to others
             steps = checked_integer("overlap", overlap, at_least=0, at_most=1)
-            return NeighborhoodSpecification.checked(
-                like, topology=graph, weights=weights, overlap=steps, name=its_name
-            )
+            return NeighborhoodSpecification.checked(like, topology=graph, weights=kind, overlap=steps, name=its_name)
 
         return cls._make(context, name, check)
 

@@ -8,7 +8,7 @@ from .graph import Topology
 from .names import by_name
 from .time_varying import TimeVarying
 
-__all__ = ["AnyTopology", "checked_topology"]
+__all__ = ["AnyTopology", "checked_topology", "weights_or"]
 
 AnyTopology: TypeAlias = Topology | TimeVarying
 
@@ -22,3 +22,11 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
     if value.size != size:
         raise ValueError(f"topology: expected one of {size} ranks, as the communicator has, got {value!r}")
     return value
+
+
+def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> str:
+    """Return the kind of weights: that asked for, else the graph's own ones if it has any, else another kind."""
+    if weights is not None:
+        return weights
+    steps = [topology.at(step) for step in range(topology.period)]
+    return "given" if all(step.default_weights == "given" for step in steps) else otherwise

@@ -64,7 +64,11 @@ class Topology:
         size = checked_integer("size", size, at_least=1)
         outgoing: list[set[int]] = [set() for _ in range(size)]
         incoming: list[set[int]] = [set() for _ in range(size)]
-        for source, target in edges:
+        for edge in edges:
+            try:
+                source, target = edge
+            except (TypeError, ValueError):
+                raise TypeError(f"edges: expected pairs of ranks, got {edge!r}") from None
             source, target = checked_rank("source", source, size), checked_rank("target", target, size)
             if source == target:
                 raise ValueError(f"edges: expected edges between different ranks, got ({source}, {target})")

@@ -43,6 +43,9 @@ class TimeVarying:
 
     def __init__(self, topologies: Sequence[Topology], *, name: str = "time-varying") -> None:
         self._topologies = tuple(topologies)
+        for topology in self._topologies:
+            if not isinstance(topology, Topology):
+                raise TypeError(f"topologies: expected topologies, got {topology!r}")
         if not self._topologies:
             raise ValueError("topologies: expected at least one, got none")
         sizes = {topology.size for topology in self._topologies}

@@ -95,6 +95,22 @@ def test_every_float_type_and_length(dtype, count):
         check_same(run(models, graph, steps=3, ranks_per_node=ranks_per_node), expected)
 
 
+def test_a_graph_with_weights_of_its_own_uses_them():
+    """By default, in both collectives; W x for x = (0, 1)."""
+    graph = topology.from_matrix([[0.75, 0.25], [0.25, 0.75]])
+
+    def program(comm):
+        w, x = np.array([float(comm.rank)]), np.array([float(comm.rank)])
+        with comm.neighbor_averaging(like=w, topology=graph) as average:
+            average.average(w)
+        with comm.push_sum(like=x, topology=graph) as push_sum:
+            push_sum.start(x)
+            push_sum.wait(x)
+        return float(w[0]), float(x[0]), average.weights, push_sum.weights
+
+    assert run_ranks(2, program) == [(0.25, 0.25, "given", "given"), (0.75, 0.75, "given", "given")]
+
+
 def test_weights_of_a_matrix():
     matrix = [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5], [0.125, 0.25, 0.625]]
     models, graph = models_of(3), topology.from_matrix(matrix)
