@@ -63,6 +63,7 @@ COLUMNS = [
     Column("p50"),
     Column("p99"),
     Column("Exchanges/s", 1),
+    Column("Between nodes/s", 1),
     Column("Staleness", 2),
 ]
 MICRO_COLUMNS = [
@@ -309,6 +310,7 @@ def _row(record: Record) -> list[float | str | None]:
         latency["p50"],
         latency["p99"],
         record["exchanges_per_s"],
+        record["exchanges_between_nodes_per_s"],
         record["staleness_mean"],
     ]
 

@@ -208,6 +208,7 @@ class Outcome:
     timeline: Timeline
     final: Final
     exchanges_per_s: float | None = None  # pairwise averages that it began
+    between_nodes_per_s: float | None = None  # ... with ranks of other nodes
     staleness: float | None = None  # averages between a read and the apply after it, the mean
 
 
@@ -220,6 +221,7 @@ class GossipCell:
     latency: Summary  # of all that an iteration does beside computing, in microseconds
     compute_us: float
     exchanges_per_s: float | None  # of all ranks
+    between_nodes_per_s: float | None
     staleness: float | None
 
     @property
@@ -235,6 +237,7 @@ class GossipCell:
     def of(cls, method: str, slowdown: Slowdown, outcomes: Sequence[Outcome], window: Window) -> GossipCell:
         timelines = [outcome.timeline for outcome in outcomes]
         exchanges = [outcome.exchanges_per_s for outcome in outcomes if outcome.exchanges_per_s is not None]
+        between_nodes = [each.between_nodes_per_s for each in outcomes if each.between_nodes_per_s is not None]
         staleness = [outcome.staleness for outcome in outcomes if outcome.staleness is not None]
         return cls(
             method=method,
@@ -244,6 +247,7 @@ class GossipCell:
             latency=Summary.of(np.concatenate([timeline.latencies(window) for timeline in timelines]) * 1e6),
             compute_us=float(np.concatenate([timeline.computations(window) for timeline in timelines]).mean() * 1e6),
             exchanges_per_s=sum(exchanges) if exchanges else None,
+            between_nodes_per_s=sum(between_nodes) if between_nodes else None,
             staleness=float(np.mean(staleness)) if staleness else None,
         )
 
@@ -287,6 +291,7 @@ def gossip_record(setting: Setting, cell: GossipCell, baseline: GossipCell, equa
         "others_kept": _rounded(kept),
         "waiting_fraction": round(cell.waiting_fraction, 5),
         "exchanges_per_s": _rounded(cell.exchanges_per_s),
+        "exchanges_between_nodes_per_s": _rounded(cell.between_nodes_per_s),
         "staleness_mean": _rounded(cell.staleness),
         "latency_us": cell.latency.as_json(),
         "compute_us": round(cell.compute_us, 3),

@@ -43,7 +43,7 @@ class Method(Protocol):
         """Apply the delta; whether it was this rank's last. `over`: this rank's time is over."""
 
     def counts(self) -> dict[str, float]:
-        """What pairwise averages say of themselves: `exchanges` begun and `staleness`; of others nothing."""
+        """What pairwise averages say of themselves: how many were begun, and `staleness`; of others nothing."""
 
     def leave(self) -> None:
         """Let the others go on without this rank, where they would wait for it; returns at once."""
@@ -195,7 +195,11 @@ class AdPsgd(_Method):
 
     def counts(self) -> dict[str, float]:
         statistics = self._averaging.statistics()
-        return {"exchanges": statistics.begun, "staleness": statistics.staleness_mean}
+        return {
+            "exchanges": statistics.begun,
+            "between_nodes": statistics.begun_between_nodes,
+            "staleness": statistics.staleness_mean,
+        }
 
     def close(self) -> tuple[Model, float]:
         self._averaging.equalize()
@@ -250,6 +254,7 @@ def run_method(comm: MPI.Comm, method: Method, *, compute: float, window: Window
         Timeline(np.array(begins), np.array(ends)),
         Final.of(model, len(ends), weight=weight),
         exchanges_per_s=counts["exchanges"] / ends[-1] if counts else None,
+        between_nodes_per_s=counts["between_nodes"] / ends[-1] if counts else None,
         staleness=counts.get("staleness"),
     )
     return comm.gather(outcome)

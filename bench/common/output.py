@@ -185,7 +185,10 @@ def mpi_name(library_version: str) -> str:
 
 
 def machine() -> str:
-    return f"{_cpu_model()}, {os.cpu_count()} cores, {platform.system()}"
+    parts = [_cpu_model(), f"{os.cpu_count()} cores", platform.system()]
+    if cluster := os.environ.get("CLUSTER"):  # of tools/hosts
+        parts.append(cluster)
+    return ", ".join(parts)
 
 
 def _cpu_model() -> str:

@@ -81,6 +81,7 @@ class BoundPairwiseAveraging {
     }
     py::dict out;
     out["begun"] = all.begun;
+    out["begun_between_nodes"] = all.begun_between_nodes;
     out["averages"] = all.averages;
     out["declined"] = all.declined;
     out["skipped"] = all.skipped;

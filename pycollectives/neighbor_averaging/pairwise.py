@@ -38,6 +38,8 @@ class PairwiseStatistics:
         Averages that this rank's model was in.
     begun
         Those that this rank began.
+    begun_between_nodes
+        Of these, with ranks of other nodes, by messages.
     declined
         Requests that a rank of another node declined, because it was in an average already.
     skipped
@@ -54,6 +56,7 @@ class PairwiseStatistics:
 
     exchanges: int
     begun: int
+    begun_between_nodes: int
     declined: int
     skipped: int
     applied: int
@@ -250,6 +253,7 @@ class PairwiseAveraging(Collective):
         return PairwiseStatistics(
             exchanges=counts["averages"],
             begun=counts["begun"],
+            begun_between_nodes=counts["begun_between_nodes"],
             declined=counts["declined"],
             skipped=counts["skipped"],
             applied=counts["applied"],

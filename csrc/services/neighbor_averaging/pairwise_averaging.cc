@@ -239,6 +239,7 @@ void PairwiseAveraging::do_close() {
 PairwiseStatistics PairwiseAveraging::statistics() {
   PairwiseStatistics all;
   all.begun = begun_;
+  all.begun_between_nodes = begun_between_nodes_;
   all.averages = board_->averages(board_->local_rank());
   all.declined = declined_;
   all.skipped = skipped_ + (messages_ ? messages_->skipped() : 0);
@@ -332,6 +333,7 @@ void PairwiseAveraging::count(const OnNode& average) {
 
 void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now) {
   if (ended.averaged) {
+    ++begun_between_nodes_;
     took_turn(ended.with);
     return rest(now, kRest);
   }

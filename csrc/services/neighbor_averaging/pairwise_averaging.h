@@ -48,6 +48,7 @@ struct PairwiseOptions {
 
 struct PairwiseStatistics {
   std::uint64_t begun = 0;     ///< averages that this rank began
+  std::uint64_t begun_between_nodes = 0;
   std::uint64_t averages = 0;  ///< averages that its model was in
   std::uint64_t declined = 0;  ///< requests
   std::uint64_t skipped = 0;   ///< segments or pieces that were locked, or lent
@@ -185,6 +186,7 @@ class PairwiseAveraging final : public Collective {
   Importance importance_;
   std::atomic<std::uint64_t> owed_{0};  // averages, per step
   std::atomic<std::uint64_t> begun_{0};
+  std::atomic<std::uint64_t> begun_between_nodes_{0};
   std::atomic<std::uint64_t> declined_{0};
   std::atomic<std::uint64_t> skipped_{0};  // segments on the node
   std::atomic<std::uint64_t> applied_{0};

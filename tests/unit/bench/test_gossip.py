@@ -211,7 +211,7 @@ def cell(method: str, slowdown: str, periods: list[float], exchanges: float | No
     for period in periods:
         ends = np.arange(1, int(WINDOW.end / period) + 2) * period
         timeline = Timeline(ends - 0.1 * period, ends)
-        outcomes.append(Outcome(timeline, Final(0.0, 0.0, len(ends)), exchanges, exchanges))
+        outcomes.append(Outcome(timeline, Final(0.0, 0.0, len(ends)), exchanges, exchanges and 1.0, exchanges))
     return GossipCell.of(method, Slowdown.parse(slowdown), outcomes, WINDOW)
 
 
@@ -239,6 +239,7 @@ def test_records_have_the_contract_s_keys():
     assert slow["waiting_fraction"] == pytest.approx(0.1)
     assert slow["ideal_iterations_per_s"] == pytest.approx((1 + 3 * 10) / 4)
     assert (slow["exchanges_per_s"], slow["staleness_mean"]) == (20.0, 5.0)
+    assert (slow["exchanges_between_nodes_per_s"], baseline["exchanges_between_nodes_per_s"]) == (4.0, None)
     assert (equal["others_kept"], baseline["others_kept"]) == (1.0, None)
     assert (baseline["exchanges_per_s"], baseline["staleness_mean"]) == (None, None)
 
