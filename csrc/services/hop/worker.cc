@@ -133,7 +133,9 @@ bool HopWorker::send() {
 
 // ------------------------------------------------------------------------------------------------ Recv
 
-bool HopWorker::receive(Iteration k) { return options_.staleness ? receive_recent(k) : receive_iteration(k); }
+bool HopWorker::receive(Iteration k) {
+  return options_.staleness ? receive_recent(k, *options_.staleness) : receive_iteration(k);
+}
 
 /// Fig. 4, line 13, and Fig. 8, lines 1 to 8: |N_in| - N_buw updates of iteration k, and what else has come of it.
 bool HopWorker::receive_iteration(Iteration k) {
@@ -152,9 +154,8 @@ bool HopWorker::receive_iteration(Iteration k) {
 }
 
 /// Fig. 9, lines 1 to 17: the newest update of each in-neighbor, if it is of iteration k - s at least.
-bool HopWorker::receive_recent(Iteration k) {
+bool HopWorker::receive_recent(Iteration k, Iteration s) {
   UpdateQueue& updates = links_.updates();
-  const Iteration s = *options_.staleness;
   const Iteration oldest = k < s ? 0 : k - s;
   const Iteration satisfactory = k < s ? 0 : oldest + 1;  // as newest_received_ counts: before iteration s none needed
   std::size_t missing = 0;

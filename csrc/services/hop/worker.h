@@ -90,7 +90,7 @@ class HopWorker {
   void apply(const std::byte* delta);
   bool receive(Iteration k);
   bool receive_iteration(Iteration k);
-  bool receive_recent(Iteration k);
+  bool receive_recent(Iteration k, Iteration s);
   Iteration newest_from(std::size_t sender) const;
   void take(const UpdateQueue::Claim& claim, double weight);
   void reduce(const std::byte* delta);

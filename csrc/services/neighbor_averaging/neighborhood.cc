@@ -59,7 +59,7 @@ void Neighborhood::make_board(const std::shared_ptr<SharedMemory>& shared) {
       std::shared_ptr<std::byte>(shared, shared->data()), nodes_.neighbours(engine_->rank()).size(),
       nodes_.local_rank_of(engine_->rank()), options_.published_bytes(), options_.buffers());
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
-  model_.emplace(memory_, options_);
+  model_ = std::make_unique<NeighborhoodModel>(memory_, options_);
   while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
 }
 

@@ -135,8 +135,8 @@ class Neighborhood final : public Collective {
   std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<NeighborhoodBoard> board_;
   std::unique_ptr<NeighborhoodEdges> edges_;
-  std::optional<NeighborhoodModel> model_;  // made with the board
-  std::vector<BufferPtr> incoming_;         // values of in-neighbors on other nodes, of the step that was taken last
+  std::unique_ptr<NeighborhoodModel> model_;  // made with the board
+  std::vector<BufferPtr> incoming_;           // values of in-neighbors on other nodes, of the step that was taken last
 
   std::atomic<std::uint64_t> begun_{0};     // steps
   std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
