@@ -19,7 +19,7 @@ from typing import Any
 
 from ..support.validation import integer_field
 
-__all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard"]
+__all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard", "parse"]
 
 
 @dataclass(frozen=True)
@@ -193,3 +193,40 @@ class Skip:
         """Check both."""
         integer_field(self, "max_jump", at_least=1)
         integer_field(self, "trigger", at_least=1)
+
+
+def parse(text: str) -> tuple[Mode, Skip | None]:
+    """Return a mode, and when it skips, of a text as on command lines.
+
+    "standard", "notify-ack", "backup:N", "staleness:S", "hybrid:N:S"; with "+skip:J" behind it, iterations are skipped,
+    J at most. "skip:J" alone is "backup:1+skip:J", as in section 7.3.5.
+
+    Raises
+    ------
+    ValueError
+        Another text.
+
+    >>> parse("hybrid:1:5")
+    (Hybrid(n=1, s=5), None)
+    >>> parse("skip:10")
+    (BackupWorkers(n=1), Skip(max_jump=10, trigger=1))
+    """
+    first, *more = text.split("+")
+    if first.startswith("skip:") and not more:
+        first, more = "backup:1", [first]
+    name, *numbers = first.split(":")
+    kinds: dict[tuple[str, int], type[Mode]] = {
+        ("standard", 0): Standard,
+        ("notify-ack", 0): NotifyAck,
+        ("backup", 1): BackupWorkers,
+        ("staleness", 1): BoundedStaleness,
+        ("hybrid", 2): Hybrid,
+    }
+    kind = kinds.get((name, len(numbers)))
+    skips = [part.removeprefix("skip:") for part in more]
+    if kind is None or len(skips) > 1 or not all(number.isdecimal() for number in (*numbers, *skips)):
+        raise ValueError(
+            f"expected standard, notify-ack, backup:N, staleness:S or hybrid:N:S, with or without +skip:J, or skip:J, "
+            f"got {text!r}"
+        )
+    return kind(*map(int, numbers)), Skip(int(skips[0])) if skips else None

@@ -26,6 +26,7 @@ METHODS = Registry(
         "a2cid2": f"{__name__}.ad_psgd:A2cid2",
         "d-psgd": f"{__name__}.d_psgd:DPsgd",
         "sgp": f"{__name__}.sgp:Sgp",
+        "hop": f"{__name__}.hop:Hop",
         "ddp": f"{__name__}.ddp:Ddp",
     },
 )

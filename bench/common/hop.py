@@ -1,0 +1,165 @@
+"""What bench/hop.py measures, without MPI: modes, delays, one cell and its record, and the check of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pycollectives.hop import modes
+from pycollectives.simulation.hop import HopSummary, largest_gap, simulate_hop
+
+from .gossip import TORN, Slowdown, pattern
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pycollectives import Topology
+
+    from .output import Domain, Record
+
+STANDARD = "standard"
+
+
+def parse_modes(text: str) -> list[str]:
+    """Of a list separated by commas; each once, the standard mode first: the others are compared with it."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        modes.parse(name)
+    return list(dict.fromkeys([STANDARD, *names]))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Whose computing takes how many times as long."""
+
+    factor: float | None = None  # of each rank with probability 1/P in each iteration (Hop, section 7.3.1)
+    slowdown: Slowdown = Slowdown({})  # noqa: RUF009 - immutable
+
+    @classmethod
+    def parse(cls, text: str) -> Delays:
+        """RANK:FACTOR, several separated by commas; random:FACTOR; none."""
+        kind, _, factor = text.partition(":")
+        if kind != "random":
+            return cls(slowdown=Slowdown.parse(text))
+        try:
+            value = float(factor)
+        except ValueError:
+            value = 0.0
+        if not 1 <= value < 1e6:
+            raise ValueError(f"expected random:FACTOR, with a factor of 1 or more, got {text!r}")
+        return cls(factor=value)
+
+    def __str__(self) -> str:
+        return str(self.slowdown) if self.factor is None else f"random:{self.factor:g}"
+
+    def work(self, *, ranks: int, iterations: int, compute: float, seed: int) -> NDArray[np.float64]:
+        """Seconds of computing by rank and iteration; the same on every rank."""
+        base = np.array(self.slowdown.seconds(ranks=ranks, compute=compute))[:, None]
+        if self.factor is None:
+            return np.repeat(base, iterations, axis=1)
+        slow = np.random.default_rng(seed).random((ranks, iterations)) < 1 / ranks
+        return np.where(slow, self.factor * compute, compute)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of a table have in common."""
+
+    ranks: int
+    domain: Domain
+    graph: str
+    max_ig: int
+    bytes: int
+    compute: float  # seconds
+    iterations: int
+    seed: int
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One rank's run."""
+
+    entered: list[tuple[float, int, int]]  # time since the common start, rank, iteration
+    end: float
+    skipped: int
+    waited: float  # seconds in `iterations` and `step`
+    least: float  # what the elements of its model say in the end
+    most: float
+
+
+@dataclass(frozen=True)
+class HopCell:
+    mode: str
+    delays: Delays
+    summary: HopSummary
+    ideal: HopSummary
+    waiting_fraction: float
+
+    @classmethod
+    def of(cls, mode: str, delays: Delays, outcomes: Sequence[Outcome], ideal: HopSummary, iterations: int) -> HopCell:
+        ends = [outcome.end for outcome in outcomes]
+        entered = [each for outcome in outcomes for each in outcome.entered]
+        summary = HopSummary(
+            iterations / float(np.mean(ends)),
+            largest_gap(entered, len(outcomes)),
+            sum(outcome.skipped for outcome in outcomes),
+        )
+        waiting = float(np.mean([outcome.waited / outcome.end for outcome in outcomes]))
+        return cls(mode, delays, summary, ideal, waiting)
+
+
+def ideal_of(graph: Topology, mode: str, max_ig: int, work: NDArray[np.float64]) -> HopSummary:
+    """What the same protocol makes of these times if communication costs nothing."""
+    kind, skip = modes.parse(mode)
+    return simulate_hop(graph, kind, work, max_ig=max_ig, skip=skip)
+
+
+def audit_models(outcomes: Sequence[Outcome]) -> list[str]:
+    """What is wrong: models are averages of models whose elements all say the same."""
+    return [
+        f"rank {rank}: elements of its model say {outcome.least:g} to {outcome.most:g}"
+        for rank, outcome in enumerate(outcomes)
+        if not outcome.most - outcome.least <= TORN * max(abs(outcome.most), 1.0)
+    ]
+
+
+def said_by(model: NDArray[np.float32]) -> tuple[float, float]:
+    """The least and the most that an element of a model says."""
+    values = model.astype(np.float64) / pattern(model.size)
+    return float(values.min()), float(values.max())
+
+
+def hop_record(setting: Setting, cell: HopCell, standard: HopCell) -> Record:
+    """The keys of a cell; the caller adds where it comes from. `standard`: that mode under the same delays."""
+    return {
+        "bench": "hop",
+        "collective": "hop",
+        "mode": cell.mode,
+        "graph": setting.graph,
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "max_ig": setting.max_ig,
+        "bytes": setting.bytes,
+        "model_bytes": setting.bytes,
+        "dtype": "float32",
+        "compute_ms": setting.compute * 1e3,
+        "slowdown": str(cell.delays),
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+        "iterations_per_s": round(cell.summary.iterations_per_s, 4),
+        "ideal_iterations_per_s": round(cell.ideal.iterations_per_s, 4),
+        "of_ideal": round(cell.summary.iterations_per_s / cell.ideal.iterations_per_s, 4),
+        "baseline": "standard",
+        "speedup": round(cell.summary.iterations_per_s / standard.summary.iterations_per_s, 4),
+        "ideal_speedup": round(cell.ideal.iterations_per_s / standard.ideal.iterations_per_s, 4),
+        "max_gap": cell.summary.max_gap,
+        "skipped": cell.summary.skipped,
+        "waiting_fraction": round(cell.waiting_fraction, 5),
+        "verified": setting.verify,
+    }

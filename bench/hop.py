@@ -1,0 +1,243 @@
+"""Iterations per second of Hop's modes when workers are slow now and then, or always (Hop, Figs. 12 to 18).
+
+    mpirun -n 16 python bench/hop.py --slowdown random:6 --mode backup:1,staleness:5
+    mpirun -n 16 python bench/hop.py --slowdown 3:4 --mode backup:1,staleness:5,skip:10
+
+Each worker computes, which is emulated by sleeping, and ends its iteration with `step`, a fixed number of times.
+README.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+from mpi4py import MPI
+
+import pycollectives as pc
+from common.cli import Common, common_options, launch, parsed
+from common.errors import RunError
+from common.gossip import ITEM, pattern, step_of
+from common.hop import (
+    Delays,
+    HopCell,
+    Outcome,
+    Setting,
+    audit_models,
+    hop_record,
+    ideal_of,
+    parse_modes,
+    said_by,
+)
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.timing import SleepingBarrier
+from pycollectives.hop import modes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WARMUP = 4  # iterations without computing, in which memory is touched first
+
+COLUMNS = [
+    Column("Mode"),
+    Column("Slowdown"),
+    Column("Iterations/s", 3),
+    Column("Ideal", 3),
+    Column("Of ideal", 3),
+    Column("Speedup", 3),
+    Column("Ideal speedup", 3),
+    Column("Max gap"),
+    Column("Skipped"),
+    Column("Waiting", 4),
+]
+
+
+def _model_bytes(text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not (ITEM <= size < 1e15 and size % ITEM == 0):
+        raise ValueError(f"expected a positive multiple of {ITEM}, got {text!r}")
+    return int(size)
+
+
+@click.command(help=__doc__)
+@common_options(iterations=200)
+@click.option(
+    "--graph",
+    type=click.Choice(["ring", "ring-based", "double-ring"]),
+    default="ring-based",
+    show_default=True,
+    help="Who sends updates to whom: python -m pycollectives topology NAME shows one.",
+)
+@click.option(
+    "--mode",
+    "mode_names",
+    callback=parsed(parse_modes),
+    metavar="LIST",
+    default="standard,notify-ack,backup:1,staleness:5,hybrid:1:5",
+    show_default=True,
+    help="Of standard, notify-ack, backup:N, staleness:S, hybrid:N:S, each with or without +skip:J, and skip:J, which "
+    "is backup:1+skip:J. The standard mode is always measured.",
+)
+@click.option("--max-ig", type=click.IntRange(min=1), default=5, show_default=True, help="Of the token queues.")
+@click.option(
+    "--compute-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    show_default=True,
+    help="Emulated computing of an iteration.",
+)
+@click.option(
+    "--model-bytes",
+    callback=parsed(_model_bytes),
+    metavar="BYTES",
+    default="1e6",
+    show_default=True,
+    help="Of the float32 model.",
+)
+@click.option(
+    "--slowdown",
+    "delays",
+    callback=parsed(Delays.parse),
+    metavar="RANK:FACTOR|random:FACTOR|none",
+    default="random:6",
+    show_default=True,
+    help="Whose computing takes FACTOR times as long: a rank's, or in each iteration each rank's with probability 1/P.",
+)
+def hop(
+    common: Common,
+    graph: str,
+    mode_names: list[str],
+    max_ig: int,
+    compute_ms: float,
+    model_bytes: int,
+    delays: Delays,
+) -> None:
+    comm = MPI.COMM_WORLD
+    try:
+        delays.slowdown.require(comm.size)
+        topology = pc.topology.by_name(graph, comm.size)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if common.list_only:
+        print(f"# ranks {comm.size}")
+        for name in mode_names:
+            print(f"{name} {graph}, {model_bytes} bytes, slowdown {delays}")
+        return
+    setting = Setting(
+        ranks=comm.size,
+        domain=Domain.of(comm, common.ranks_per_node),
+        graph=graph,
+        max_ig=max_ig,
+        bytes=model_bytes,
+        compute=compute_ms * 1e-3,
+        iterations=common.iterations,
+        seed=common.seed,
+        verify=common.verify,
+    )
+    work = delays.work(ranks=comm.size, iterations=common.iterations, compute=setting.compute, seed=common.seed)
+    source = origin(MPI.Get_library_version())
+    table = _table(setting, source)
+    print(table.head(), flush=True)
+    standard: HopCell | None = None
+    with (
+        Records(common.json if comm.rank == 0 else None) as records,
+        progress_bar(len(mode_names), shown=comm.rank == 0) as step,
+    ):
+        for name in mode_names:
+            step(name)
+            outcomes = run(comm, name, setting, common.ranks_per_node, work[comm.rank])
+            _verify(comm, name, outcomes, setting)
+            if outcomes is None:
+                continue
+            cell = HopCell.of(name, delays, outcomes, ideal_of(topology, name, max_ig, work), common.iterations)
+            standard = standard or cell  # it is the first
+            record = hop_record(setting, cell, standard)
+            print(table.row(_row(record)), flush=True)
+            records.write({**record, **source})
+
+
+def run(
+    comm: MPI.Comm, name: str, setting: Setting, ranks_per_node: int | None, work: NDArray[np.float64]
+) -> list[Outcome] | None:
+    """Collective; None on all ranks but 0. `work`: what this rank sleeps in each iteration, in seconds."""
+    mode, skip = modes.parse(name)
+    delta = (step_of(comm.rank) / 1024) * pattern(setting.bytes // ITEM)
+    barrier = SleepingBarrier(comm)
+    clock, sleep = time.perf_counter, time.sleep
+    entered: list[tuple[float, int, int]] = []
+    waited = 0.0
+    with (
+        pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator,
+        communicator.hop(delta, topology=setting.graph, max_ig=setting.max_ig, mode=mode, skip=skip) as made,
+    ):
+        for _ in made.iterations(WARMUP):
+            made.step(delta)
+        barrier.wait()
+        gc.collect()
+        gc.disable()
+        try:
+            start = before = clock()
+            for k in made.iterations(setting.iterations):
+                now = clock()
+                waited += now - before
+                entered.append((now - start, comm.rank, k - WARMUP))
+                sleep(work[k - WARMUP])
+                before = clock()
+                made.step(delta)
+            end = clock()
+            waited += end - before
+        finally:
+            gc.enable()
+        skipped = made.statistics().skipped
+        barrier.wait()
+        least, most = said_by(made.parameters)
+    return comm.gather(Outcome(entered, end - start, skipped, waited, least, most))
+
+
+def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
+    """Collective. RunError on every rank if a model is torn."""
+    findings = audit_models(outcomes) if setting.verify and outcomes is not None else []
+    findings = comm.bcast(findings)
+    if findings:
+        raise RunError(f"{name}: {'; '.join(findings)}")
+
+
+def _table(setting: Setting, source: dict[str, str | None]) -> Table:
+    return Table(
+        f"pycollectives Hop v{version()}",
+        [
+            str(source["machine"]),
+            f"ranks {setting.ranks}, {setting.domain}, graph {setting.graph}, max_ig {setting.max_ig}",
+            f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
+            f"iterations {setting.iterations}, seed {setting.seed}, "
+            f"models {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+        first_width=20,
+    )
+
+
+def _row(record: Record) -> list[float | str | None]:
+    return [
+        record["mode"],
+        record["slowdown"],
+        record["iterations_per_s"],
+        record["ideal_iterations_per_s"],
+        record["of_ideal"],
+        record["speedup"],
+        record["ideal_speedup"],
+        str(record["max_gap"]),
+        str(record["skipped"]),
+        record["waiting_fraction"],
+    ]
+
+
+if __name__ == "__main__":
+    launch(hop)

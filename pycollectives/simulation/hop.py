@@ -1,0 +1,101 @@
+"""Hop in virtual time, where communication costs nothing: what its modes make of given times of computing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ..hop.gaps import gap_bounds
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..hop.modes import Mode, Skip
+    from ..topology.graph import Topology
+
+__all__ = ["HopSummary", "largest_gap", "simulate_hop"]
+
+
+class HopSummary(NamedTuple):
+    """What came of a simulation.
+
+    Attributes
+    ----------
+    iterations_per_s
+        Iterations over the time at which a rank has done them, skipped ones included; the mean over ranks of that time.
+    max_gap
+        The most that a rank was ahead of another one, in iterations.
+    skipped
+        Iterations that were left out, of all ranks.
+    """
+
+    iterations_per_s: float
+    max_gap: int
+    skipped: int
+
+
+def simulate_hop(
+    topology: Topology, mode: Mode, work: npt.NDArray[np.float64], *, max_ig: int = 5, skip: Skip | None = None
+) -> HopSummary:
+    """Run the engine's own protocol in virtual time, with messages that take no time.
+
+    Parameters
+    ----------
+    topology, mode, max_ig, skip
+        As of `Communicator.hop`.
+    work
+        Seconds that computing takes, float64 of shape (size, iterations).
+
+    Raises
+    ------
+    RuntimeError
+        Ranks wait for each other for ever.
+    """
+    from ..support.native import core
+
+    size, iterations = work.shape
+    ranks = range(size)
+    history = core.simulate_hop(
+        size=size,
+        ranks_per_node=size,
+        count=1,
+        max_ig=max_ig,
+        **mode.engine_arguments(),
+        skip=None if skip is None else (skip.max_jump, skip.trigger),
+        serial=False,
+        **{"in": [topology.in_neighbors(r) for r in ranks], "out": [topology.out_neighbors(r) for r in ranks]},
+        max_iterations=iterations,
+        work=work.ravel().tolist(),
+        iterations=[iterations] * size,
+        stops=[None] * size,
+        initial=[0.0] * size,
+        deltas=[0.0] * size,
+        bounds=gap_bounds(topology, mode, max_ig).ravel().tolist(),
+        leaves=True,
+        latency=0.0,
+        jitter=0.0,
+        delivery_seed=0,
+        max_events=1 << 40,
+    )
+    if history["stuck"]:
+        raise RuntimeError(history["stuck"])
+    ends = [0.0] * size
+    entered = []
+    for what, rank, iteration, time, _, _ in history["entries"]:
+        if what == "entered":
+            entered.append((time, rank, iteration))
+        elif what == "stepped":
+            ends[rank] = max(ends[rank], time)
+    skipped = sum(each["skipped"] for each in history["ranks"])
+    return HopSummary(iterations / float(np.mean(ends)), largest_gap(entered, size), skipped)
+
+
+def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:
+    """Return the most that a rank was ahead of another one, of when ranks began iterations: (time, rank, iteration)."""
+    at = [0] * size
+    gap = 0
+    for _, rank, iteration in sorted(entered):
+        at[rank] = iteration
+        gap = max(gap, iteration - min(at))
+    return gap

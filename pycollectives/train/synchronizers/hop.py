@@ -1,0 +1,92 @@
+"""Hop: weights are averaged with those of neighbors, which may be some iterations apart (Luo et al. 2019, Fig. 4).
+
+The gradient is computed at the weights that the neighbors are sent meanwhile, and applied to the average (section 3.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...hop import modes
+from ...hop.arguments import HopSpecification
+from .base import Outcome, WeightSynchronizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...hop.collective import Hop as Collective
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["Hop"]
+
+NO_END = 1 << 40
+"""Steps: training says when it ends."""
+
+
+class Hop(WeightSynchronizer):
+    """`topology`: the name of a graph; `mode`: as `hop.modes.parse` reads it; the rest as of `Communicator.hop`."""
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        *,
+        topology: str = "ring-based",
+        mode: str = "standard",
+        max_ig: int = 5,
+        computation: str = "parallel",
+    ) -> None:
+        super().__init__(comm)
+        self._model = model
+        kind, skip = modes.parse(mode)
+        self._options: dict[str, Any] = {
+            "topology": topology,
+            "mode": kind,
+            "max_ig": max_ig,
+            "skip": skip,
+            "computation": computation,
+            "name": "weights",
+        }
+        HopSpecification.checked(model.weights, size=comm.size, **self._options)  # not in the first step
+        self._joined: Collective | None = None
+        self._iterations: Iterator[int] = iter(())
+        self._first = 0  # the step that is Hop's iteration 0
+        self._before = np.empty_like(model.weights)
+
+    def begin(self, weights: NDArray[np.float32], number: int) -> int:
+        """Send the weights to the neighbors; wait for tokens, and perhaps skip steps."""
+        if self._joined is None:
+            self._joined = self.comm.hop(weights, **self._options)
+            self._iterations = self._joined.iterations(NO_END)
+            self._first = number
+        k = next(self._iterations)
+        np.copyto(weights, self._joined.parameters)  # renewed, if steps were skipped (section 5)
+        return self._first + k
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Add what the update rule changes to the average of the weights and the neighbors'."""
+        assert self._joined is not None
+        np.copyto(self._before, model.weights)
+        optimizer.update(model.weights, model.gradient, number)
+        self._joined.step(np.subtract(model.weights, self._before, out=self._before))
+        np.copyto(model.weights, self._joined.parameters)
+        self.outcome = Outcome(active=1 + len(self._joined.received))
+
+    def leave(self) -> None:
+        """Close: the neighbors go on without this rank."""
+        if self._joined is not None:
+            self._joined.close()
+
+    def rejoin(self) -> None:
+        """Begin anew with the weights that all ranks have."""
+        self._joined = None
+
+    def close(self) -> None:
+        """Leave the neighbors."""
+        self.leave()
