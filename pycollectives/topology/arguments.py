@@ -18,7 +18,7 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
     if isinstance(value, str):
         return by_name(value, size)
     if not isinstance(value, (Topology, TimeVarying)):
-        raise TypeError(f"topology: expected one such as topology.ring({size}), or its name, got {value!r}")
+        raise TypeError(f"topology: expected a graph such as topology.ring({size}), or its name, got {value!r}")
     if value.size != size:
-        raise ValueError(f"topology: expected one of {size} ranks, as the communicator has, got {value!r}")
+        raise ValueError(f"topology: expected a graph with as many ranks as the communicator, {size}, got {value!r}")
     return value

@@ -236,9 +236,9 @@ def test_read_only_results_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"topology": topology.ring(3)}, ValueError, "topology: expected one of 1 ranks, as the communicator has"),
+        ({"topology": topology.ring(3)}, ValueError, "topology: expected a graph with as many ranks as the communicator, 1, got"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
-        ({"topology": 3}, TypeError, "topology: expected one such as"),
+        ({"topology": 3}, TypeError, "topology: expected a graph such as"),
         ({"weights": "best"}, ValueError, "weights: expected 'uniform' or 'metropolis'"),
         ({"like": np.zeros(2, np.int64)}, TypeError, "like: expected elements of float16, .*, got int64"),
     ],
