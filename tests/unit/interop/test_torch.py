@@ -24,9 +24,12 @@ def test_the_package_does_not_import_torch():
 
 
 def test_without_torch_it_says_what_to_install():
-    program = "import sys; sys.modules['torch'] = None; from pycollectives.interop.torch import EagerOptimizer"
+    program = "import sys; sys.modules['torch'] = None; from pycollectives.interop.torch import DecentralizedOptimizer"
     said = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True).stderr
-    assert said.splitlines()[-1] == "ImportError: EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'"
+    assert said.splitlines()[-1] == (
+        "ImportError: pycollectives.interop.torch needs PyTorch: pip install 'pycollectives[torch]', or in a checkout: "
+        "pip install '.[torch]'"
+    )
     assert said.count("Traceback") == 1
 
 

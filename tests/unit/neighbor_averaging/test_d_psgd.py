@@ -236,7 +236,7 @@ def test_read_only_results_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"topology": topology.ring(3)}, ValueError, "topology: expected a graph with as many ranks as the communicator, 1, got"),
+        ({"topology": topology.ring(3)}, ValueError, "topology: .* as many ranks as the communicator, 1, got"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
         ({"topology": 3}, TypeError, "topology: expected a graph such as"),
         ({"weights": "best"}, ValueError, "weights: expected 'uniform' or 'metropolis'"),

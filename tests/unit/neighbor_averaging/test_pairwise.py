@@ -260,7 +260,7 @@ def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
         ({"like": np.zeros(3, np.int32)}, TypeError, "like: expected elements of float16"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
         ({"topology": 3}, TypeError, "topology: expected a graph such as"),
-        ({"topology": pc.topology.ring(5)}, ValueError, "topology: expected a graph with as many ranks as the communicator, 2, got"),
+        ({"topology": pc.topology.ring(5)}, ValueError, "topology: .* as many ranks as the communicator, 2, got"),
         ({"topology": "one-peer-exponential"}, TypeError, "does not vary"),
         ({"pace": "often"}, ValueError, "pace: expected 'continuous' or 'per_step'"),
         ({"rate": -1}, ValueError, "rate: expected a positive"),
