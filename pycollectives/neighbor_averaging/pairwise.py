@@ -140,7 +140,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         out
-            C-contiguous, writable host memory of the count and dtype of `like`, to write it to; by default a new array
+            C-contiguous, writable host memory of the shape and dtype of `like`, to write it to; by default a new array
             of the shape of `like`.
 
         Raises
@@ -163,7 +163,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         delta
-            C-contiguous host memory of the count and dtype of `like`; may be overwritten at once.
+            C-contiguous host memory of the shape and dtype of `like`; may be overwritten at once.
 
         Raises
         ------

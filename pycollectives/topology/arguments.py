@@ -8,7 +8,7 @@ from .graph import Topology
 from .names import by_name
 from .time_varying import TimeVarying
 
-__all__ = ["AnyTopology", "checked_topology"]
+__all__ = ["AnyTopology", "checked_topology", "described"]
 
 AnyTopology: TypeAlias = Topology | TimeVarying
 
@@ -22,3 +22,13 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
     if value.size != size:
         raise ValueError(f"topology: expected a graph with as many ranks as the communicator, {size}, got {value!r}")
     return value
+
+
+def described(topology: AnyTopology) -> str:
+    """Return what ranks compare, and a message shows if they differ: name and signature.
+
+    >>> from pycollectives import topology
+    >>> described(topology.ring(4))
+    'ring of 4 ranks, 4 edges, digest 133a90b483779639'
+    """
+    return f"{topology.name} of {topology.signature}"
