@@ -56,7 +56,7 @@ class HopSpecification:
             raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
         graph = checked_topology(topology, size)
         if not isinstance(graph, Topology):
-            raise TypeError(f"topology: expected one that does not vary in time, got {graph!r}")
+            raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
         graph.check_connected()
         return cls(
             buffer,
