@@ -62,6 +62,7 @@ nitpick_ignore = [
         for variable in ("SignedT", "T", "pycollectives.collective.CollectiveT", "pycollectives.testing.T")
     ),
     ("py:class", "Averaging"),  # what `DecentralizedOptimizer.averaging` is one of
+    ("py:class", "Mode"),  # Standard | NotifyAck | ..., of pycollectives.hop.modes
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
 ]

@@ -213,9 +213,13 @@ def accuracy_measured() -> str:
     for found in experiment_results():
         titles, table = report.table(found)
         if "Ripples" not in found["figure"] and "accuracy" in titles:
-            columns = [titles.index(key) for key in ("method", "speedup", "accuracy")]
-            rows += [[found["name"], *(row[column] for column in columns)] for row in table]
-    return markdown(["experiment", "method", "speedup", "accuracy at the end"], rows)
+            loss = found["target_loss"]
+            seeds = len({result["seed"] for result in found["results"]})
+            speedup_of = "steps/s" if loss is None else f"time to a loss of {loss:g}"
+            for row in table:
+                method, speedup, accuracy = (row[titles.index(key)] for key in ("method", "speedup", "accuracy"))
+                rows.append([found["name"], str(found["ranks"]), str(seeds), method, speedup, speedup_of, accuracy])
+    return markdown(["experiment", "ranks", "seeds", "method", "speedup", "of", "accuracy at the end"], rows)
 
 
 def experiment_results() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ CONTRIBUTING.md, "Add a service", shows a small one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .support.lifecycle import exit_context
 
@@ -55,7 +55,7 @@ class Collective(ABC):
         Whether `abort` can lose data that this rank has handed over, so that the warning is worth while.
     """
 
-    discards: ClassVar[bool] = True
+    discards: bool = True
 
     @classmethod
     @abstractmethod

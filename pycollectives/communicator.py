@@ -346,4 +346,5 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAverag
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
-        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=len(self._context.open) > 0)
+        can_lose = any(collective.discards for collective in self._context.open)
+        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=can_lose)

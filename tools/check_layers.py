@@ -71,6 +71,7 @@ PURE = {
     "simulation.workload",
     "support.environment",
     "support.errors",
+    "support.extras",
     "support.typing",
     "support.validation",
     "topology",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..support.extras import how_to_install
+
 __all__ = ["experiments"]
 
 
@@ -94,7 +96,7 @@ def plot(name: str, output: Path | None) -> None:
     try:
         report.plot(found, output or path.with_suffix(".png"))
     except ImportError:
-        raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
+        raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..diagnostics import timeline, traces
+from ..support.extras import how_to_install
 
 __all__ = ["trace"]
 
@@ -48,7 +49,7 @@ def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, tit
         events = [event for path in files for event in traces.read_events(path)]
         timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)
     except ImportError:
-        raise click.ClickException("figures need matplotlib: pip install 'pycollectives[bench]'") from None
+        raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{out}: {len(timeline.spans(events))} spans of {len({event['pid'] for event in events})} ranks")

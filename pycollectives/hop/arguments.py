@@ -7,7 +7,7 @@ from typing import Any
 
 from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
-from ..topology.arguments import checked_topology
+from ..topology.arguments import checked_topology, described
 from ..topology.graph import Topology
 from .modes import BackupWorkers, Hybrid, Mode, NotifyAck, Skip, Standard
 
@@ -56,7 +56,7 @@ class HopSpecification:
             raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
         graph = checked_topology(topology, size)
         if not isinstance(graph, Topology):
-            raise TypeError(f"topology: expected one that does not vary in time, got {graph!r}")
+            raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
         graph.check_connected()
         return cls(
             buffer,
@@ -73,7 +73,7 @@ class HopSpecification:
         return {
             "count": self.buffer.count,
             "dtype": self.buffer.dtype.name,
-            "topology": self.topology.signature,
+            "topology": described(self.topology),
             "max_ig": self.max_ig,
             "mode": repr(self.mode),
             "skip": repr(self.skip),

@@ -38,8 +38,10 @@ class HopStatistics:
     ----------
     iterations
         Iterations that ended with `step`.
-    jumps, skipped
-        Jumps, and the iterations that they left out.
+    jumps
+        How often it went on to a later iteration than the next.
+    skipped
+        The iterations that were left out.
     received
         Updates of neighbors that were averaged.
     stale

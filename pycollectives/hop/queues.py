@@ -119,7 +119,11 @@ class UpdateQueue(_Queue):
 
     Attributes
     ----------
-    owner, senders, max_ig
+    owner
+        Whose queue it is.
+    senders
+        The ranks that enqueue, ascending.
+    max_ig
         As given.
 
     >>> import numpy as np, pycollectives as pc
@@ -307,8 +311,10 @@ class TokenQueue(_Queue):
 
     Attributes
     ----------
-    owner, taker
-        As given.
+    owner
+        The rank that enqueues.
+    taker
+        The rank that dequeues.
 
     >>> import pycollectives as pc
     >>> from pycollectives.testing import run_ranks

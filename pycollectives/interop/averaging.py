@@ -168,7 +168,7 @@ class GradientAverager:
                 bucket.contribute()
             elif (parameter := bucket.changed_since_contributed()) is not None:
                 raise RuntimeError(
-                    f"the gradient of parameter {self._name_of(parameter)} or its neighbours was changed after "
+                    f"the gradient of parameter {self._name_of(parameter)} or its neighbors was changed after "
                     "backward() had contributed it: call average_gradients() before, or make EagerOptimizer with "
                     "overlap=False"
                 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
 from ..support.validation import checked_choice
-from ..topology.arguments import checked_topology
+from ..topology.arguments import checked_topology, described
 from .exchanges import EXCHANGES
 from .optimizer import CollectiveOptimizer
 from .parameters import name_of, parameters_of
@@ -106,6 +106,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     """
 
     _step_supports_amp_scaling = False  # a GradScaler is to unscale `.grad` itself
+    _discards = False  # a model needs no contribution to be delivered later
 
     def __init__(
         self,
@@ -152,8 +153,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             known = ", ".join(kind.options)
             raise TypeError(f"{option}: unknown option of method {self._method!r}; expected some of {known}")
         self._topology = checked_topology(kind.topology if topology is None else topology, self._comm.size)
-        signature = f"{self._topology!r} {self._topology.signature}"
-        return {"method": self._method, "topology": signature}, kind.waits
+        return {"method": self._method, "topology": described(self._topology)}, kind.waits
 
     @property
     def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum:

@@ -21,6 +21,7 @@ class ExactMean:
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
         """Make it for arrays of the count and dtype of `like`."""
         self._rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
+        self._rounds.discards = False  # what a mean lacks is in no later one
         self._round: Round | None = None
         self._mean: Array | None = None
 

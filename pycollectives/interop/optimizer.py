@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, ClassVar, SupportsFloat
 
 import torch
 
@@ -60,6 +60,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     name
         In messages.
     """
+
+    _discards: ClassVar[bool] = True
+    """Whether leaving at once can lose what this rank has contributed, so that a warning is worth while."""
 
     def __init__(
         self,
@@ -392,7 +395,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=not self._closed)
+        can_lose = self._discards and not self._closed
+        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=can_lose)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from ..support.extras import how_to_install
+
 try:
     import torch
 except ModuleNotFoundError as error:
-    raise ImportError("EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'", name=error.name) from None
+    text = f"pycollectives.interop.torch needs PyTorch: {how_to_install('torch')}"
+    raise ImportError(text, name=error.name) from None
 
 from ..partial_allreduce.policies import Policy, Quorum
 from ..support.deadline import Deadline

@@ -71,7 +71,7 @@ class NeighborAveraging(Neighborhood):
         Parameters
         ----------
         w
-            C-contiguous, writable host memory of the count and dtype of `like`.
+            C-contiguous, writable host memory of the shape and dtype of `like`.
         timeout
             Seconds; None for the communicator's default.
 

@@ -12,6 +12,7 @@ from ..collective import Collective
 from ..support import buffers
 from ..support.errors import RankFailedError, TransportError
 from ..support.validation import checked_name
+from ..topology.arguments import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ class NeighborhoodSpecification:
         return {
             "count": self.buffer.count,
             "dtype": self.buffer.dtype.name,
-            "topology": self.topology.signature,
+            "topology": described(self.topology),
             "weights": self.weights,
             "overlap": self.overlap,
             "name": self.name,
@@ -125,13 +126,13 @@ class Neighborhood(Collective):
         Parameters
         ----------
         w
-            C-contiguous host memory of the count and dtype of `like`. It is copied: it may be changed at once. Several
+            C-contiguous host memory of the shape and dtype of `like`. It is copied: it may be changed at once. Several
             arrays: see `flatten`.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
+            Wrong shape; wrong dtype, or no buffer; not contiguous. Nothing is sent.
         RuntimeError
             The step before has not been waited for, or another thread is in a call of this object.
         ClosedError
@@ -236,7 +237,7 @@ class Neighborhood(Collective):
 
     def _readable(self, w: BufferSpec) -> Array:
         try:
-            return buffers.matching_array(w, self._specification.buffer, exact_shape=False)
+            return buffers.matching_array(w, self._specification.buffer)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
@@ -244,7 +245,7 @@ class Neighborhood(Collective):
         if out is None:
             return np.empty(self._specification.buffer.shape, self.dtype)
         try:
-            return buffers.writable_array(out, self._specification.buffer)
+            return buffers.writable_array(out, self._specification.buffer, exact_shape=True)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 

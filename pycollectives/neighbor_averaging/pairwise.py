@@ -143,7 +143,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         out
-            C-contiguous, writable host memory of the count and dtype of `like`, to write it to; by default a new array
+            C-contiguous, writable host memory of the shape and dtype of `like`, to write it to; by default a new array
             of the shape of `like`.
 
         Raises
@@ -166,7 +166,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         delta
-            C-contiguous host memory of the count and dtype of `like`; may be overwritten at once.
+            C-contiguous host memory of the shape and dtype of `like`; may be overwritten at once.
 
         Raises
         ------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
-from ..topology.arguments import checked_topology
+from ..topology.arguments import checked_topology, described
 from ..topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PairwiseSpecification:
             raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
         graph = checked_topology(topology, size)
         if not isinstance(graph, Topology):
-            raise TypeError(f"topology: expected one that does not vary in time, got {graph!r}")
+            raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
         graph.check_symmetric()
         graph.check_connected()
         return cls(
@@ -89,7 +89,7 @@ class PairwiseSpecification:
         return {
             "count": self.buffer.count,
             "dtype": self.buffer.dtype.name,
-            "topology": f"{self.topology!r} {self.topology.signature}",
+            "topology": described(self.topology),
             "pace": self.pace,
             "seed": self.seed,
             "acceleration": self.acceleration,
@@ -101,14 +101,14 @@ class PairwiseSpecification:
     def readable(self, delta: object) -> Array:
         """Return the memory of a delta; raise if it is not of the model's count and type."""
         try:
-            return buffers.matching_array(delta, self.buffer, exact_shape=False)
+            return buffers.matching_array(delta, self.buffer)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 
     def writable(self, out: object) -> Array:
         """Return the memory that a model is read into."""
         try:
-            return buffers.writable_array(out, self.buffer)
+            return buffers.writable_array(out, self.buffer, exact_shape=True)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 

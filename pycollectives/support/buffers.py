@@ -279,9 +279,9 @@ def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: 
     return array
 
 
-def writable_array(buffer: object, expected: BufferDescription) -> Array:
+def writable_array(buffer: object, expected: BufferDescription, *, exact_shape: bool = False) -> Array:
     """Return what `matching_array` does, for a buffer that is written to; `BufferError` if it is read-only."""
-    array = matching_array(buffer, expected, exact_shape=False)
+    array = matching_array(buffer, expected, exact_shape=exact_shape)
     if not array.flags.writeable:
         raise BufferError("expected a writable buffer, got a read-only one")
     return array

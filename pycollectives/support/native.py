@@ -31,8 +31,8 @@ def _check_library(of_mpi4py: str, of_core: str) -> None:
         raise ImportError(
             "pycollectives and mpi4py use different MPI libraries: "
             f"mpi4py {of_mpi4py!r}, pycollectives {of_core!r}. Install both against the same MPI: "
-            "`pip install --force-reinstall --no-cache-dir --no-binary pycollectives pycollectives` "
-            "with that MPI's mpicc first on PATH, or choose mpi4py's with MPI4PY_MPIABI."
+            "`pip install --force-reinstall --no-deps --no-cache-dir .` in a checkout, with that MPI's mpicc first on "
+            "PATH, or choose mpi4py's with MPI4PY_MPIABI."
         )
 
 

@@ -8,7 +8,7 @@ from .graph import Topology
 from .names import by_name
 from .time_varying import TimeVarying
 
-__all__ = ["AnyTopology", "checked_topology", "weights_or"]
+__all__ = ["AnyTopology", "checked_topology", "described", "weights_or"]
 
 AnyTopology: TypeAlias = Topology | TimeVarying
 
@@ -18,9 +18,9 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
     if isinstance(value, str):
         return by_name(value, size)
     if not isinstance(value, (Topology, TimeVarying)):
-        raise TypeError(f"topology: expected one such as topology.ring({size}), or its name, got {value!r}")
+        raise TypeError(f"topology: expected a graph such as topology.ring({size}), or its name, got {value!r}")
     if value.size != size:
-        raise ValueError(f"topology: expected one of {size} ranks, as the communicator has, got {value!r}")
+        raise ValueError(f"topology: expected a graph with as many ranks as the communicator, {size}, got {value!r}")
     return value
 
 
@@ -30,3 +30,13 @@ def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> st
         return weights
     steps = [topology.at(step) for step in range(topology.period)]
     return "given" if all(step.default_weights == "given" for step in steps) else otherwise
+
+
+def described(topology: AnyTopology) -> str:
+    """Return what ranks compare, and a message shows if they differ: name and signature.
+
+    >>> from pycollectives import topology
+    >>> described(topology.ring(4))
+    'ring of 4 ranks, 4 edges, digest 133a90b483779639'
+    """
+    return f"{topology.name} of {topology.signature}"

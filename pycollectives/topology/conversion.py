@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..support.extras import how_to_install
 from .graph import TOLERANCE, Topology
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
     try:
         import networkx
     except ImportError:
-        raise ImportError("from_networkx needs NetworkX: pip install 'pycollectives[topology]'") from None
+        raise ImportError(f"from_networkx needs NetworkX: {how_to_install('topology')}") from None
     if not isinstance(graph, networkx.Graph):
         raise TypeError(f"from_networkx: expected a graph of NetworkX, got {graph!r}")
     if graph.is_multigraph():

@@ -213,7 +213,7 @@ class Topology:
         if kind == "given" and self._given is None:
             raise ValueError(f"{self._title}: expected weights {' or '.join(map(repr, KINDS[:-1]))}: it was given none")
         if kind == "metropolis":
-            self.check_symmetric()
+            self._check_symmetric(" for weights 'metropolis'", "; weights 'uniform' take any graph")
         return kind
 
     # --- Measures -----------------------------------------------------------------------------------------------------
@@ -328,13 +328,16 @@ class Topology:
 
     def check_symmetric(self) -> None:
         """Raise `ValueError` unless each edge goes in both directions."""
+        self._check_symmetric()
+
+    def _check_symmetric(self, purpose: str = "", hint: str = "") -> None:
         if self.is_symmetric:
             return
         for rank, peers in enumerate(self._out):
             if missing := set(peers).difference(self._in[rank]):
                 raise ValueError(
-                    f"{self._title}: expected a symmetric graph, found an edge from rank {rank} to rank {min(missing)} "
-                    "and none back"
+                    f"{self._title}: expected a symmetric graph{purpose}, found an edge from rank {rank} to rank "
+                    f"{min(missing)} and none back{hint}"
                 )
 
     def check_bipartite(self) -> None:

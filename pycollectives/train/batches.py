@@ -77,7 +77,7 @@ class Batches:
 def of_similar_length(
     lengths: NDArray[np.int64], examples: NDArray[np.intp], size: int, random: np.random.Generator
 ) -> NDArray[np.intp]:
-    """Return batches, shape (batches, size), in random order, each with examples of neighbouring lengths.
+    """Return batches, shape (batches, size), in random order, each with examples of neighboring lengths.
 
     Buckets (eager-SGD, section 2.1): little is computed in vain, and a batch takes as long as its longest example.
     """

@@ -4,7 +4,7 @@
     CHECKPOINT/step-00000120.3/rank-0003.npz
 
 A rank's file has its weights, the state of the model, the optimizer and what else is given, and where the rank stands:
-its next step, which may be another than its neighbour's. `latest` is replaced when the files of all ranks are on the
+its next step, which may be another than its neighbor's. `latest` is replaced when the files of all ranks are on the
 disk, and the checkpoint before is deleted when `latest` is: a job that is killed, or a node that crashes, leaves one of
 them whole.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..support.errors import MismatchError, RankFailedError, StallError, TransportError
+from ..support.extras import how_to_install
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -56,4 +57,4 @@ def _text_of(error: BaseException) -> str:
     if not isinstance(error, READABLE):
         return "".join(traceback.format_exception(error))
     extra = EXTRAS.get(getattr(error, "name", None) or "")
-    return f"Error: {error}" + (f": pip install 'pycollectives[{extra}]'" if extra else "")
+    return f"Error: {error}" + (f": {how_to_install(extra)}" if extra else "")

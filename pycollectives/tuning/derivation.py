@@ -4,7 +4,7 @@ A *cell* is a number of ranks, a size, and balanced or sparse rounds; in it seve
 each *pass*. The default stays unless another choice is better by more than noise: its median is lower by more than
 `MARGIN`, and by more than the spread of either.
 
-A measurement speaks for its neighbourhood: halfway, geometrically, to the neighbours that were measured, but no further
+A measurement speaks for its neighborhood: halfway, geometrically, to the neighbors that were measured, but no further
 than a factor of `REACH`. The smallest size speaks for all smaller ones if it is at most `SHORT`, the largest for all
 larger ones if it is at least `LONG`. More ranks than were measured are left to the default.
 """
@@ -189,7 +189,7 @@ def derive(
 
 
 def _boxes(answers: Mapping[tuple[int, int, bool], Any]) -> list[_Box]:
-    """Return where answers that are not None hold, neighbours with the same answer together."""
+    """Return where answers that are not None hold, neighbors with the same answer together."""
     if not answers:
         return []
     counts = sorted({ranks for ranks, _, _ in answers})

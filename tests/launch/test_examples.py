@@ -130,6 +130,16 @@ def test_the_changes_on_a_page_lead_to_the_example(page, example):
             place = lines.index(line[1:], place) + 1
 
 
+@both
+def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
+    (program,) = blocks("solver.md", "python")
+    (tmp_path / "program.py").write_text(program)
+    said = output(ranks, tmp_path / "program.py")
+    found = {tuple(numbers(f"rank {rank}: residual N after N sweeps", said)) for rank in range(ranks)}
+    assert len(found) == 1, said
+    assert next(iter(found))[0] <= 1e-10, said
+
+
 def test_the_program_of_the_page_on_learning_rates(tmp_path):
     (tmp_path / "program.py").write_text("\n".join(blocks("learning-rate.md", "python")))
     outcome = run([sys.executable, "-W", "error", str(tmp_path / "program.py")], limit=60)

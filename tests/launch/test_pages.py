@@ -11,15 +11,36 @@ from launcher import mpirun
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def programs(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("page", ["README.md", "docs/between-steps.md", "docs/torch.md"])
 def test_the_program_of_a_page(page, ranks, tmp_path):
     if page == "docs/torch.md":
         pytest.importorskip("torch")
-    (program, *_) = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "program.py").write_text(programs(page)[0])
     outcome = mpirun(ranks, str(tmp_path / "program.py"), limit=60, PYC_STALL_WARNING="10")
     assert (outcome.status, outcome.err) == (0, ""), outcome
     if page == "README.md":
         total = f"{10 * ranks}."
         assert outcome.out.count(f"[{total} {total} {total} {total}]") == ranks, outcome
+
+
+LOOKS_AT_THE_MODEL = """
+models = MPI.COMM_WORLD.allgather(w.tolist())
+print(f"rank {comm.rank}: {all(m == models[0] for m in models)} {0 < min(w) <= max(w) < comm.size - 1}")
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    "program", programs("docs/neighbor-averaging.md"), ids=["ad-psgd", "d-psgd", "one-peer", "sgp"]
+)
+def test_the_programs_with_neighbors_end_with_one_model(program, ranks, tmp_path):
+    """Each rank has data of its own: 0, 1, 2, ..., and `w` at the end is between them, the same on all ranks."""
+    (tmp_path / "program.py").write_text(program + LOOKS_AT_THE_MODEL)
+    outcome = mpirun(ranks, str(tmp_path / "program.py"), limit=60, PYC_STALL_WARNING="10")
+    assert (outcome.status, outcome.err) == (0, ""), outcome
+    assert [outcome.said(rank) for rank in range(ranks)] == [["True True"]] * ranks, outcome

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...support.extras import how_to_install
 from .base import Dataset
 
 __all__ = ["digits"]
@@ -25,7 +26,7 @@ def digits(*, seed: int = 0) -> Dataset:
     """
     found = find_spec("sklearn")
     if found is None or not found.submodule_search_locations:
-        raise ImportError("the digits come with scikit-learn: pip install 'pycollectives[train]'")
+        raise ImportError(f"the digits come with scikit-learn: {how_to_install('train')}")
     # Its file alone: to import scikit-learn takes each rank longer than to train on it.
     table = np.loadtxt(Path(found.submodule_search_locations[0], *FILE), delimiter=",", dtype=np.int64)
     images = (table[:, :-1] / 16).astype(np.float32).reshape(-1, 1, 8, 8)

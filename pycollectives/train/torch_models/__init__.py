@@ -1,1 +1,1 @@
-"""Models that need PyTorch, an extra: `pip install 'pycollectives[torch]'`."""
+"""Models that need PyTorch, the extra `torch`."""

@@ -243,7 +243,7 @@ def test_a_16_bit_gradient_changed_after_backward_is_noticed():
         optimizer = eager(sgd(parameters), comm)
         backward(parameters, 1.0)
         parameters[1].grad *= 2
-        with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbours was changed after"):
+        with pytest.raises(RuntimeError, match="parameter 1 of group 0 or its neighbors was changed after"):
             optimizer.step()
         parameters[1].grad.mul_(0.5)
         optimizer._abort()

@@ -24,9 +24,12 @@ def test_the_package_does_not_import_torch():
 
 
 def test_without_torch_it_says_what_to_install():
-    program = "import sys; sys.modules['torch'] = None; from pycollectives.interop.torch import EagerOptimizer"
+    program = "import sys; sys.modules['torch'] = None; from pycollectives.interop.torch import DecentralizedOptimizer"
     said = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True).stderr
-    assert said.splitlines()[-1] == "ImportError: EagerOptimizer needs PyTorch: pip install 'pycollectives[torch]'"
+    assert said.splitlines()[-1] == (
+        "ImportError: pycollectives.interop.torch needs PyTorch: pip install 'pycollectives[torch]', or in a checkout: "
+        "pip install '.[torch]'"
+    )
     assert said.count("Traceback") == 1
 
 
@@ -79,7 +82,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
             optimizer.zero_grad()
             backward(parameters, 1.0)
             parameters[1].grad *= 2
-            with pytest.raises(RuntimeError, match=r"parameter . of group 0 or its neighbours was changed after"):
+            with pytest.raises(RuntimeError, match=r"parameter . of group 0 or its neighbors was changed after"):
                 optimizer.step()
             assert values(parameters) == [{-0.25}] * 2
 

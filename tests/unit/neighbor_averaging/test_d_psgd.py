@@ -218,6 +218,7 @@ def test_calls_in_the_wrong_order():
     ("w", "error", "text"),
     [
         (np.zeros(3), ValueError, r"expected shape \(2,\) \(2 elements\), got \(3,\)"),
+        (np.zeros((1, 2)), ValueError, r"expected shape \(2,\), got \(1, 2\)"),
         (np.zeros(2, np.float32), TypeError, "expected elements of float64, got float32"),
         (np.zeros(4)[::2], BufferError, "expected a C-contiguous buffer"),
         ([0.0, 0.0], TypeError, "expected a buffer"),
@@ -252,9 +253,9 @@ def test_read_only_results_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"topology": topology.ring(3)}, ValueError, "topology: expected one of 1 ranks, as the communicator has"),
+        ({"topology": topology.ring(3)}, ValueError, "topology: .* as many ranks as the communicator, 1, got"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
-        ({"topology": 3}, TypeError, "topology: expected one such as"),
+        ({"topology": 3}, TypeError, "topology: expected a graph such as"),
         ({"weights": "best"}, ValueError, "weights: expected 'uniform' or 'metropolis'"),
         ({"like": np.zeros(2, np.int64)}, TypeError, "like: expected elements of float16, .*, got int64"),
     ],
@@ -293,6 +294,17 @@ def test_arguments_that_differ_are_an_error_on_all_ranks(other):
             comm.neighbor_averaging(**arguments)
 
     run_ranks(4, program)
+
+
+def test_graphs_that_differ_are_named():
+    graphs = [topology.ring(2), topology.one_peer_exponential(2)]
+
+    def program(comm):
+        text = r"topology: ring of 2 ranks, 1 edge, digest \w+ on rank 0, one-peer-exponential of 2 ranks, period 1"
+        with pytest.raises(pc.MismatchError, match=text):
+            comm.push_sum(like=np.zeros(1), topology=graphs[comm.rank])
+
+    run_ranks(2, program)
 
 
 def test_several_at_once_do_not_mix():

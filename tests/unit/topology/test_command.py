@@ -106,7 +106,7 @@ def test_graphviz_reads_the_drawing(name):
         (["hypercube", "-n", "12"], "hypercube: expected a power of two as number of ranks, got 12"),
         (
             ["exponential", "--weights", "metropolis"],
-            "exponential of 8 ranks: expected a symmetric graph, found an edge",
+            "exponential of 8 ranks: expected a symmetric graph for weights 'metropolis', found an edge",
         ),
     ],
 )

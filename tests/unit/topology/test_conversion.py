@@ -124,7 +124,10 @@ def test_all_but_its_own_graphs_work_without_networkx():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "from_networkx needs NetworkX: pip install 'pycollectives[topology]'\n"
+    assert done.stdout == (
+        "from_networkx needs NetworkX: pip install 'pycollectives[topology]', or in a checkout: "
+        "pip install '.[topology]'\n"
+    )
 
 
 def test_importing_the_package_does_not_load_networkx():

@@ -59,7 +59,7 @@ def test_metropolis_hastings():
 def test_what_a_rank_needs_is_its_row_and_its_column(name, kind):
     graph = topology.by_name(name, 7)
     if name == "exponential" and kind == "metropolis":
-        with pytest.raises(ValueError, match="expected a symmetric graph, found an edge"):
+        with pytest.raises(ValueError, match="expected a symmetric graph for weights 'metropolis', found an edge"):
             graph.weights_of(0, kind)
         return
     matrix = graph.matrix(kind)
@@ -133,7 +133,8 @@ def test_the_matrix_is_copied():
         (
             topology.exponential(8),
             lambda graph: graph.matrix("metropolis"),
-            "exponential of 8 ranks: expected a symmetric graph, found an edge from rank 0 to rank 1 and none back",
+            "exponential of 8 ranks: expected a symmetric graph for weights 'metropolis', found an edge from rank 0 to "
+            "rank 1 and none back; weights 'uniform' take any graph",
         ),
         (
             topology.ring(5),
