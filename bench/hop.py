@@ -14,7 +14,6 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 from mpi4py import MPI
 
 import pycollectives as pc
@@ -37,6 +36,7 @@ from common.timing import SleepingBarrier
 from pycollectives.hop import modes
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 WARMUP = 4  # iterations without computing, in which memory is touched first
@@ -197,7 +197,7 @@ def run(
         skipped = made.statistics().skipped
         barrier.wait()
         least, most = said_by(made.parameters)
-    return comm.gather(Outcome(entered, end - start, skipped, waited, least, most))
+    return comm.gather(Outcome(start, entered, end - start, skipped, waited, least, most))
 
 
 def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,7 +84,8 @@ class Setting:
 class Outcome:
     """One rank's run."""
 
-    entered: list[tuple[float, int, int]]  # time since the common start, rank, iteration
+    start: float  # on this rank's clock
+    entered: list[tuple[float, int, int]]  # time since then, rank, iteration
     end: float
     skipped: int
     waited: float  # seconds in `iterations` and `step`
@@ -103,7 +104,11 @@ class HopCell:
     @classmethod
     def of(cls, mode: str, delays: Delays, outcomes: Sequence[Outcome], ideal: HopSummary, iterations: int) -> HopCell:
         ends = [outcome.end for outcome in outcomes]
-        entered = [each for outcome in outcomes for each in outcome.entered]
+        entered = [
+            (time + outcome.start, rank, iteration)
+            for outcome in on_one_clock(outcomes)
+            for time, rank, iteration in outcome.entered
+        ]
         summary = HopSummary(
             iterations / float(np.mean(ends)),
             largest_gap(entered, len(outcomes)),
@@ -111,6 +116,14 @@ class HopCell:
         )
         waiting = float(np.mean([outcome.waited / outcome.end for outcome in outcomes]))
         return cls(mode, delays, summary, ideal, waiting)
+
+
+def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The same where ranks have one clock, as on one machine; else as if all had started at the same moment."""
+    starts = [outcome.start for outcome in outcomes]
+    if max(starts) - min(starts) < 1.0:
+        return list(outcomes)
+    return [replace(outcome, start=0.0) for outcome in outcomes]
 
 
 def ideal_of(graph: Topology, mode: str, max_ig: int, work: NDArray[np.float64]) -> HopSummary:

@@ -54,7 +54,7 @@ def test_groups_are_formed_only_to_go_on(comm, monkeypatch):
     assert len(made) == 3
 
 
-@pytest.mark.parametrize("method", ["synchronous", "eager,policy=solo", "ripples", "ad-psgd"])
+@pytest.mark.parametrize("method", ["synchronous", "eager,policy=solo", "ripples", "ad-psgd", "hop,mode=staleness:2"])
 def test_running_statistics_are_averaged_when_replicas_settle(comm, method, output):
     assert count_examples(comm, method, output, model="keeping", epochs=1).is_same_on_all_ranks
     saved = saved_in(output)

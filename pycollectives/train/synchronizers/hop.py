@@ -62,9 +62,8 @@ class Hop(WeightSynchronizer):
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Send the weights to the neighbors; wait for tokens, and perhaps skip steps."""
         if self._joined is None:
-            self._joined = self.comm.hop(weights, **self._options)
-            self._iterations = self._joined.iterations(NO_END)
-            self._first = number
+            self._join(number)
+        assert self._joined is not None
         k = next(self._iterations)
         np.copyto(weights, self._joined.parameters)  # renewed, if steps were skipped (section 5)
         return self._first + k
@@ -79,9 +78,11 @@ class Hop(WeightSynchronizer):
         self.outcome = Outcome(active=1 + len(self._joined.received))
 
     def leave(self) -> None:
-        """Close: the neighbors go on without this rank."""
-        if self._joined is not None:
-            self._joined.close()
+        """Close: the neighbors go on without this rank, which may have no step to take."""
+        if self._joined is None:
+            self._join(0)
+        assert self._joined is not None
+        self._joined.close()
 
     def rejoin(self) -> None:
         """Begin anew with the weights that all ranks have."""
@@ -89,4 +90,11 @@ class Hop(WeightSynchronizer):
 
     def close(self) -> None:
         """Leave the neighbors."""
-        self.leave()
+        if self._joined is not None:
+            self._joined.close()
+
+    def _join(self, number: int) -> None:
+        """Take part with the weights that the model has; collective. `number`: of the step that is iteration 0."""
+        self._joined = self.comm.hop(self._model.weights, **self._options)
+        self._iterations = self._joined.iterations(NO_END)
+        self._first = number

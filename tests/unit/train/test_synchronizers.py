@@ -43,6 +43,7 @@ def options_of(method):
         ("m-synchronous,m=3", {"policy": policies.Quorum(3), "late": "drop"}),
         ("ripples", None),
         ("ad-psgd,seed=3", None),
+        ("hop,mode=backup:1", None),
     ],
 )
 def test_the_simulator_has_the_rounds_of_methods_that_have_rounds(said, expected):
@@ -91,6 +92,40 @@ def test_ripples_meets_every_so_many_steps():
     assert [one for index, one in enumerate(first) if index % 3 < 2] == alone * 2
 
 
+@pytest.mark.parametrize("computation", ["parallel", "serial"])
+def test_hop_adds_what_an_update_changes_to_the_average_with_the_neighbors(computation):
+    """On a ring of three all ranks are neighbors. A rank that ends early leaves the others alone."""
+
+    class Halving:
+        def update(self, weights, gradient, number):
+            weights *= 0.5
+
+    def program(comm):
+        model = SimpleNamespace(weights=np.full(2, 3.0 * comm.rank, np.float32), gradient=np.ones(2, np.float32))
+        method = f"hop,topology=ring,computation={computation}"
+        synchronizer = METHODS.make(Choice.parse(method), comm, model, seed=7)
+        values = []
+        for number in range(5, 7):
+            assert synchronizer.begin(model.weights, number) == number
+            synchronizer.update(model, Halving(), number)
+            values.append(float(model.weights[0]))
+            assert synchronizer.outcome.active == 3
+        synchronizer.leave()
+        synchronizer.rejoin()
+        if comm.rank > 0:
+            assert synchronizer.begin(model.weights, 7) == 7
+        synchronizer.leave()
+        synchronizer.close()
+        return values
+
+    results = run_ranks(3, program)
+    if computation == "serial":
+        assert results == [[1.5, 0.75]] * 3
+    else:
+        first = [3 - 1.5 * rank for rank in range(3)]
+        assert results == [[first[rank], 1.5 - first[rank] / 2] for rank in range(3)]
+
+
 @pytest.mark.parametrize("method", ["ad-psgd,pace=per_step", "a2cid2,pace=per_step,topology=ring"])
 def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(method):
     """Whatever the rule: here one that decays weights and takes no gradient. Ranks take different numbers of steps."""
@@ -133,6 +168,8 @@ def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(met
         ("m-synchronous,m=0", "^m: expected 1 <= m <= 1, the number of ranks; got 0$"),
         ("ripples,every=0", "every: expected at least 1 step, got 0"),
         ("ripples,groups=odd", "groups: expected one of random, smart, punctual, static; got 'odd'"),
+        ("hop,mode=odd", "expected standard, notify-ack, backup:N"),
+        ("hop,max_ig=0", "max_ig: expected"),
         ("ad-psgd,pace=odd", "pace: expected .*continuous.*, got 'odd'"),
         ("ad-psgd,acceleration=odd", "acceleration: expected .*a2cid2.*, got 'odd'"),
         ("a2cid2,topology=odd", "topology: expected .*ring.*, got 'odd'"),

@@ -1,0 +1,51 @@
+"""`bench/hop.py` on a few ranks: speeds and gaps of Hop's modes, beside what they are at no cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from launcher import Outcome, launcher, run
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def hop(ranks: int, *options: object) -> Outcome:
+    command = [*launcher(), "-n", str(ranks), sys.executable, str(BENCH / "hop.py"), *map(str, options)]
+    outcome = run(command, limit=100)
+    assert not outcome.hung, outcome
+    return outcome
+
+
+@pytest.mark.parametrize(("ranks", "ranks_per_node", "graph"), [(4, 4, "ring"), (4, 2, "ring-based"), (3, 1, "ring")])
+def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph):
+    path = tmp_path / "hop.jsonl"
+    modes = ["standard", "notify-ack", "backup:1", "staleness:2", "hybrid:1:2", "skip:4", "staleness:2+skip:4"]
+    options = ("--compute-ms", 5, "--model-bytes", 4e4, "--iterations", 24, "--ranks-per-node", ranks_per_node)
+    outcome = hop(ranks, "--mode", ",".join(modes[1:]), "--graph", graph, "--slowdown", "1:4", *options, "--json", path)
+    assert outcome.status == 0, outcome
+    measured = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["mode"] for record in measured] == modes
+    for record in measured:
+        assert (record["ranks"], record["ranks_per_node"], record["graph"]) == (ranks, ranks_per_node, graph)
+        assert record["verified"]
+        assert 0 < record["iterations_per_s"] < 1.1 * record["ideal_iterations_per_s"], record
+        assert 0 <= record["waiting_fraction"] < 1
+        assert record["skipped"] == 0 or "skip" in record["mode"], record
+    gaps = {record["mode"]: record["max_gap"] for record in measured}
+    assert gaps["standard"] <= 2, "Theorem 1: no more than the distance"
+    assert measured[5]["skipped"] > 0, "one of the ranks is 4 times slower"
+    assert measured[5]["speedup"] > 1.2, measured[5]
+
+
+def test_wrong_options():
+    for options, text in (
+        (("--mode", "quick"), "expected standard, notify-ack, backup:N"),
+        (("--slowdown", "random:x"), "expected random:FACTOR"),
+        (("--slowdown", "7:2"), "expected a rank below 2, got 7"),
+    ):
+        outcome = hop(2, *options)
+        assert outcome.status != 0, outcome
+        assert text in outcome.err, outcome
