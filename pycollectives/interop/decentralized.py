@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ..communicator import Communicator
+    from ..hop.collective import Hop
     from ..neighbor_averaging.d_psgd import NeighborAveraging
     from ..neighbor_averaging.pairwise import PairwiseAveraging
     from ..neighbor_averaging.push_sum import PushSum
@@ -48,12 +49,14 @@ class DecentralizedOptimizer(CollectiveOptimizer):
                Waits for neighbors (Lian et al. 2017).
     "sgp"      Shares of the updated model go to out-neighbors; parameters are de-biased. Waits for in-neighbors, with
                `overlap=1` for their step before (Assran et al. 2019).
+    "hop"      The update is added to the average with the neighbors' models, which may be some iterations apart. Waits
+               as its mode says (Luo et al. 2019).
     =========  =======================================================================================================
 
     Made and closed by all ranks. Ranks may make different numbers of steps. As a context manager it is flushed and
     closed at the end (collective); if the block raises, it is closed at once, and neighbors go on without this rank.
 
-    Under "d-psgd" and "sgp" a flush gives all ranks the mean of their parameters; under "ad-psgd" and "a2cid2" it does
+    Under "d-psgd", "sgp" and "hop" a flush gives all ranks the mean of their parameters; under "ad-psgd" and "a2cid2" it does
     nothing. `finish` gives it them under all.
 
     Parameters
@@ -66,7 +69,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         See above.
     topology
         Who averages with whom: a graph of `pycollectives.topology`, or its name. None: "bipartite-exponential" for
-        "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp".
+        "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp", "ring-based" for "hop".
     model
         Whose buffers, such as running statistics, and other parameters are broadcast too, and whose buffers `finish`
         averages. None: there are none, or they stay each rank's own.
@@ -82,7 +85,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     options
         Of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as of
         `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as of `Communicator.neighbor_averaging`; for "sgp"
-        `overlap` and `weights`, as of `Communicator.push_sum`.
+        `overlap` and `weights`, as of `Communicator.push_sum`; for "hop" `mode`, `skip`, `max_ig` and `computation`, as
+        of `Communicator.hop`.
 
     Raises
     ------
@@ -156,12 +160,12 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return {"method": self._method, "topology": described(self._topology)}, kind.waits
 
     @property
-    def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum:
+    def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum | Hop:
         """The collective that the method stands on, for its `statistics()`, `topology` or `weight`.
 
         Under "d-psgd" and "sgp" it is another one after a flush.
         """
-        averaging: PairwiseAveraging | NeighborAveraging | PushSum = self._exchange.averaging
+        averaging: PairwiseAveraging | NeighborAveraging | PushSum | Hop = self._exchange.averaging
         return averaging
 
     @overload

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from ..hop.collective import Hop as HopCollective
 from ..neighbor_averaging.d_psgd import NeighborAveraging
 from ..neighbor_averaging.pairwise import PairwiseAveraging
 from ..neighbor_averaging.push_sum import PushSum
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EXCHANGES", "Exchange"]
 
-AveragingT = TypeVar("AveragingT", bound=PairwiseAveraging | NeighborAveraging | PushSum)
-StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum)
+AveragingT = TypeVar("AveragingT", bound=PairwiseAveraging | NeighborAveraging | PushSum | HopCollective)
+StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective)
+
+NO_END = 1 << 40
+"""Iterations: training says when it ends."""
 
 
 class Exchange(ABC, Generic[AveragingT]):
@@ -252,5 +256,44 @@ class Sgp(Stepwise[PushSum]):
         return model * self.averaging.weight + change
 
 
-EXCHANGES: dict[str, type[Exchange[Any]]] = {"ad-psgd": AdPsgd, "a2cid2": A2cid2, "d-psgd": DPsgd, "sgp": Sgp}
+class Hop(Stepwise[HopCollective]):
+    """Hop (Luo et al. 2019, Fig. 4): models are averaged with the neighbors', which may be some iterations apart."""
+
+    topology = "ring-based"
+    options = ("mode", "skip", "max_ig", "computation")
+    _stepped: bool  # the iteration has ended, and the next has not begun
+
+    def join(self) -> None:
+        """Send the neighbors the first model."""
+        super().join()
+        self._stepped = True
+        self._enter(None)
+
+    def after_update(self, deadline: Deadline) -> None:
+        """Add the update to the average, and show it as the next iteration begins."""
+        if not self._stepped:
+            self.averaging.step(self._shown.change(), deadline.remaining())
+            self._stepped = True
+        self._enter(deadline.remaining())
+
+    def _enter(self, timeout: float | None) -> None:
+        next(self.averaging.iterations(NO_END, timeout))
+        self._stepped = False
+        self._shown.show(self.averaging.parameters)
+
+    def _make(self) -> HopCollective:
+        return self._comm.hop(self._shown.values, **self._arguments)
+
+    def _sum(self, deadline: Deadline) -> Array:
+        changed = self._shown.change()
+        return self.averaging.parameters if self._stepped else self.averaging.parameters + changed
+
+
+EXCHANGES: dict[str, type[Exchange[Any]]] = {
+    "ad-psgd": AdPsgd,
+    "a2cid2": A2cid2,
+    "d-psgd": DPsgd,
+    "sgp": Sgp,
+    "hop": Hop,
+}
 """By the names that `DecentralizedOptimizer` takes."""
