@@ -56,8 +56,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     Made and closed by all ranks. Ranks may make different numbers of steps. As a context manager it is flushed and
     closed at the end (collective); if the block raises, it is closed at once, and neighbors go on without this rank.
 
-    Under "d-psgd", "sgp" and "hop" a flush gives all ranks the mean of their parameters; under "ad-psgd" and "a2cid2" it does
-    nothing. `finish` gives it them under all.
+    Under "d-psgd", "sgp" and "hop" a flush gives all ranks the mean of their parameters; under "ad-psgd" and "a2cid2"
+    it does nothing. `finish` gives it them under all.
 
     Parameters
     ----------
