@@ -91,6 +91,9 @@ MEASUREMENTS = {
     **{f"hosts-gossip{link}": Measurement(8, HOSTS_GOSSIP, [*rates, "2x4"]) for link, rates in LINKS.items()},
     **{f"hosts-groups{link}": Measurement(8, HOSTS_GROUPS, [*LINKS[link], "2x4"]) for link in ALIKE},
     **{f"hosts-skew{link}": Measurement(8, HOSTS_SKEW, [*LINKS[link], "2x4"]) for link in ALIKE},
+    "hop-16": Measurement(16, ["bench/hop.py"]),
+    "hop-16-slow": Measurement(16, ["bench/hop.py", "--slowdown", "3:4", "--mode", "backup:1,staleness:5,skip:10"]),
+    "kills": Measurement(None, ["tests/support/killer.py"]),
     "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),
 }
 

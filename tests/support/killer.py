@@ -1,6 +1,7 @@
 """Kills a rank of a job at some moment of what it does, and collects what the others are told.
 
-python tests/support/killer.py [--kills N] [--at-once N]    prints a table of how soon they were told who died
+python tests/support/killer.py [--kills N] [--at-once N] [--json FILE]
+    prints a table of how soon they were told who died, and writes what each was told
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ import argparse
 import itertools
 import json
 import os
+import platform
 import random
 import signal
 import statistics
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launcher import mpirun
+
+from pycollectives.diagnostics.provenance import commit_of
 
 __all__ = ["PHASES", "SHAPES", "SIGNALS", "WITH_FAULT_TOLERANCE", "Kill", "Told"]
 
@@ -105,13 +109,27 @@ def row(name: str, kills: list[tuple[Kill, list[Told] | str]]) -> str:
 def main() -> None:
     """Kill, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=336, help="a multiple of 48 has all phases and shapes equally")
+    together = len(PHASES) * len(SHAPES)
+    helped = f"a multiple of {together} has all phases and shapes equally"
+    parser.add_argument("--kills", type=int, default=7 * together, help=helped)
     parser.add_argument("--at-once", type=int, default=6, help="jobs side by side, which load the machine")
+    parser.add_argument("--json", type=Path, help="write JSON lines here")
     arguments = parser.parse_args()
     every = ((phase, shape, seed) for seed in itertools.count() for phase in PHASES for shape in SHAPES)
     kills = [Kill(*each) for each in itertools.islice(every, arguments.kills)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.at_once) as jobs:
         outcomes = list(jobs.map(lambda kill: outcome(kill, Path(folder)), kills))
+    commit = commit_of(Path(__file__).parents[2])
+    if arguments.json:
+        lines = (
+            {**asdict(kill), "victim": kill.victim, "told": told if isinstance(told, str) else [*map(asdict, told)]}
+            for kill, told in outcomes
+        )
+        arguments.json.write_text("".join(json.dumps({**line, "commit": commit}) + "\n" for line in lines))
+    print("# Kills")
+    print(
+        f"# {platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.system()}; commit {commit}"
+    )
     print(
         f"# {len(kills)} kills in jobs of {RANKS} ranks, {arguments.at_once} at once on {os.cpu_count()} cores,", end=""
     )
