@@ -1,5 +1,5 @@
 """Short versions of the soaks; the long ones are `mpirun -n 4 python tests/support/soak.py --rounds 100000` and
-`mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`.
+`mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000` and `soak_hop.py --iterations 100000`.
 """
 
 import sys
@@ -25,3 +25,8 @@ def test_a_few_thousand_rounds():
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 4])
 def test_a_few_thousand_averages_in_pairs(ranks_per_node):
     soak("soak_pairwise.py", "--exchanges", 6000, "--seconds", 5, "--ranks-per-node", ranks_per_node)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 2, 4])
+def test_a_few_thousand_iterations_of_hop(ranks_per_node):
+    soak("soak_hop.py", "--iterations", 6000, "--seconds", 6, "--ranks-per-node", ranks_per_node)
