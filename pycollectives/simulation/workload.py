@@ -19,6 +19,7 @@ default has the type of its values.
 | cloud | work + skew times a lognormal variate of mean 1 and deviation 116 / 55, at most 1493 / 55: \
   399 to 1892 ms, mean 454 ms, for a work of 399 ms and a skew of 55 ms | eager-SGD, Fig. 4 |
 | one-slow | work, times `factor` for the last rank (or `rank`), which has skew on top | Ripples, 7.4 |
+| random-slow | work, times `factor` (6) and skew on top with probability 1/P, for each rank and call | Hop, 7.3.1 |
 """
 
 from __future__ import annotations
@@ -77,6 +78,14 @@ def _slow(
     return seconds
 
 
+def _random_slow(
+    work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, factor: float = 6.0
+) -> Work:
+    if not factor > 0:
+        raise ValueError(f"load 'random-slow': expected factor > 0, got {factor}")
+    return np.where(draws.random(shape) < 1 / shape[0], work * factor + skew, work)
+
+
 def _rank(shape: tuple[int, int]) -> npt.NDArray[np.int64]:
     return np.arange(shape[0])[:, None]
 
@@ -96,6 +105,7 @@ LOADS: dict[str, Callable[..., Work]] = {
     "lognormal": _lognormal,
     "cloud": _cloud,
     "one-slow": _slow,
+    "random-slow": _random_slow,
 }
 """The loads by name: functions of work, skew, shape (ranks, calls), a generator of random numbers, and options."""
 
@@ -114,7 +124,7 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
     seed
         Of the random loads.
     options
-        `late` of one-late, `factor` and `rank` of one-slow.
+        `late` of one-late, `factor` and `rank` of one-slow, `factor` of random-slow.
 
     Returns
     -------

@@ -40,6 +40,13 @@ def test_one_slow_rank():
     assert make("one-slow").sum(axis=1).tolist() == [6, 6, 6, 9]
 
 
+def test_each_rank_is_slow_now_and_then():
+    load = make("random-slow", ranks=8, calls=4000, skew=0.0)
+    assert set(load.ravel()) == {1.0, 6.0}
+    assert (load == 6.0).mean() == pytest.approx(1 / 8, rel=0.05)
+    assert set(workload.make("random-slow", ranks=2, calls=9, work=1.0, skew=0.0, seed=1, factor=3.0).ravel()) == {1, 3}
+
+
 def test_every_rank_is_late_by_turns():
     load = make("shifting")
     assert sorted(load[:, 0]) == sorted(load[:, 5]) == [1.125, 1.25, 1.375, 1.5]
