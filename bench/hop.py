@@ -2,9 +2,10 @@
 
     mpirun -n 16 python bench/hop.py --slowdown random:6 --mode backup:1,staleness:5
     mpirun -n 16 python bench/hop.py --slowdown 3:4 --mode backup:1,staleness:5,skip:10
+    mpirun -n 2 python bench/hop.py --micro
 
 Each worker computes, which is emulated by sleeping, and ends its iteration with `step`, a fixed number of times.
-README.md explains the columns.
+--micro measures one update through an update queue. README.md explains the columns.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from common.hop import (
     parse_modes,
     said_by,
 )
+from common.hop_micro import measure_queues, micro_record
 from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
 from common.timing import SleepingBarrier
 from pycollectives.hop import modes
@@ -52,6 +54,16 @@ COLUMNS = [
     Column("Max gap"),
     Column("Skipped"),
     Column("Waiting", 4),
+]
+
+MICRO_COLUMNS = [
+    Column("Size"),
+    Column("Avg Update(us)"),
+    Column("p50"),
+    Column("max"),
+    Column("MPI queue(us)"),
+    Column("Speedup"),
+    Column("Owner asleep(us)"),
 ]
 
 
@@ -109,6 +121,7 @@ def _model_bytes(text: str) -> int:
     show_default=True,
     help="Whose computing takes FACTOR times as long: a rank's, or in each iteration each rank's with probability 1/P.",
 )
+@click.option("--micro", is_flag=True, help="Two ranks: an update through a queue, and by MPI_Isend and MPI_Irecv.")
 def hop(
     common: Common,
     graph: str,
@@ -117,8 +130,12 @@ def hop(
     compute_ms: float,
     model_bytes: int,
     delays: Delays,
+    micro: bool,
 ) -> None:
     comm = MPI.COMM_WORLD
+    if micro:
+        _micro(comm, common, model_bytes, max_ig)
+        return
     try:
         delays.slowdown.require(comm.size)
         topology = pc.topology.by_name(graph, comm.size)
@@ -160,6 +177,33 @@ def hop(
             record = hop_record(setting, cell, standard)
             print(table.row(_row(record)), flush=True)
             records.write({**record, **source})
+
+
+def _micro(comm: MPI.Comm, common: Common, size: int, max_ig: int) -> None:
+    if comm.size != 2:
+        raise click.UsageError(f"--micro: expected 2 ranks, got {comm.size}")
+    if common.list_only:
+        print(f"# ranks {comm.size}\nmicro {size} bytes")
+        return
+    domain = Domain.of(comm, common.ranks_per_node)
+    source = origin(MPI.Get_library_version())
+    how = {"size": size, "max_ig": max_ig, "iterations": common.iterations}
+    cell = measure_queues(comm, **how, ranks_per_node=common.ranks_per_node, verify=common.verify)
+    if cell is None:
+        return
+    record = micro_record(cell, **how, path=domain.path, verified=common.verify)
+    notes = [
+        f"ranks 2, {domain}, dtype float32, {max_ig + 1} slots",
+        f"iterations {common.iterations} in each block, updates {'verified' if common.verify else 'not verified'}",
+        f"{source['mpi']}, commit {source['commit']}",
+    ]
+    table = Table(f"pycollectives Update Queue v{version()}", notes, MICRO_COLUMNS)
+    print(table.head())
+    latency, baseline = record["latency_us"], record["baseline_us"]
+    row = [str(size), latency["mean"], latency["p50"], latency["max"], baseline["p50"], record["speedup"]]
+    print(table.row([*row, record["asleep_us"]]), flush=True)
+    with Records(common.json) as records:
+        records.write({**record, **source})
 
 
 def run(
@@ -212,7 +256,6 @@ def _table(setting: Setting, source: dict[str, str | None]) -> Table:
     return Table(
         f"pycollectives Hop v{version()}",
         [
-            str(source["machine"]),
             f"ranks {setting.ranks}, {setting.domain}, graph {setting.graph}, max_ig {setting.max_ig}",
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
             f"iterations {setting.iterations}, seed {setting.seed}, "

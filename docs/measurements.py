@@ -93,6 +93,7 @@ MEASUREMENTS = {
     **{f"hosts-skew{link}": Measurement(8, HOSTS_SKEW, [*LINKS[link], "2x4"]) for link in ALIKE},
     "hop-16": Measurement(16, ["bench/hop.py"]),
     "hop-16-slow": Measurement(16, ["bench/hop.py", "--slowdown", "3:4", "--mode", "backup:1,staleness:5,skip:10"]),
+    "hop-queue": Measurement(2, ["bench/hop.py", "--micro"]),
     "kills": Measurement(None, ["tests/support/killer.py"]),
     "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),
 }

@@ -49,3 +49,15 @@ def test_wrong_options():
         outcome = hop(2, *options)
         assert outcome.status != 0, outcome
         assert text in outcome.err, outcome
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 2])
+def test_updates_go_through_queues(tmp_path, ranks_per_node):
+    path = tmp_path / "queue.jsonl"
+    options = ("--micro", "--model-bytes", 4e4, "--iterations", 20, "--ranks-per-node", ranks_per_node)
+    outcome = hop(2, *options, "--json", path)
+    assert outcome.status == 0, outcome
+    (record,) = (json.loads(line) for line in path.read_text().splitlines())
+    assert record["verified"]
+    assert record["asleep_us"] < 0.5e6, "the owner sleeps for a second"
+    assert hop(3, "--micro").status != 0
