@@ -47,7 +47,7 @@ struct PairwiseOptions {
 };
 
 struct PairwiseStatistics {
-  std::uint64_t begun = 0;     ///< averages that this rank began
+  std::uint64_t begun = 0;  ///< averages that this rank began
   std::uint64_t begun_between_nodes = 0;
   std::uint64_t averages = 0;  ///< averages that its model was in
   std::uint64_t declined = 0;  ///< requests
