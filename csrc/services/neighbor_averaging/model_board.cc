@@ -141,23 +141,24 @@ void ModelBoard::assign(std::size_t first, std::size_t count, const std::byte* v
   });
 }
 
-void ModelBoard::replace(const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting) {
+void ModelBoard::replace(std::size_t count, const std::byte* before, const std::byte* values,
+                         const WhileWaiting& while_waiting) {
   alignas(64) std::array<std::byte, kBlockBytes> block;
-  const auto replace_block = [&](std::size_t first, std::size_t count) {
-    const std::size_t bytes = count * width_;
+  const auto replace_block = [&](std::size_t first, std::size_t elements) {
+    const std::size_t bytes = elements * width_;
     const std::byte* const value = values + first * width_;
     std::byte* const now = block.data();
-    copy_kept(first, count, now);
+    copy_kept(first, elements, now);
     if (std::memcmp(now, before + first * width_, bytes) == 0) {
       memory_.copy(now, value, bytes);  // not by adding nothing, which is no number where values are infinite
     } else {
-      memory_.add_scaled(shape_.type, now, before + first * width_, count, -1);
-      memory_.add_scaled(shape_.type, now, value, count, 1);
+      memory_.add_scaled(shape_.type, now, before + first * width_, elements, -1);
+      memory_.add_scaled(shape_.type, now, value, elements, 1);
     }
     memory_.copy(model(local_, first), now, bytes);
     if (shape_.acceleration) memory_.copy(second_model(local_, first), now, bytes);
   };
-  under_locks(0, shape_.count, while_waiting, [&](const Range& part) {
+  under_locks(0, count, while_waiting, [&](const Range& part) {
     const std::size_t longest = block.size() / width_;
     for (std::size_t i = 0; i < part.count; i += longest) {
       replace_block(part.first + i, std::min(longest, part.count - i));

@@ -71,8 +71,8 @@ class ModelBoard {
              const WhileWaiting& while_waiting);
   /// model = values, of both models.
   void assign(std::size_t first, std::size_t count, const std::byte* values, const WhileWaiting& while_waiting);
-  /// The same of all elements, and what has been added to them since `read_kept` gave `before` stays added.
-  void replace(const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting);
+  /// The same of the first elements, and what has been added to them since `read_kept` gave `before` stays added.
+  void replace(std::size_t count, const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting);
 
   /// How long these have waited for locks.
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }

@@ -184,7 +184,7 @@ void PairwiseAveraging::count_application() {
 void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* values,
                                      const Engine::Interrupt& interrupt) {
   before_call();
-  board_->replace(before, values, while_waiting(interrupt));
+  board_->replace(options_.count, before, values, while_waiting(interrupt));
 }
 
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
