@@ -113,13 +113,13 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
   PartialAllreduce& m = *made;
   auto enrolled = pyc::enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
     m.id_ = id;
+    m.trace_ = e.trace_of(id);
+    m.board_->round().record_in(m.trace_);
     if (!plan) return;
     m.leader_ =
         std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan), id);
   });
   m.track_ = e.recorder().track_of(m.id_);
-  m.trace_ = e.trace_of(m.id_);
-  m.board_->round().record_in(m.trace_);
   return enrolled;
 }
 
