@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+TWO_LEVEL = "two-level"
 WARMUP = 4  # iterations without computing, in which memory is touched first
 
 COLUMNS = [
@@ -81,10 +82,11 @@ def _model_bytes(text: str) -> int:
 @common_options(iterations=200)
 @click.option(
     "--graph",
-    type=click.Choice(["ring", "ring-based", "double-ring"]),
+    type=click.Choice(["ring", "ring-based", "double-ring", TWO_LEVEL]),
     default="ring-based",
     show_default=True,
-    help="Who sends updates to whom: python -m pycollectives topology NAME shows one.",
+    help="Who sends updates to whom: python -m pycollectives topology NAME shows one. two-level: all ranks of a node, "
+    "and a ring of one rank of each node.",
 )
 @click.option(
     "--mode",
@@ -138,7 +140,7 @@ def hop(
         return
     try:
         delays.slowdown.require(comm.size)
-        topology = pc.topology.by_name(graph, comm.size)
+        topology = _graph(comm, graph, common.ranks_per_node)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if common.list_only:
@@ -168,7 +170,7 @@ def hop(
     ):
         for name in mode_names:
             step(name)
-            outcomes = run(comm, name, setting, common.ranks_per_node, work[comm.rank])
+            outcomes = run(comm, name, setting, topology, common.ranks_per_node, work[comm.rank])
             _verify(comm, name, outcomes, setting)
             if outcomes is None:
                 continue
@@ -206,8 +208,20 @@ def _micro(comm: MPI.Comm, common: Common, size: int, max_ig: int) -> None:
         records.write({**record, **source})
 
 
+def _graph(comm: MPI.Comm, name: str, ranks_per_node: int | None) -> pc.Topology:
+    if name != TWO_LEVEL:
+        return pc.topology.by_name(name, comm.size)
+    with pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator:
+        return pc.topology.two_level(communicator.nodes)
+
+
 def run(
-    comm: MPI.Comm, name: str, setting: Setting, ranks_per_node: int | None, work: NDArray[np.float64]
+    comm: MPI.Comm,
+    name: str,
+    setting: Setting,
+    topology: pc.Topology,
+    ranks_per_node: int | None,
+    work: NDArray[np.float64],
 ) -> list[Outcome] | None:
     """Collective; None on all ranks but 0. `work`: what this rank sleeps in each iteration, in seconds."""
     mode, skip = modes.parse(name)
@@ -218,10 +232,11 @@ def run(
     waited = 0.0
     with (
         pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator,
-        communicator.hop(delta, topology=setting.graph, max_ig=setting.max_ig, mode=mode, skip=skip) as made,
+        communicator.hop(delta, topology=topology, max_ig=setting.max_ig, mode=mode, skip=skip) as made,
     ):
         for _ in made.iterations(WARMUP):
             made.step(delta)
+        skipped = made.statistics().skipped
         barrier.wait()
         gc.collect()
         gc.disable()
@@ -238,7 +253,7 @@ def run(
             waited += end - before
         finally:
             gc.enable()
-        skipped = made.statistics().skipped
+        skipped = made.statistics().skipped - skipped
         barrier.wait()
         least, most = said_by(made.parameters)
     return comm.gather(Outcome(start, entered, end - start, skipped, waited, least, most))

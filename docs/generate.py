@@ -8,7 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
-    python docs/generate.py --trace     draw the trace of a skewed run as well
+    python docs/generate.py --trace     draw the traces of runs as well
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
@@ -62,7 +62,7 @@ from pycollectives.train.files import dumps, replace  # noqa: E402
 from pycollectives.train.job import Plan  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FIGURES = ROOT / "docs" / "figures"
 
@@ -378,16 +378,27 @@ def run_example() -> None:
     (RESULTS / "example.txt").write_text("\n".join(sorted(output.splitlines())) + "\n")
 
 
-def draw_trace() -> None:
-    """Runs the program and the commands of docs/tutorial.md."""
+def draw_traces() -> None:
+    """Runs programs and commands of the documentation, on 8 ranks."""
+    skewed, gap = program_of("tutorial.md", "time.sleep(1e-3"), program_of("hop.md", "time.sleep(0.2")
+    draw_trace("trace", skewed, ["--rounds", "4:6"])
+    draw_trace("hop-standard", gap)
+    draw_trace("hop-backup", gap.replace('mode="standard"', 'mode="backup:1"'))
+
+
+def program_of(page: str, part: str) -> str:
+    """The only program of a page that has this in it."""
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    (program,) = [text for text in programs if part in text]
+    return str(program)
+
+
+def draw_trace(figure: str, program: str, options: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        page = (ROOT / "docs" / "tutorial.md").read_text()
-        program = re.search(r"```python\n((?:(?!```).)*?time\.sleep\(1e-3.*?)```", page, re.DOTALL)
-        assert program is not None
-        command = ["tools/mpirun", "-n", "8", sys.executable, "-c", program[1]]
+        command = ["tools/mpirun", "-n", "8", sys.executable, "-c", program]
         subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "PYC_TRACE": f"{folder}/run.json"})
         files = sorted(str(path) for path in Path(folder).glob("run.rank?.json"))
-        picture = ["-o", str(FIGURES / "trace.png"), "--rounds", "4:6"]
+        picture = ["-o", str(FIGURES / f"{figure}.png"), *options]
         run([sys.executable, "-m", "pycollectives", "trace", "draw", *files, *picture])
 
 
@@ -436,7 +447,7 @@ def main() -> None:
     if arguments.simulate:
         simulate_latencies()
     if arguments.trace:
-        draw_trace()
+        draw_traces()
     if arguments.test:
         test()
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}

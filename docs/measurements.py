@@ -63,6 +63,7 @@ ALIKE = ("", "-1gbit", "-100mbit")
 HOSTS_GOSSIP = ["bench/gossip.py", "--compute-ms", "100", "--methods", "all"]
 HOSTS_GROUPS = ["bench/groups.py", "--compute-ms", "100", "--model-bytes", "1000000", "--generators", "static,smart"]
 HOSTS_SKEW = ["bench/skew.py", "--bytes", "8,32768,262144"]
+HOSTS_HOP = ["bench/hop.py", "--slowdown", "none", "--compute-ms", "100", "--mode", "standard,backup:1"]
 MEASUREMENTS = {
     "skew-8": Measurement(8, ["bench/skew.py"]),  # what `make demo` runs
     "skew-32": Measurement(32, ["bench/skew.py"]),
@@ -93,6 +94,8 @@ MEASUREMENTS = {
     **{f"hosts-skew{link}": Measurement(8, HOSTS_SKEW, [*LINKS[link], "2x4"]) for link in ALIKE},
     "hop-16": Measurement(16, ["bench/hop.py"]),
     "hop-16-slow": Measurement(16, ["bench/hop.py", "--slowdown", "3:4", "--mode", "backup:1,staleness:5,skip:10"]),
+    "hosts-hop-ring-based": Measurement(8, [*HOSTS_HOP, "--graph", "ring-based"], ["--rate", "100mbit", "3x3"]),
+    "hosts-hop-two-level": Measurement(8, [*HOSTS_HOP, "--graph", "two-level"], ["--rate", "100mbit", "3x3"]),
     "hop-queue": Measurement(2, ["bench/hop.py", "--micro"]),
     "kills": Measurement(None, ["tests/support/killer.py"]),
     "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),

@@ -24,7 +24,8 @@ from . import hop, topology, zipline
 from .communicator import Communicator
 from .hop.collective import Hop, HopStatistics
 from .hop.modes import BackupWorkers, BoundedStaleness, Hybrid, NotifyAck, Skip, Standard
-from .hop.queues import TokenQueue, Update, UpdateQueue
+from .hop.token_queue import TokenQueue
+from .hop.update_queue import Update, UpdateQueue
 from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics

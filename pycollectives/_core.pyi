@@ -323,8 +323,6 @@ class Hop:
     @property
     def queued(self) -> int:
         """Updates in this rank's queue."""
-    def tokens_of(self, of: int) -> int:
-        """In the queue of an out-neighbor for this rank, as far as known here."""
     def statistics(self) -> dict[str, int]:
         """iterations, jumps, skipped, received, stale, unsent."""
 

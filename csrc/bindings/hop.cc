@@ -82,6 +82,16 @@ class BoundHop {
     hop_->step(static_cast<const std::byte*>(memory.ptr), limit, run_signal_handlers);
   }
 
+  std::vector<std::pair<Rank, Iteration>> received() {
+    const OneThread one(in_use_, hop_->name());
+    return pairs_from(hop_->worker().received());
+  }
+
+  py::dict statistics() {
+    const OneThread one(in_use_, hop_->name());
+    return statistics_from(hop_->worker().statistics());
+  }
+
   Hop& operator*() { return *hop_; }
 
  private:
@@ -160,10 +170,9 @@ void bind_hop(py::module_& m) {
           "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("iteration", [](Bound& b) { return (*b).worker().iteration(); })
-      .def_property_readonly("received", [](Bound& b) { return pairs_from((*b).worker().received()); })
+      .def_property_readonly("received", &Bound::received)
       .def_property_readonly("queued", [](Bound& b) { return (*b).queued(); })
-      .def("tokens_of", [](Bound& b, Rank of) { return (*b).tokens_of(of); })
-      .def("statistics", [](Bound& b) { return statistics_from((*b).worker().statistics()); });
+      .def("statistics", &Bound::statistics);
   m.def("simulate_hop", &run_hop);
 }
 

@@ -170,6 +170,10 @@ bool HopSimulation::step(Rank rank) {
     return a.hop->worker().participated() != sent;
   }
   note(HopHistory::Entry::What::kStepped, rank, a.hop->worker().iteration(), a.hop->worker().received());
+  const double value = a.model.front();
+  if (!a.hop->try_step(reinterpret_cast<const std::byte*>(a.delta.data())) || a.model.front() != value) {
+    history_.violation = "rank " + std::to_string(rank) + ": a step that had ended was done again";
+  }
   a.state = State::kEntering;
   if (a.hop->worker().iteration() + 1 >= of(script_.iterations, rank)) end(rank);
   return true;
@@ -235,6 +239,10 @@ HopHistory simulate_hop(const HopScript& script) {
   for (const std::size_t entries : {script.options.in.size(), script.options.out.size(), script.iterations.size(),
                                     script.stops.size(), script.initial.size(), script.deltas.size()}) {
     if (entries != size) throw std::invalid_argument("simulate_hop: every list needs one entry per rank");
+  }
+  const auto is_longer = [&](Iteration iterations) { return iterations > script.max_iterations; };
+  if (std::any_of(script.iterations.begin(), script.iterations.end(), is_longer)) {
+    throw std::invalid_argument("simulate_hop: no rank may have more than max_iterations");
   }
   if (script.work.size() != size * script.max_iterations || script.bounds.size() != size * size) {
     throw std::invalid_argument("simulate_hop: work is ranks by iterations, bounds ranks by ranks");

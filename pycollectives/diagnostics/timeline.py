@@ -15,6 +15,7 @@ __all__ = ["draw", "select"]
 
 KINDS = {  # what a span's name begins with, what it is called in the picture, its colour and height
     "contribute": ("contribute", "tab:green", 0.8),
+    "compute": ("compute", "mediumseagreen", 0.8),
     "wait": ("wait", "lightgrey", 0.8),
     "reduce": ("reduce", "tab:orange", 0.55),
     "copy": ("reduce", "tab:orange", 0.55),
@@ -24,6 +25,7 @@ KINDS = {  # what a span's name begins with, what it is called in the picture, i
     "round": ("round", "black", 0.08),
 }
 LEAST_SHARE = 0.002  # of the width that a span takes in the picture
+NUMBERED_SHARE = 0.015  # of the width that a span takes if its number is written into it
 
 
 def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
@@ -62,7 +64,7 @@ def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
     """
     known = [(kind, event) for event in spans(events) if (kind := _kind(event["name"]))]
     if not known:
-        raise ValueError("the trace has nothing to draw: no rank contributed, waited, averaged or sent a message")
+        raise ValueError("the trace has nothing to draw: no rank contributed, computed, waited, averaged or sent")
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -76,15 +78,17 @@ def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
     for label, color, height in dict.fromkeys(KINDS.values()):
         legend: str | None = label
         for row, rank in enumerate(ranks):
-            bars = [
-                ((event["ts"] - origin) / 1000, max(event["dur"], LEAST_SHARE * width) / 1000)
-                for kind, event in known
-                if kind == (label, color, height) and event["pid"] == rank
-            ]
+            drawn = [event for kind, event in known if kind == (label, color, height) and event["pid"] == rank]
+            bars = [((event["ts"] - origin) / 1000, max(event["dur"], LEAST_SHARE * width) / 1000) for event in drawn]
             if bars:
                 middle = row - 0.46 if label == "round" else row
                 axes.broken_barh(bars, (middle - height / 2, height), color=color, label=legend)
                 legend = None
+            if label == "compute":
+                for event, (begin, length) in zip(drawn, bars, strict=True):
+                    if event["dur"] > NUMBERED_SHARE * width:
+                        number = str(event["args"]["round"])
+                        axes.text(begin + length / 2, row, number, ha="center", va="center", fontsize=8)
     axes.set_yticks(range(len(ranks)), [names.get(rank, f"rank {rank}") for rank in ranks])
     axes.invert_yaxis()
     axes.set_xlabel("time (ms)")

@@ -9,7 +9,7 @@ from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
 from ..topology.arguments import checked_topology, described
 from ..topology.graph import Topology
-from .modes import BackupWorkers, Hybrid, Mode, NotifyAck, Skip, Standard
+from .modes import Mode, NotifyAck, Skip, Standard, parse
 
 __all__ = ["HopSpecification"]
 
@@ -58,6 +58,13 @@ class HopSpecification:
         if not isinstance(graph, Topology):
             raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
         graph.check_connected()
+        if graph.default_weights == "given":
+            raise ValueError(
+                f"topology: expected a graph without weights, since averages are plain means (Hop, Fig. 4), got "
+                f"{graph!r}; give its edges: pc.Topology(size, edges)"
+            )
+        if isinstance(mode, str):
+            mode, skip = parsed_mode(mode, skip)
         return cls(
             buffer,
             graph,
@@ -97,16 +104,27 @@ class HopSpecification:
         }
 
 
+def parsed_mode(text: str, skip: Any) -> tuple[Any, Any]:
+    """Return the mode and `skip` that a text names; `ValueError` if there is a `skip` beside it."""
+    try:
+        mode, named_skip = parse(text)
+    except ValueError as error:
+        raise ValueError(f"mode: {error}") from None
+    if named_skip is not None and skip is not None:
+        raise ValueError(f"skip: expected None, since mode={text!r} says when iterations are skipped, got {skip!r}")
+    return mode, skip if named_skip is None else named_skip
+
+
 def checked_mode(mode: Any, topology: Topology) -> Mode:
     """Return a mode for a graph; `ValueError` or `TypeError`."""
     if not isinstance(mode, Mode) or type(mode) is Mode:
-        raise TypeError(f"mode: expected one such as Standard() or BackupWorkers(1), got {mode!r}")
-    if isinstance(mode, BackupWorkers | Hybrid):
-        rank = min(range(topology.size), key=lambda r: len(topology.in_neighbors(r)))
-        fewest = len(topology.in_neighbors(rank))
-        if mode.n > fewest:
-            raise ValueError(f"{mode!r}: expected n <= {fewest}, the in-neighbors of rank {rank} in {topology!r}")
-    return mode
+        raise TypeError(f"mode: expected one such as Standard(), BackupWorkers(1) or 'backup:1', got {mode!r}")
+    checked: Mode = mode
+    rank = min(range(topology.size), key=lambda r: len(topology.in_neighbors(r)))
+    fewest = len(topology.in_neighbors(rank))
+    if checked.backup > fewest and topology.size > 1:
+        raise ValueError(f"{mode!r}: expected n <= {fewest}, the in-neighbors of rank {rank} in {topology!r}")
+    return checked
 
 
 def checked_skip(skip: Any, mode: Mode) -> Skip | None:

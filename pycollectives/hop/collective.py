@@ -113,7 +113,7 @@ class Hop(Collective):
         like: BufferSpec,
         topology: Topology | str = "ring-based",
         max_ig: int = 5,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         skip: Skip | None = None,
         computation: str = "parallel",
         name: str | None = None,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ..collective import Factory
 from .collective import Hop
-from .queues import TokenQueue, UpdateQueue
+from .token_queue import TokenQueue
+from .update_queue import UpdateQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,7 @@ class HopMethods(Factory):
         *,
         topology: Topology | str = "ring-based",
         max_ig: int = 5,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         skip: Skip | None = None,
         computation: Literal["parallel", "serial"] = "parallel",
         name: str | None = None,
@@ -47,7 +48,8 @@ class HopMethods(Factory):
             rank has memory for max_ig + 1 updates of each in-neighbor, and for as many copies of its own if it has
             out-neighbors on other nodes.
         mode
-            `Standard()`, the default, `NotifyAck()`, `BackupWorkers(n)`, `BoundedStaleness(s)` or `Hybrid(n, s)`.
+            `Standard()`, the default, `NotifyAck()`, `BackupWorkers(n)`, `BoundedStaleness(s)` or `Hybrid(n, s)`; or a
+            text such as "backup:1" or "skip:10", as `pycollectives.hop.modes.parse` takes it.
         skip
             `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Not under `Standard()`
             and `NotifyAck()`, which leave nobody behind.

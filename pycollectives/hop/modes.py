@@ -19,6 +19,9 @@ from typing import Any
 
 from ..support.validation import integer_field
 
+MOST = 1 << 62
+"""Of iterations and updates: sums of two of them are integers of 64 bits."""
+
 __all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard", "parse"]
 
 
@@ -98,7 +101,7 @@ class BackupWorkers(Mode):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the graph."""
-        integer_field(self, "n", at_least=1)
+        integer_field(self, "n", at_least=1, at_most=MOST)
 
     @property
     def backup(self) -> int:
@@ -127,7 +130,7 @@ class BoundedStaleness(Mode):
 
     def __post_init__(self) -> None:
         """Check it."""
-        integer_field(self, "s", at_least=0)
+        integer_field(self, "s", at_least=0, at_most=MOST)
 
     @property
     def staleness(self) -> int:
@@ -153,8 +156,8 @@ class Hybrid(Mode):
 
     def __post_init__(self) -> None:
         """Check what does not depend on the graph."""
-        integer_field(self, "n", at_least=1)
-        integer_field(self, "s", at_least=0)
+        integer_field(self, "n", at_least=1, at_most=MOST)
+        integer_field(self, "s", at_least=0, at_most=MOST)
 
     @property
     def backup(self) -> int:
@@ -191,8 +194,8 @@ class Skip:
 
     def __post_init__(self) -> None:
         """Check both."""
-        integer_field(self, "max_jump", at_least=1)
-        integer_field(self, "trigger", at_least=1)
+        integer_field(self, "max_jump", at_least=1, at_most=MOST)
+        integer_field(self, "trigger", at_least=1, at_most=MOST)
 
 
 def parse(text: str) -> tuple[Mode, Skip | None]:

@@ -167,7 +167,9 @@ class Neighborhood(Collective):
     def final(self, out: BufferSpec | None = None, timeout: float | None = None) -> Array:
         """Return what this rank's model is after its last step; no call of another rank is needed besides its steps.
 
-        It may be asked for after `close` too, as long as the communicator is open.
+        It may be asked for after `close` too, as long as the communicator is open. With `overlap` it includes what has
+        been sent to this rank for its next step: go on with the result of `wait`, not with this one, which would be
+        counted twice.
 
         Parameters
         ----------

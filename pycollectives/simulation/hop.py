@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -78,8 +79,8 @@ def simulate_hop(
         delivery_seed=0,
         max_events=1 << 40,
     )
-    if history["stuck"]:
-        raise RuntimeError(history["stuck"])
+    if history["stuck"] or history["violation"]:
+        raise RuntimeError(history["violation"] or f"ranks {history['stuck']} wait for ever")
     ends = [0.0] * size
     entered = []
     for what, rank, iteration, time, _, _ in history["entries"]:
@@ -95,7 +96,7 @@ def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:
     """Return the most that a rank was ahead of another one, of when ranks began iterations: (time, rank, iteration)."""
     at = [0] * size
     gap = 0
-    for _, rank, iteration in sorted(entered):
+    for _, rank, iteration in sorted(entered, key=itemgetter(0)):  # at the same time, in the order given
         at[rank] = iteration
         gap = max(gap, iteration - min(at))
     return gap

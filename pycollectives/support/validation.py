@@ -111,7 +111,7 @@ def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float
 # --- Fields of frozen dataclasses, such as policies -------------------------------------------------------------------
 
 
-def integer_field(instance: object, field: str, *, at_least: int | None = None) -> int:
+def integer_field(instance: object, field: str, *, at_least: int | None = None, at_most: int | None = None) -> int:
     """Check a field, and make it an `int`; `ValueError` or `TypeError`."""
     value = getattr(instance, field)
     name = type(instance).__name__
@@ -121,6 +121,8 @@ def integer_field(instance: object, field: str, *, at_least: int | None = None) 
         raise TypeError(f"{name}: expected an integer {field}, got {value!r}") from None
     if at_least is not None and number < at_least:
         raise ValueError(f"{name}: expected {field} >= {at_least}, got {number}")
+    if at_most is not None and number > at_most:
+        raise ValueError(f"{name}: expected {field} <= {at_most}, got {number}")
     object.__setattr__(instance, field, number)
     return number
 

@@ -13,6 +13,7 @@ from .families import (
     ring_based,
     star,
     torus,
+    two_level,
 )
 from .graph import Topology
 from .names import NAMES, by_name
@@ -38,4 +39,5 @@ __all__ = [
     "ring_based",
     "star",
     "torus",
+    "two_level",
 ]

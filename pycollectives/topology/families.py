@@ -9,7 +9,7 @@ from ..support.validation import checked_integer
 from .graph import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "bipartite_exponential",
@@ -21,6 +21,7 @@ __all__ = [
     "ring_based",
     "star",
     "torus",
+    "two_level",
 ]
 
 
@@ -137,6 +138,27 @@ def complete(size: int) -> Topology:
     """
     size = checked_integer("complete: size", size, at_least=1)
     return _undirected("complete", size, ((rank, peer) for rank in range(size) for peer in range(rank)))
+
+
+def two_level(nodes: Sequence[int]) -> Topology:
+    """Return the complete graph of the ranks of each node, and a ring of the lowest ranks of all nodes (Hop, 7.3.6).
+
+    For links between nodes that are slow: fewer of them are used than in graphs that know no nodes.
+
+    Parameters
+    ----------
+    nodes
+        The node of each rank, as `Communicator.nodes`. `ValueError` if there is none.
+
+    >>> two_level([0, 0, 0, 1, 1, 2]).in_neighbors(0)
+    (1, 2, 3, 5)
+    """
+    of_rank = [checked_integer(f"two-level: nodes[{rank}]", node, at_least=0) for rank, node in enumerate(nodes)]
+    size = checked_integer("two-level: ranks", len(of_rank), at_least=1)
+    within = ((rank, peer) for rank in range(size) for peer in range(rank) if of_rank[rank] == of_rank[peer])
+    lowest = sorted(of_rank.index(node) for node in set(of_rank))
+    between = zip(lowest, lowest[1:] + lowest[:1], strict=True)
+    return _undirected("two-level", size, [*within, *between])
 
 
 def powers_of_two(size: int) -> list[int]:

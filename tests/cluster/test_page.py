@@ -95,7 +95,7 @@ def test_what_is_installed_is_here():
     installs = [block.text for block in blocks() if block.kind == "sh install"]
     assert installs
     for line in installs:
-        extras = re.findall(r"pycollectives\[([\w,]+)\]", line)
+        extras = re.findall(r" '\.\[([\w,]+)\]'", line)
         assert extras
         for extra in ",".join(extras).split(","):
             assert f"\n{extra} = [" in PROJECT

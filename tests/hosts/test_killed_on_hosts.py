@@ -15,6 +15,7 @@ def test_all_others_are_told_who_died(tmp_path, phase, victim):
     program = [PROGRAMS / "killed.py", 4, phase, victim, 1]
     job = launched("2x2", *program, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "death"))
     for rank in {0, 1, 2, 3} - {victim}:
+        assert len(job.said(rank)) >= 3, job
         seconds, text, *_, end = job.said(rank)
         assert float(seconds.removesuffix(" s")) < 10, job
         assert f"rank {victim} died" in text, job

@@ -19,7 +19,9 @@ def hop(ranks: int, *options: object) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize(("ranks", "ranks_per_node", "graph"), [(4, 4, "ring"), (4, 2, "ring-based"), (3, 1, "ring")])
+@pytest.mark.parametrize(
+    ("ranks", "ranks_per_node", "graph"), [(4, 4, "ring"), (4, 2, "two-level"), (3, 1, "ring-based")]
+)
 def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph):
     path = tmp_path / "hop.jsonl"
     modes = ["standard", "notify-ack", "backup:1", "staleness:2", "hybrid:1:2", "skip:4", "staleness:2+skip:4"]

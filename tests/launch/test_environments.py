@@ -75,6 +75,16 @@ def test_what_ranks_do_in_shared_memory_is_traced(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_ranks_compute_under_hop_is_traced(tmp_path):
+    outcome = mpirun(3, "traced_hop.py", PYC_TRACE=str(tmp_path / "run.json"))
+    assert outcome.status == 0, outcome
+    for rank in range(3):
+        events = json.loads((tmp_path / f"run.rank{rank}.json").read_text())["traceEvents"]
+        computing = [event for event in events if event["name"] == "compute"]
+        assert [event["args"]["round"] for event in computing] == [0, 1, 2]
+        assert all(event["dur"] >= 2000 for event in computing), "each iteration sleeps for 2 ms"
+
+
 def test_without_the_variable_no_trace_is_written(tmp_path):
     outcome = mpirun(2, "traced.py", TMPDIR=str(tmp_path))
     assert outcome.status == 0, outcome

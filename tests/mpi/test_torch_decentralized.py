@@ -348,7 +348,7 @@ def refused(comm, error, text, *arguments, **options):
 
 
 def test_arguments_that_cannot_be(comm):
-    refused(comm, ValueError, "method: expected 'ad-psgd' or .* or 'sgp', got 'odd'", "odd")
+    refused(comm, ValueError, "method: expected 'ad-psgd' or .* or 'hop', got 'odd'", "odd")
     text = "overlap: unknown option of method 'd-psgd'; expected some of weights"
     refused(comm, TypeError, text, "d-psgd", overlap=1)
     refused(comm, ValueError, "topology: expected .*'ring'.*, got 'odd'", "sgp", topology="odd")

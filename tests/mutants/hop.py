@@ -159,6 +159,20 @@ MUTANTS = [
         "  reduce(options_.serial",
         RANKS,
     ),
+    Mutant(
+        "a jump that waits for ranks that wait for its tokens",
+        WORKER,
+        "std::min(longest, reached_by_senders() - iteration_)",
+        "longest",
+        HISTORIES,
+    ),
+    Mutant(
+        "a step that has ended is done again",
+        WORKER,
+        "  if (stage_ == Stage::kBetween) return true;\n",
+        "",
+        HISTORIES,
+    ),
     # --- ranks that leave
     Mutant(
         "a rank that has left is waited for",
@@ -175,6 +189,13 @@ MUTANTS = [
         QUEUES + RANKS,
     ),
     # --- the queues by themselves
+    Mutant(
+        "a slot that the receiver empties is taken for one that it reads",
+        f"{UPDATES}.cc",
+        "  while (!is_claimed(found)) {",
+        "  if (!is_claimed(found)) {",
+        QUEUES,
+    ),
     Mutant(
         "an update is overwritten in a full queue",
         f"{UPDATES}.cc",

@@ -18,6 +18,7 @@ from pycollectives.support.native import core
 
 CASES = int(os.environ.get("PYC_CASES", "600"))
 GRAPHS = ["ring", "ring-based", "double-ring", "exponential", "hypercube", "torus", "star", "complete", "directed-ring"]
+GRAPHS += ["directed"]
 MODES = [Standard(), NotifyAck(), BackupWorkers(1), BoundedStaleness(0), BoundedStaleness(3), Hybrid(1, 2)]
 SIZES = [2, 3, 4, 5, 8, 16, 33, 64]
 
@@ -25,6 +26,11 @@ SIZES = [2, 3, 4, 5, 8, 16, 33, 64]
 def graph_of(name, size):
     if name == "directed-ring":
         return Topology(size, [(rank, (rank + 1) % size) for rank in range(size)])
+    if name == "directed":  # a directed ring in some order, and as many edges besides
+        draw = random.Random(size)
+        ring = draw.sample(range(size), size)
+        edges = {(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True) if a != b}
+        return Topology(size, sorted(edges | {tuple(draw.sample(range(size), 2)) for _ in range(size)}))
     if name == "hypercube":
         size = 1 << (size.bit_length() - 1)
     if name == "double-ring":
@@ -210,6 +216,21 @@ def test_a_straggler_that_skips_holds_nobody_up(mode, ranks_per_node):
     assert end[None] > 3.7 * 120
     assert end[Skip(10)] < 1.3 * 120
     assert end[Skip(10)] <= end[Skip(2)] < end[None]
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 6])
+def test_a_jump_does_not_wait_for_ranks_that_wait_for_its_tokens(ranks_per_node):
+    """In-neighbors of rank 0 are at most max_ig ahead of it, its out-neighbors twice as far."""
+    in_both = [(1, 2), (1, 3), (2, 3), (4, 5)]
+    edges = [(0, 1), (0, 2), (3, 4), (3, 5), (4, 0), (5, 0), *in_both, *((b, a) for a, b in in_both)]
+    work = [[100.0] + [1.0] * 29] + [[1.0] * 30] * 5
+    history = run(
+        Topology(6, edges), BackupWorkers(1), max_ig=5, iterations=30, work=work, skip=Skip(10),
+        ranks_per_node=ranks_per_node,
+    )  # fmt: skip
+    assert history["stuck"] == ""
+    of_0 = [(what, k) for what, rank, k, *_ in history["entries"] if rank == 0]
+    assert of_0[:4] == [("entered", 0), ("stepped", 0), ("renewed", 4), ("entered", 5)]
 
 
 def test_figure_10():

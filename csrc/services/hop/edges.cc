@@ -8,14 +8,12 @@
 
 namespace pyc {
 
-HopEdges::HopEdges(Engine& engine, Memory& memory, std::uint32_t collective, const HopOptions& options,
-                   UpdateQueue& updates, const std::vector<Rank>& receivers, const std::vector<Rank>& senders)
+HopEdges::HopEdges(Engine& engine, Memory& memory, const HopOptions& options, UpdateQueue& updates,
+                   const std::vector<Rank>& receivers, const std::vector<Rank>& senders)
     : engine_(engine),
       memory_(memory),
-      collective_(collective),
       options_(options),
       updates_(updates),
-      mailbox_(engine, collective),
       giving_plan_(plan(kGiver, options.update_bytes())),
       taking_plan_(plan(kTaker, options.update_bytes())),
       copied_(options.sub_queues(), 0),
@@ -24,17 +22,27 @@ HopEdges::HopEdges(Engine& engine, Memory& memory, std::uint32_t collective, con
   for (const Rank rank : receivers) {
     Giving& made = giving_[rank];
     made.peers = {engine.rank(), rank};
+    made.is_open = std::vector<std::atomic<bool>>(slots);
     made.is_giving.resize(slots);
-    while (made.runs.size() < slots) made.runs.push_back(make_run(giving_plan_, made.peers));
   }
   for (const Rank rank : senders) {
     Taking& made = taking_[rank];
     made.peers = {rank, engine.rank()};
     made.is_taking.resize(slots);
     made.sender = options.position(engine.rank(), rank);
-    while (made.runs.size() < slots) made.runs.push_back(make_run(taking_plan_, made.peers));
   }
   while (!receivers.empty() && copies_.size() < slots) copies_.push_back(memory.allocate(options.update_bytes()));
+}
+
+void HopEdges::open(std::uint32_t collective) {
+  collective_ = collective;
+  const std::size_t slots = options_.sub_queues();
+  for (auto& [rank, edge] : giving_) {
+    while (edge.runs.size() < slots) edge.runs.push_back(make_run(giving_plan_, edge.peers));
+  }
+  for (auto& [rank, edge] : taking_) {
+    while (edge.runs.size() < slots) edge.runs.push_back(make_run(taking_plan_, edge.peers));
+  }
 }
 
 HopEdges::Plan HopEdges::plan(Rank rank, std::size_t bytes) {
@@ -84,13 +92,13 @@ void HopEdges::hold(Iteration iter, const std::byte* values) {
 
 void HopEdges::offer(Rank to, Iteration iter) {
   held_[slot_of(iter)].fetch_add(1);
+  giving_.at(to).is_open[slot_of(iter)] = true;
   ++open_;
-  mailbox_.send(to, hop::Offer{iter});
+  mailbox().send(to, hop::Offer{iter});
 }
 
-void HopEdges::declined(Rank, Iteration iter) { release(iter); }
-
-void HopEdges::release(Iteration iter) {
+void HopEdges::release(Giving& edge, Iteration iter) {
+  edge.is_open[slot_of(iter)] = false;
   held_[slot_of(iter)].fetch_sub(1, std::memory_order_release);
   --open_;
 }
@@ -100,7 +108,7 @@ bool HopEdges::give(Giving& edge) {
   for (std::size_t slot = 0; slot < edge.runs.size(); ++slot) {
     if (!edge.is_giving[slot] || !edge.runs[slot]->retired()) continue;
     edge.is_giving[slot] = false;
-    release(edge.runs[slot]->round());
+    release(edge, edge.runs[slot]->round());
     moved = true;
   }
   while (!edge.accepted.empty()) {
@@ -131,16 +139,16 @@ bool HopEdges::take(Rank from, Taking& edge, const Answers& answer) {
   }
   while (!edge.offered.empty()) {
     const Iteration iter = edge.offered.front();
-    const Answer said = answer(from, iter);
-    if (said == Answer::kDecline) {
-      mailbox_.send(from, hop::Decline{iter});
+    const Answer use = answer(from, iter);
+    if (use == Answer::kDecline) {
+      mailbox().send(from, hop::Decline{iter});
       --open_;
     } else {
-      if (said == Answer::kLater || is_slot_busy(edge, iter)) break;
+      if (use == Answer::kLater || is_slot_busy(edge, iter)) break;
       const std::size_t slot = updates_.begin_enqueue(edge.sender, iter);
       edge.is_taking[slot] = true;
       start(*edge.runs[slot], taking_plan_, iter, updates_.values(edge.sender, slot), false);
-      mailbox_.send(from, hop::Accept{iter});
+      mailbox().send(from, hop::Accept{iter});
     }
     edge.offered.pop_front();
     moved = true;

@@ -30,10 +30,12 @@ namespace pyc {
 
 class HopEdges {
  public:
-  /// Of `engine`'s rank, with the tags of `collective`; `receivers` and `senders` are neighbors on other nodes, and
-  /// `updates` is the queue of this rank, whose senders are `options.in_of(rank)`.
-  HopEdges(Engine& engine, Memory& memory, std::uint32_t collective, const HopOptions& options, UpdateQueue& updates,
+  /// Of `engine`'s rank; `receivers` and `senders` are neighbors on other nodes, and `updates` is the queue of this
+  /// rank, whose senders are `options.in_of(rank)`.
+  HopEdges(Engine& engine, Memory& memory, const HopOptions& options, UpdateQueue& updates,
            const std::vector<Rank>& receivers, const std::vector<Rank>& senders);
+  /// Before anything else, with the tags of `collective`.
+  void open(std::uint32_t collective);
 
   // ---- sending
 
@@ -42,6 +44,8 @@ class HopEdges {
   /// Keeps a copy of the update of an iteration, unless it has one that is on its way.
   void hold(Iteration iter, const std::byte* values);
   void offer(Rank to, Iteration iter);
+  /// Whether that memory is kept for `to`, a receiver.
+  bool is_open(Rank to, Iteration iter) const { return giving_.at(to).is_open[slot_of(iter)].load(); }
 
   // ---- receiving and progress
 
@@ -57,7 +61,7 @@ class HopEdges {
   // What other ranks have sent.
   void offered(Rank by, Iteration iter);
   void accepted(Rank by, Iteration iter) { giving_.at(by).accepted.push_back(iter); }
-  void declined(Rank by, Iteration iter);
+  void declined(Rank by, Iteration iter) { release(giving_.at(by), iter); }
 
  private:
   struct Plan {
@@ -68,6 +72,7 @@ class HopEdges {
   struct Giving {
     std::vector<Rank> peers;                 // by rank of the plan
     std::vector<std::unique_ptr<Run>> runs;  // by slot
+    std::vector<std::atomic<bool>> is_open;  // by slot: offered, and neither declined nor sent
     std::vector<bool> is_giving;             // by slot
     std::deque<Iteration> accepted;          // ... and not sent
   };
@@ -79,6 +84,7 @@ class HopEdges {
     std::size_t sender;             // place among the in-neighbors
   };
 
+  hop::Messages mailbox() const { return {engine_, collective_}; }
   static Plan plan(Rank rank, std::size_t bytes);
   std::unique_ptr<Run> make_run(const Plan& plan, const std::vector<Rank>& peers);
   static void start(Run& run, const Plan& plan, Iteration iter, std::byte* values, bool present);
@@ -86,14 +92,13 @@ class HopEdges {
   bool give(Giving& edge);
   bool take(Rank from, Taking& edge, const Answers& answer);
   bool is_slot_busy(const Taking& edge, Iteration iter) const;
-  void release(Iteration iter);
+  void release(Giving& edge, Iteration iter);
 
   Engine& engine_;
   Memory& memory_;
-  const std::uint32_t collective_;
+  std::uint32_t collective_ = 0;
   const HopOptions& options_;
   UpdateQueue& updates_;
-  const hop::Messages mailbox_;
   const Plan giving_plan_, taking_plan_;
   std::unordered_map<Rank, Giving> giving_;
   std::unordered_map<Rank, Taking> taking_;

@@ -33,6 +33,7 @@ void Hop::enter(Iteration last, Seconds timeout, const Engine::Interrupt& interr
   const std::string from =
       worker_.participated() == 0 ? "the first iteration" : "the iteration after " + std::to_string(iteration(rank()));
   wait_for(from, [&] { return try_enter(last); }, timeout, interrupt);
+  computing_since_ = track().now();
 }
 
 void Hop::step(const std::byte* delta, Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -40,6 +41,7 @@ void Hop::step(const std::byte* delta, Seconds timeout, const Engine::Interrupt&
   if (!worker_.computes() && !worker_.in_step()) {
     throw std::runtime_error("'" + name() + "': step: no iteration has begun; take one of iterations() first");
   }
+  if (worker_.computes()) track().add("compute", computing_since_, worker_.iteration());
   wait_for(
       "step of iteration " + std::to_string(worker_.iteration()), [&] { return try_step(delta); }, timeout, interrupt);
 }

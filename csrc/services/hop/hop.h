@@ -52,6 +52,7 @@ class Hop final : public HopMember, private HopLinks {
   UpdateQueue& updates() override { return board_->updates(rank()); }
   void enqueue(Rank to, Iteration iter, const std::byte* values) override { send_update(to, iter, values); }
   bool can_enqueue(Iteration iter) const override { return edges_->can_hold(iter); }
+  bool is_sending(Rank to, Iteration iter) const override { return !is_local(to) && edges_->is_open(to, iter); }
   Iteration tokens(Rank of) const override { return tokens_from(of).size(); }
   void remove_tokens(Rank of, Iteration tokens) override { tokens_from(of).remove(tokens); }
   void insert_tokens(Rank of, Iteration tokens, Iteration iter) override { give_tokens(of, tokens, iter); }
@@ -62,6 +63,7 @@ class Hop final : public HopMember, private HopLinks {
   Iteration left(Rank by) const override { return standing(by).left.load(); }
 
   HopWorker worker_;  // the application's
+  Seconds computing_since_ = 0;
 };
 
 }  // namespace pyc

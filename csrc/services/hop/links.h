@@ -13,11 +13,13 @@ class HopLinks {
 
   /// UpdateQ(this rank), with a sender for each in-neighbor.
   virtual UpdateQueue& updates() = 0;
-  /// UpdateQ(to).enqueue(values, iter, this rank). Never waits.
+  /// UpdateQ(to).enqueue(values, iter, this rank). Never waits; `can_enqueue(iter)` before the first of an iteration.
   virtual void enqueue(Rank to, Iteration iter, const std::byte* values) = 0;
   /// Whether there is room to hold the updates of an iteration until receivers have taken them: always, but for a
   /// transfer to another node that has not ended since that memory was used last.
   virtual bool can_enqueue(Iteration iter) const = 0;
+  /// Whether that is a transfer to `to`.
+  virtual bool is_sending(Rank to, Iteration iter) const = 0;
 
   /// TokenQ(of -> this rank), of an out-neighbor.
   virtual Iteration tokens(Rank of) const = 0;

@@ -19,10 +19,6 @@ HopMember::HopMember(Engine& engine, Memory& memory, HopOptions options, const N
 /// And what else may be refused: an error here is one on all ranks.
 void HopMember::make_board(const std::shared_ptr<SharedMemory>& shared) {
   board_ = std::make_unique<HopBoard>(std::shared_ptr<std::byte>(shared, shared->data()), options_, nodes_, rank());
-}
-
-void HopMember::set_id(std::uint32_t id) {
-  id_ = id;
   const auto on_other_nodes = [this](const std::vector<Rank>& ranks) {
     std::vector<Rank> others;
     for (const Rank r : ranks) {
@@ -31,8 +27,13 @@ void HopMember::set_id(std::uint32_t id) {
     return others;
   };
   for (const Rank r : on_other_nodes(neighbors_)) remotes_[r] = std::make_unique<Remote>();
-  edges_ = std::make_unique<HopEdges>(*engine_, memory_, id, options_, board_->updates(rank()),
+  edges_ = std::make_unique<HopEdges>(*engine_, memory_, options_, board_->updates(rank()),
                                       on_other_nodes(options_.out_of(rank())), on_other_nodes(options_.in_of(rank())));
+}
+
+void HopMember::set_id(std::uint32_t id) {
+  id_ = id;
+  edges_->open(id);
 }
 
 // ------------------------------------------------------------------------------------------------ the queues

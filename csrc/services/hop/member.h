@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/nodes.h"
+#include "diagnostics/trace.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "node/shared_memory.h"
@@ -83,6 +84,7 @@ class HopMember : public Collective {
   /// TokenQ(of -> this rank).
   TokenQueue tokens_from(Rank of) const;
   hop::Messages mailbox() const { return {*engine_, id_}; }
+  TraceTrack track() const { return {engine_->trace(), engine_->transport(), id_}; }
   /// Into TokenQ(this rank -> to). This rank is in iteration `iter` now.
   void give_tokens(Rank to, Iteration tokens, Iteration iter);
   /// Into UpdateQ(to), at once or by an offer.
@@ -91,7 +93,8 @@ class HopMember : public Collective {
   // ---- the application
 
   void check_open() const;
-  void wait_for(const std::string& what, const std::function<bool()>& done, Seconds timeout,
+  /// `act` does what can be done; whether that is all. Once it is, it is asked again and does nothing.
+  void wait_for(const std::string& what, const std::function<bool()>& act, Seconds timeout,
                 const Engine::Interrupt& interrupt);
 
   Engine* const engine_;  // owns this
@@ -113,7 +116,7 @@ class HopMember : public Collective {
   Remote& remote(Rank of) const { return *remotes_.at(of); }
   void leave();
 
-  bool sleep(Seconds limit);
+  bool sleep(Seconds limit, const std::function<bool()>& done);
   void check_alive() const;
   Report own_report(const hop::Inquiry& inquiry) const;
   std::string text_of_awaited() const;

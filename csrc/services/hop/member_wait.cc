@@ -45,8 +45,12 @@ void HopMember::check_open() const {
 
 // ------------------------------------------------------------------------------------------------ waiting
 
-void HopMember::wait_for(const std::string& what, const std::function<bool()>& done, Seconds timeout,
+void HopMember::wait_for(const std::string& what, const std::function<bool()>& act, Seconds timeout,
                          const Engine::Interrupt& interrupt) {
+  const auto done = [&] {
+    if (closed_) throw ClosedError("'" + options_.name + "' was closed meanwhile");
+    return act();
+  };
   called_ = engine_->transport().now();
   if (done()) return;
   const InCall in_call(in_call_);
@@ -55,7 +59,7 @@ void HopMember::wait_for(const std::string& what, const std::function<bool()>& d
   const auto wait_once = [&](Seconds limit) {
     return wait_while_alive(
         *engine_, done, limit, interrupt, [this] { check_alive(); },
-        [this](Seconds longest) { return sleep(longest); });
+        [&](Seconds longest) { return sleep(longest, done); });
   };
   const auto why_not = [&] { return explain(what, engine_->transport().now() - start, done, interrupt); };
   if (wait_and_warn(*engine_, timeout, wait_once, why_not)) return;
@@ -64,13 +68,14 @@ void HopMember::wait_for(const std::string& what, const std::function<bool()>& d
 }
 
 /// Where all that is waited for is on this node, whose ranks ring.
-bool HopMember::sleep(Seconds limit) {
+bool HopMember::sleep(Seconds limit, const std::function<bool()>& done) {
   const std::uint32_t rings = board_->rings();  // before looking
+  if (done()) return true;
   const std::vector<HopAwaited> missing = awaited();
-  const bool on_node =
-      std::all_of(missing.begin(), missing.end(), [this](const HopAwaited& a) { return is_local(a.rank); });
-  if (on_node && !missing.empty()) board_->sleep(rings, limit);
-  return on_node;
+  const bool all_ring = !missing.empty() && std::all_of(missing.begin(), missing.end(),
+                                                        [this](const HopAwaited& a) { return is_local(a.rank); });
+  if (all_ring) board_->sleep(rings, limit);
+  return all_ring;
 }
 
 /// RankFailedError if a rank of this node is gone.
@@ -140,6 +145,7 @@ void HopMember::inquire(const HopAwaited& of) {
     case What::kRoom:
       return ask(kNeverIteration, false);
     case What::kAck:
+      return ask(of.iteration + 1, false);  // it acknowledges before it goes on
     case What::kTransfer:
       return ask(of.iteration, false);
   }

@@ -43,7 +43,10 @@ bool UpdateQueue::has_room(std::size_t sender, Iteration iter, Iteration oldest)
 /// False if the receiver reads it.
 bool UpdateQueue::empty(std::size_t sender, std::size_t slot) {
   Tag found = tag(sender, slot).load();
-  return !is_claimed(found) && tag(sender, slot).compare_exchange_strong(found, kEmpty);
+  while (!is_claimed(found)) {  // or the receiver has just discarded it
+    if (tag(sender, slot).compare_exchange_weak(found, kEmpty)) return true;
+  }
+  return false;
 }
 
 // ------------------------------------------------------------------------------------------------ the receiver

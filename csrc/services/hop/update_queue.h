@@ -63,8 +63,6 @@ class UpdateQueue {
   /// Updates of a sender, of all iterations or of one.
   std::size_t size(std::size_t sender, std::optional<Iteration> iter = std::nullopt) const;
 
-  Iteration sub_queues() const { return slots_; }
-
  private:
   using Tag = std::uint64_t;
   static constexpr Tag kEmpty = 0;

@@ -99,13 +99,14 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   }
   std::sort(claims.begin(), claims.end(),
             [](const auto& a, const auto& b) { return a.iter != b.iter ? a.iter < b.iter : a.sender < b.sender; });
-  for (std::size_t i = 0; i < claims.size(); ++i) {
-    const UpdateQueue::Claim& claim = claims[i];
-    if (i >= m) {
-      updates().release(claim);
-      continue;
-    }
-    take({updates().values(claim.sender, claim.slot), claim.iter, ranks[claim.sender]});
+  for (; claims.size() > m; claims.pop_back()) updates().release(claims.back());
+  try {
+    for (const auto& [sender, slot, iter] : claims) take({updates().values(sender, slot), iter, ranks[sender]});
+  } catch (...) {
+    for (const UpdateQueue::Claim& claim : claims) updates().release(claim);
+    throw;
+  }
+  for (const UpdateQueue::Claim& claim : claims) {
     updates().dequeue(claim);
     if (is_local(ranks[claim.sender])) board_->ring(ranks[claim.sender]);
   }

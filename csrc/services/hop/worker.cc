@@ -27,6 +27,10 @@ bool HopWorker::enter(Iteration last) {
     ahead_ = length_of_step(last);
     stage_ = ahead_ > 1 ? Stage::kRenewing : Stage::kTaking;
   }
+  if (stage_ == Stage::kRenewing) {  // a call that was given up may have aimed further
+    ahead_ = std::max<Iteration>(std::min(ahead_, last - iteration_), 1);
+    if (ahead_ == 1) stage_ = Stage::kTaking;
+  }
   if (stage_ == Stage::kRenewing) {  // section 5
     if (!receive(iteration_ + ahead_ - 1)) return false;
     reduce(nullptr);
@@ -46,6 +50,7 @@ bool HopWorker::enter(Iteration last) {
 }
 
 bool HopWorker::step(const std::byte* delta) {
+  if (stage_ == Stage::kBetween) return true;
   if (stage_ == Stage::kComputing) {
     if (options_.serial) apply(delta);
     stage_ = options_.serial ? Stage::kSendingApplied : Stage::kReceiving;
@@ -74,7 +79,19 @@ Iteration HopWorker::length_of_step(Iteration last) const {
   if (fewest == kNeverIteration || fewest <= options_.max_ig) return 1;
   const Iteration behind = fewest - options_.max_ig;
   if (behind <= options_.skip->trigger) return 1;
-  return std::max<Iteration>(std::min({behind, options_.skip->max_jump, last - iteration_}), 1);
+  const Iteration longest = std::min({behind, options_.skip->max_jump, last - iteration_});
+  return std::max<Iteration>(std::min(longest, reached_by_senders() - iteration_), 1);
+}
+
+/// As many in-neighbors as Recv needs are in this iteration or a later one.
+Iteration HopWorker::reached_by_senders() const {
+  std::vector<Iteration> reached;
+  for (const Rank j : in()) {
+    if (stays(j)) reached.push_back(std::max(links_.iteration(j), iteration_));
+  }
+  if (reached.size() <= options_.backup) return kNeverIteration;
+  std::sort(reached.begin(), reached.end());
+  return reached[static_cast<std::size_t>(options_.backup)];
 }
 
 /// Fig. 7, lines 16 to 20, then 8 to 10; section 5: as many tokens as iterations.
@@ -259,7 +276,7 @@ std::vector<HopAwaited> HopWorker::awaited() const {
       for (const Rank j : out()) {
         if (!stays(j)) continue;
         if (options_.acks && links_.reduced(j) < iteration_) all.push_back({j, What::kAck, iteration_ - 1});
-        if (!links_.can_enqueue(iteration_)) all.push_back({j, What::kTransfer, iteration_});
+        if (links_.is_sending(j, iteration_)) all.push_back({j, What::kTransfer, iteration_});
       }
       break;
     case Stage::kReceiving:

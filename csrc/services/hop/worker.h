@@ -13,7 +13,8 @@
 //                  received earlier will do, and so it is here; only new ones are reduced, as there.
 //   Recv(k - 1)    before a jump to k: the own parameters count as the own update of iteration k - 1.
 //   a jump         not beyond an out-neighbor (section 5). So no out-neighbor misses an update of what is skipped: each
-//                  is in a later iteration.
+//                  is in a later iteration. Nor beyond in-neighbors whose update of iteration k - 1 it needs: where
+//                  edges have a direction they may wait for this rank's tokens.
 //   ranks leave    who has left takes part in no later iteration: nobody waits for it, and it is in no N_in.
 #pragma once
 
@@ -50,7 +51,8 @@ class HopWorker {
 
   /// Goes on to the next iteration, at first to iteration 0; by a jump to `last` at most. Whether it is in it now.
   bool enter(Iteration last);
-  /// Ends the iteration. `delta`: what to add to the parameters, the same in calls that are repeated. Whether it has.
+  /// Ends the iteration. `delta`: what to add to the parameters, the same in calls that are repeated. Whether it has;
+  /// once it has, a repeated call does nothing.
   bool step(const std::byte* delta);
 
   /// Iter(i).
@@ -84,6 +86,7 @@ class HopWorker {
   bool stays(Rank rank) const { return links_.left(rank) == kNeverIteration; }
 
   Iteration length_of_step(Iteration last) const;
+  Iteration reached_by_senders() const;
   bool take_tokens();
   void check_gaps() const;
   bool send();

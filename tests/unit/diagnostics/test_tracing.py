@@ -66,6 +66,19 @@ def test_a_picture_has_a_row_per_rank(tmp_path):
     assert "<!-- message -->" not in text
 
 
+def test_iterations_are_numbered(tmp_path):
+    pytest.importorskip("matplotlib")
+    compute = {"ph": "X", "name": "compute", "pid": 0}
+    events = [
+        {**compute, "ts": 0.0, "dur": 50.0, "args": {"round": 41}},
+        {**compute, "ts": 60.0, "dur": 0.1, "args": {"round": 42}},  # too narrow for its number
+        {**compute, "ts": 61.0, "dur": 39.0, "args": {"round": 43}},
+    ]
+    path = tmp_path / "run.svg"
+    timeline.draw(events, path)
+    assert [number for number in ("41", "42", "43") if f"<!-- {number} -->" in path.read_text()] == ["41", "43"]
+
+
 def test_a_trace_with_nothing_to_draw(tmp_path):
     with pytest.raises(ValueError, match="nothing to draw"):
         timeline.draw([{"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "rank 0"}}], tmp_path / "run.svg")

@@ -95,31 +95,33 @@ def test_every_float_type_and_length(dtype, count):
 
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
 def test_equation_2(ranks_per_node):
-    """Rank 0 is in iteration 2 while rank 1, in iteration 0, has sent that update alone: weights 1 and 3, s = 2."""
-    ahead = threading.Event()
+    """Rank 1's update of iteration 0 comes when rank 0 is in iteration 1: weights 3 + 0 - 1 and 3, s = 2."""
+    once, ended = threading.Event(), threading.Event()
 
     def program(comm):
-        w = np.full(1, 8.0 * comm.rank)
+        w = np.full(1, 5.0 * comm.rank)
         hop = comm.hop(like=w, topology=topology.ring(2), mode=pc.BoundedStaleness(2))
         given = []
         if comm.rank == 1:
-            for _ in hop.iterations(1):
-                assert ahead.wait(LIMIT)
+            assert once.wait(LIMIT)
+            for _ in hop.iterations(1):  # sends the update of iteration 0
+                assert ended.wait(LIMIT)
                 hop.step(np.zeros(1))
             return given
-        for k in hop.iterations(3):
-            if k == 0:
-                while hop._collective.queued == 0:  # the update of iteration 0 is waited for here and nowhere else
+        for k in hop.iterations(3, timeout=LIMIT):
+            if k == 1:
+                once.set()
+                while hop._collective.queued == 0:
                     time.sleep(0.001)
-            hop.step(np.zeros(1))
+            hop.step(np.zeros(1), timeout=LIMIT)
             given.append((hop.received, float(hop.parameters[0])))
-        ahead.set()
+        ended.set()
         return given
 
     assert run_ranks(2, program, ranks_per_node=ranks_per_node)[0] == [
-        (((1, 0),), pytest.approx(4.0)),
-        ((), pytest.approx(4.0)),  # received once, reduced once
-        ((), pytest.approx(4.0)),
+        ((), 0.0),  # before iteration s none is needed
+        (((1, 0),), pytest.approx(2.0)),
+        ((), pytest.approx(2.0)),  # received once, reduced once
     ]
 
 

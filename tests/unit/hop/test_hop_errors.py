@@ -29,10 +29,13 @@ MODES = [pc.Standard(), pc.NotifyAck(), pc.BackupWorkers(1), pc.BoundedStaleness
         ({"topology": "circle"}, ValueError, "topology: expected"),
         ({"topology": topology.ring(4)}, ValueError, "topology: .* as many ranks as the communicator, 3"),
         ({"topology": pc.Topology(3, [(0, 1)])}, ValueError, "no way leads|not connected|connected"),
+        ({"topology": topology.from_matrix(np.full((3, 3), 1 / 3))}, ValueError, "expected a graph without weights"),
         ({"topology": "one-peer-exponential"}, TypeError, "topology: expected a graph that does not vary in time"),
         ({"max_ig": 0}, ValueError, "max_ig: expected"),
         ({"max_ig": 2.5}, TypeError, "max_ig: expected"),
-        ({"mode": "standard"}, TypeError, r"mode: expected one such as Standard\(\) or .*'standard'"),
+        ({"mode": 1}, TypeError, r"mode: expected one such as Standard\(\), .*got 1"),
+        ({"mode": "backups:1"}, ValueError, r"mode: expected standard, .*'backups:1'"),
+        ({"mode": "skip:3", "skip": pc.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
         ({"mode": pc.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the in-n"),
         ({"mode": pc.Hybrid(3, 1)}, ValueError, r"Hybrid\(n=3, s=1\): expected n <= 2"),
         ({"skip": 3}, TypeError, r"skip: expected None or Skip\(max_jump, trigger\), got 3"),
@@ -48,6 +51,28 @@ def test_what_is_refused_is_refused_on_all_ranks_before_anything_is_made(argumen
         with pytest.raises(kind if comm.rank == 1 else pc.MismatchError, match=text if comm.rank == 1 else "rank 1"):
             comm.hop(**given)
         return comm.hop(like=ONE, topology="ring").closed
+
+    assert run_ranks(3, program) == [False] * 3
+
+
+def test_one_rank_needs_no_other_in_any_mode():
+    def program(comm):
+        ends = []
+        for mode in [*MODES, "skip:10"]:
+            with comm.hop(like=ONE, mode=mode) as hop:
+                for _ in hop.iterations(3, timeout=LIMIT):
+                    hop.step(ONE)
+                ends.append(float(hop.parameters[0]))
+        return ends
+
+    assert run_ranks(1, program) == [[4.0] * (len(MODES) + 1)]
+
+
+def test_a_mode_may_be_a_text():
+    def program(comm):
+        if comm.rank == 0:  # the same arguments, or ranks would not agree
+            return comm.hop(like=ONE, topology="ring", mode="skip:3").closed
+        return comm.hop(like=ONE, topology="ring", mode=pc.BackupWorkers(1), skip=pc.Skip(3)).closed
 
     assert run_ranks(3, program) == [False] * 3
 
@@ -158,7 +183,8 @@ def test_a_stall_names_an_acknowledgement(ranks_per_node):
                 assert stalled.wait(LIMIT), k
             hop.step(ONE, timeout=LIMIT)
         if comm.rank == 2:
-            with pytest.raises(pc.StallError, match="waits for the acknowledgement of iteration 0 of rank 0"):
+            text = "waits for the acknowledgement of iteration 0 of rank 0.*have not arrived: rank 0 "
+            with pytest.raises(pc.StallError, match=text):
                 next(hop.iterations(1, timeout=0.3))
             stalled.set()
 

@@ -78,6 +78,41 @@ def test_a_full_queue_holds_up_the_sender_and_stale_updates_make_room(ranks_per_
     assert run_ranks(2, program, ranks_per_node=ranks_per_node)[0] == ([(19, 1, [19.0])], 0)
 
 
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_what_makes_room_is_discarded_by_the_owner_and_the_sender_at_once(ranks_per_node):
+    """As the owner asks for 2 k + 1 it discards 2 k, whose slot the sender waits for: nothing else is lost."""
+    calls = 3000
+
+    def program(comm):
+        q = comm.update_queue(like=np.zeros(1), owner=0, max_ig=1)
+        if comm.rank == 0:
+            return [tags(q.dequeue(1, iter=2 * k + 1, timeout=LIMIT)) for k in range(calls)]
+        for k in range(2 * calls):
+            q.enqueue(np.full(1, float(k)), iter=k, timeout=LIMIT)
+        return None
+
+    expected = [[(k, 1, [float(k)])] for k in range(1, 2 * calls, 2)]
+    assert run_ranks(2, program, ranks_per_node=ranks_per_node)[0] == expected
+
+
+def test_more_updates_than_there_can_be():
+    def program(comm):
+        q = comm.update_queue(like=np.zeros(1), owner=0, max_ig=2)
+        tokens = comm.token_queue(owner=0, taker=1)
+        if comm.rank == 0:
+            cases = [(3, {"iter": 1}, 2), (2, {"iter": 1, "w_id": 2}, 1), (4, {"w_id": 1}, 3), (7, {}, 6)]
+            for m, given, most in cases:
+                with pytest.raises(ValueError, match=f"m: expected at most {most}, got {m}"):
+                    q.dequeue(m, **given)
+            with pytest.raises(ValueError, match="tokens: expected at most"):
+                tokens.enqueue(2**63)
+        else:
+            with pytest.raises(ValueError, match="iter: expected at most"):
+                q.enqueue(np.zeros(1), iter=2**63 - 1)
+
+    run_ranks(3, program)
+
+
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
 def test_the_same_iteration_may_be_sent_again(ranks_per_node):
     def program(comm):

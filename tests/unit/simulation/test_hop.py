@@ -53,6 +53,8 @@ def test_a_rank_that_is_always_slow_skips():
 def test_the_largest_gap():
     entered = [(0.0, 0, 0), (0.0, 1, 0), (1.0, 0, 1), (2.0, 0, 2), (2.5, 1, 2), (3.0, 1, 3)]
     assert largest_gap(entered, 2) == 2
+    at_once = [(0.0, 0, 0), (0.0, 1, 0), (1.0, 0, 1), (2.0, 1, 1), (2.0, 0, 2)]
+    assert largest_gap(at_once, 2) == 1, "events of the same time are in their order"
 
 
 @pytest.mark.parametrize("text", ["", "quick", "backup", "backup:x", "hybrid:1", "standard:1", "backup:1+skip"])

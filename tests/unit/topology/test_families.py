@@ -66,6 +66,38 @@ def expected_edges(name, size):
     }[name]()
 
 
+@pytest.mark.parametrize(
+    ("nodes", "between"),
+    [
+        ([0], set()),
+        ([0, 0, 0], set()),
+        ([0, 0, 1, 1], {(0, 2)}),
+        ([0, 0, 0, 1, 1, 1, 2, 2], {(0, 3), (3, 6), (0, 6)}),
+        ([0, 1, 0, 2, 1, 3], {(0, 1), (1, 3), (3, 5), (0, 5)}),
+        ([7, 3, 7], {(0, 1)}),
+    ],
+)
+def test_two_levels(nodes, between):
+    graph = topology.two_level(nodes)
+    ranks = range(len(nodes))
+    within = {(a, b) for a in ranks for b in ranks if a != b and nodes[a] == nodes[b]}
+    assert edges(graph) == within | between | {(b, a) for a, b in between}
+    assert graph.is_connected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind", "text"),
+    [
+        ([], ValueError, "two-level: ranks: expected at least 1"),
+        ([0, -1], ValueError, r"nodes\[1\]: expected at least 0"),
+        ([0.5], TypeError, r"nodes\[0\]: expected an integer"),
+    ],
+)
+def test_two_levels_of_no_nodes(nodes, kind, text):
+    with pytest.raises(kind, match=text):
+        topology.two_level(nodes)
+
+
 @pytest.mark.parametrize(("name", "size"), CASES)
 def test_edges(name, size):
     graph = topology.by_name(name, size)

@@ -1,17 +1,16 @@
-"""The queues of Hop by themselves: update queues and token queues, for schemes of your own."""
+"""Update queues by themselves (Hop, section 4.1), for schemes of your own."""
 # ruff: noqa: A002  # iter is the paper's name
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..collective import Collective
 from ..support import buffers
-from ..support.errors import RankFailedError, TransportError
 from ..support.validation import checked_integer, checked_name, checked_rank
 from .arguments import LONGEST_GAP
+from .modes import MOST
+from .queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["TokenQueue", "Update", "UpdateQueue"]
+__all__ = ["Update", "UpdateQueue"]
 
 
 class Update(NamedTuple):
@@ -42,47 +41,6 @@ class Update(NamedTuple):
     update: Array
     iter: int
     w_id: int
-
-
-class _Closable(Protocol):
-    @property
-    def closed(self) -> bool: ...
-    def close(self) -> None: ...
-
-
-class _Queue(Collective):
-    """What both kinds have in common."""
-
-    discards = False  # what is in it is lost if its owner wants it so
-    _collective: _Closable
-    _context: Context
-    _name: str
-
-    def close(self) -> None:
-        """Leave for good, without waiting for anybody. Again does nothing."""
-        self._collective.close()
-        self._context.forget(self)
-
-    def abort(self) -> int:
-        """Close at once. Returns 0."""
-        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
-            self._collective.close()
-        self._context.forget(self)
-        return 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._name
-
-    def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:
-        if self._context.rank not in ranks:
-            raise ValueError(f"{self.name}: {call} is for {what}, rank {', '.join(map(str, ranks))}, not for this one")
 
 
 @dataclass(frozen=True)
@@ -107,7 +65,7 @@ class UpdateQueueSpecification:
         }
 
 
-class UpdateQueue(_Queue):
+class UpdateQueue(Queue):
     """UpdateQ(owner): updates of some ranks, tagged with iteration and sender; made by `Communicator.update_queue`.
 
     It has max_ig + 1 slots for each sender, made at creation. The update of iteration k goes to slot k modulo their
@@ -175,14 +133,14 @@ class UpdateQueue(_Queue):
         """Make one, by the arguments of `Communicator.update_queue`; collective."""
 
         def check() -> UpdateQueueSpecification:
-            keeper = checked_rank("owner", owner, context.size)
-            others = [rank for rank in range(context.size) if rank != keeper]
+            owner_rank = checked_rank("owner", owner, context.size)
+            others = [rank for rank in range(context.size) if rank != owner_rank]
             given = others if senders is None else sorted({checked_rank("senders", r, context.size) for r in senders})
-            if keeper in given:
-                raise ValueError(f"senders: expected ranks other than the owner, {keeper}, got {given}")
+            if owner_rank in given:
+                raise ValueError(f"senders: expected ranks other than the owner, {owner_rank}, got {given}")
             return UpdateQueueSpecification(
                 buffers.describe(like),
-                keeper,
+                owner_rank,
                 tuple(given),
                 checked_integer("max_ig", max_ig, at_least=1, at_most=LONGEST_GAP),
                 checked_name(context.default_name("update_queue") if name is None else name),
@@ -221,7 +179,7 @@ class UpdateQueue(_Queue):
         self._check_is("senders", self.senders, "enqueue")
         if w_id is not None and w_id != self._context.rank:
             raise ValueError(f"{self.name}: w_id: expected {self._context.rank}, this rank, got {w_id!r}")
-        number = checked_integer("iter", iter, at_least=0)
+        number = checked_integer("iter", iter, at_least=0, at_most=MOST)
         limit = self._context.limit(timeout)
         try:
             array = buffers.matching_array(update, self._specification.buffer, exact_shape=False)
@@ -237,7 +195,7 @@ class UpdateQueue(_Queue):
         Parameters
         ----------
         m
-            At least 0.
+            At least 0, and no more than can be there: one of each sender and iteration, of max_ig + 1 iterations.
         iter, w_id
             Of which iteration, and of which sender; None: of any. What is older than `iter` is discarded.
         timeout
@@ -259,9 +217,12 @@ class UpdateQueue(_Queue):
         RuntimeError, RankFailedError
             Another thread is in a call of this object; ranks have died.
         """
-        number = checked_integer("m", m, at_least=0)
+        tags = self._tags(iter, w_id, "dequeue")
+        senders = len(self.senders) if w_id is None else 1
+        most = senders if iter is not None else senders * (self._specification.max_ig + 1)
+        number = checked_integer("m", m, at_least=0, at_most=most)
         limit = self._context.limit(timeout)
-        taken = self._collective.dequeue(number, *self._tags(iter, w_id, "dequeue"), timeout=limit)
+        taken = self._collective.dequeue(number, *tags, timeout=limit)
         buffer = self._specification.buffer
         return [Update(data.view(buffer.dtype).reshape(buffer.shape), k, sender) for data, k, sender in taken]
 
@@ -279,138 +240,10 @@ class UpdateQueue(_Queue):
         self._check_is("the owner", (self.owner,), call)
         if w_id is not None and w_id not in self.senders:
             raise ValueError(f"{self.name}: w_id: expected a sender, {self.senders}, got {w_id!r}")
-        return None if iter is None else checked_integer("iter", iter, at_least=0), w_id
+        return None if iter is None else checked_integer("iter", iter, at_least=0, at_most=MOST), w_id
 
     def __repr__(self) -> str:
         """Show what it is and whether it is closed."""
         state = " closed" if self.closed else ""
         buffer = self._specification.buffer
         return f"<UpdateQueue {self.name!r} of rank {self.owner}, of {buffer.count} {buffer.dtype}{state}>"
-
-
-@dataclass(frozen=True)
-class TokenQueueSpecification:
-    """The arguments of `Communicator.token_queue` after all checks that need no other rank."""
-
-    owner: int
-    taker: int
-    tokens: int
-    name: str
-
-    def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks."""
-        return {"owner": self.owner, "taker": self.taker, "tokens": self.tokens, "name": self.name}
-
-
-class TokenQueue(_Queue):
-    """TokenQ(owner -> taker): tokens that one rank puts in and another takes out; made by `Communicator.token_queue`.
-
-    In Hop a rank takes a token for each iteration that it enters, and puts one in for each, so that there are
-    Iter(owner) - Iter(taker) + max_ig (Luo et al., "Hop", ASPLOS 2019, section 4.2). An owner that has closed it gives
-    tokens without end.
-
-    Attributes
-    ----------
-    owner
-        The rank that enqueues.
-    taker
-        The rank that dequeues.
-
-    >>> import pycollectives as pc
-    >>> from pycollectives.testing import run_ranks
-    >>> def program(comm):
-    ...     q = comm.token_queue(owner=0, taker=1, tokens=2)
-    ...     if comm.rank == 0:
-    ...         q.enqueue(3)
-    ...         return None
-    ...     q.dequeue(5, timeout=30)
-    ...     return q.size()
-    >>> run_ranks(2, program)[1]
-    0
-    """
-
-    def __init__(self, specification: TokenQueueSpecification, context: Context, deadline: Deadline) -> None:
-        """Make the engine's collective; collective."""
-        from ..support.native import core
-
-        self._context = context
-        self._name = specification.name
-        self.owner = specification.owner
-        self.taker = specification.taker
-        self._collective: _core.TokenQueue = core.TokenQueue(
-            context.engine,
-            owner=specification.owner,
-            taker=specification.taker,
-            tokens=specification.tokens,
-            nodes=context.nodes,
-            timeout=deadline.remaining(),
-            name=specification.name,
-        )
-
-    @classmethod
-    def create(cls, context: Context, /, *, owner: int, taker: int, tokens: int = 5, name: str | None = None) -> Self:
-        """Make one, by the arguments of `Communicator.token_queue`; collective."""
-
-        def check() -> TokenQueueSpecification:
-            keeper = checked_rank("owner", owner, context.size)
-            other = checked_rank("taker", taker, context.size)
-            if keeper == other:
-                raise ValueError(f"taker: expected another rank than the owner, {keeper}")
-            return TokenQueueSpecification(
-                keeper,
-                other,
-                checked_integer("tokens", tokens, at_least=0),
-                checked_name(context.default_name("token_queue") if name is None else name),
-            )
-
-        return context.make("token_queue", check, lambda agreed, deadline: cls(agreed, context, deadline))
-
-    def enqueue(self, tokens: int = 1) -> None:
-        """Put tokens in; for the owner. Does not wait.
-
-        Parameters
-        ----------
-        tokens
-            At least 0.
-
-        Raises
-        ------
-        ValueError, TypeError, ClosedError
-            An argument is refused, or this rank is not the owner; after `close`.
-        """
-        self._check_is("the owner", (self.owner,), "enqueue")
-        self._collective.enqueue(checked_integer("tokens", tokens, at_least=0))
-
-    def dequeue(self, tokens: int = 1, timeout: float | None = None) -> None:
-        """Take tokens out, all or none; for the taker. Waits until there are as many.
-
-        Parameters
-        ----------
-        tokens
-            At least 0.
-        timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
-
-        Raises
-        ------
-        ValueError, TypeError
-            An argument is refused, or this rank is not the taker.
-        StallError
-            There are fewer in time. None is taken out.
-        RuntimeError, ClosedError, RankFailedError
-            Another thread is in a call of this object; after `close`; ranks have died.
-        """
-        self._check_is("the taker", (self.taker,), "dequeue")
-        number = checked_integer("tokens", tokens, at_least=0)
-        self._collective.dequeue(number, timeout=self._context.limit(timeout))
-
-    def size(self) -> int:
-        """Return how many tokens there are, as far as this rank knows; for both."""
-        self._check_is("owner and taker", (self.owner, self.taker), "size")
-        return self._collective.size()
-
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        return (
-            f"<TokenQueue {self.name!r} of rank {self.owner} for rank {self.taker}{' closed' if self.closed else ''}>"
-        )

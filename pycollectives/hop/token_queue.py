@@ -1,0 +1,147 @@
+"""Token queues by themselves (Hop, section 4.2), for schemes of your own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..support.validation import checked_integer, checked_name, checked_rank
+from .modes import MOST
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .. import _core
+    from ..context import Context
+    from ..support.deadline import Deadline
+
+__all__ = ["TokenQueue"]
+
+
+@dataclass(frozen=True)
+class TokenQueueSpecification:
+    """The arguments of `Communicator.token_queue` after all checks that need no other rank."""
+
+    owner: int
+    taker: int
+    tokens: int
+    name: str
+
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks."""
+        return {"owner": self.owner, "taker": self.taker, "tokens": self.tokens, "name": self.name}
+
+
+class TokenQueue(Queue):
+    """TokenQ(owner -> taker): tokens that one rank puts in and another takes out; made by `Communicator.token_queue`.
+
+    In Hop a rank takes a token for each iteration that it enters, and puts one in for each, so that there are
+    Iter(owner) - Iter(taker) + max_ig (Luo et al., "Hop", ASPLOS 2019, section 4.2). An owner that has closed it gives
+    tokens without end.
+
+    Attributes
+    ----------
+    owner
+        The rank that enqueues.
+    taker
+        The rank that dequeues.
+
+    >>> import pycollectives as pc
+    >>> from pycollectives.testing import run_ranks
+    >>> def program(comm):
+    ...     q = comm.token_queue(owner=0, taker=1, tokens=2)
+    ...     if comm.rank == 0:
+    ...         q.enqueue(3)
+    ...         return None
+    ...     q.dequeue(5, timeout=30)
+    ...     return q.size()
+    >>> run_ranks(2, program)[1]
+    0
+    """
+
+    def __init__(self, specification: TokenQueueSpecification, context: Context, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        from ..support.native import core
+
+        self._context = context
+        self._name = specification.name
+        self.owner = specification.owner
+        self.taker = specification.taker
+        self._collective: _core.TokenQueue = core.TokenQueue(
+            context.engine,
+            owner=specification.owner,
+            taker=specification.taker,
+            tokens=specification.tokens,
+            nodes=context.nodes,
+            timeout=deadline.remaining(),
+            name=specification.name,
+        )
+
+    @classmethod
+    def create(cls, context: Context, /, *, owner: int, taker: int, tokens: int = 5, name: str | None = None) -> Self:
+        """Make one, by the arguments of `Communicator.token_queue`; collective."""
+
+        def check() -> TokenQueueSpecification:
+            owner_rank = checked_rank("owner", owner, context.size)
+            taker_rank = checked_rank("taker", taker, context.size)
+            if owner_rank == taker_rank:
+                raise ValueError(f"taker: expected another rank than the owner, {owner_rank}")
+            return TokenQueueSpecification(
+                owner_rank,
+                taker_rank,
+                checked_integer("tokens", tokens, at_least=0, at_most=MOST),
+                checked_name(context.default_name("token_queue") if name is None else name),
+            )
+
+        return context.make("token_queue", check, lambda agreed, deadline: cls(agreed, context, deadline))
+
+    def enqueue(self, tokens: int = 1) -> None:
+        """Put tokens in; for the owner. Does not wait.
+
+        Parameters
+        ----------
+        tokens
+            At least 0.
+
+        Raises
+        ------
+        ValueError, TypeError, ClosedError
+            An argument is refused, or this rank is not the owner; after `close`.
+        """
+        self._check_is("the owner", (self.owner,), "enqueue")
+        self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
+
+    def dequeue(self, tokens: int = 1, timeout: float | None = None) -> None:
+        """Take tokens out, all or none; for the taker. Waits until there are as many.
+
+        Parameters
+        ----------
+        tokens
+            At least 0.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            An argument is refused, or this rank is not the taker.
+        StallError
+            There are fewer in time. None is taken out.
+        RuntimeError, ClosedError, RankFailedError
+            Another thread is in a call of this object; after `close`; ranks have died.
+        """
+        self._check_is("the taker", (self.taker,), "dequeue")
+        number = checked_integer("tokens", tokens, at_least=0, at_most=MOST)
+        self._collective.dequeue(number, timeout=self._context.limit(timeout))
+
+    def size(self) -> int:
+        """Return how many tokens there are, as far as this rank knows; for both."""
+        self._check_is("owner and taker", (self.owner, self.taker), "size")
+        return self._collective.size()
+
+    def __repr__(self) -> str:
+        """Show what it is and whether it is closed."""
+        return (
+            f"<TokenQueue {self.name!r} of rank {self.owner} for rank {self.taker}{' closed' if self.closed else ''}>"
+        )
