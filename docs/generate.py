@@ -8,7 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
-    python docs/generate.py --trace     draw the traces of runs as well
+    python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON

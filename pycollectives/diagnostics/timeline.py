@@ -82,7 +82,8 @@ def draw(events: Sequence[Event], path: Path, title: str = "") -> None:
             bars = [((event["ts"] - origin) / 1000, max(event["dur"], LEAST_SHARE * width) / 1000) for event in drawn]
             if bars:
                 middle = row - 0.46 if label == "round" else row
-                axes.broken_barh(bars, (middle - height / 2, height), color=color, label=legend)
+                edge = "white" if label == "compute" else color  # iterations follow each other without a gap
+                axes.broken_barh(bars, (middle - height / 2, height), facecolor=color, edgecolor=edge, label=legend)
                 legend = None
             if label == "compute":
                 for event, (begin, length) in zip(drawn, bars, strict=True):
