@@ -35,7 +35,9 @@ def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph, diameter
     for record in measured:
         assert (record["ranks"], record["ranks_per_node"], record["graph"]) == (ranks, ranks_per_node, graph)
         assert record["verified"]
-        assert 0 < record["iterations_per_s"] < 1.1 * record["ideal_iterations_per_s"], record
+        assert record["iterations_per_s"] > 0
+        if "skip" not in record["mode"]:  # who is later than in virtual time skips more
+            assert record["iterations_per_s"] < 1.1 * record["ideal_iterations_per_s"], record
         assert 0 <= record["waiting_fraction"] < 1
         assert record["skipped"] == 0 or "skip" in record["mode"], record
     gaps = {record["mode"]: record["max_gap"] for record in measured}

@@ -352,11 +352,9 @@ def test_arguments_that_cannot_be(comm):
     text = "overlap: unknown option of method 'd-psgd'; expected some of weights"
     refused(comm, TypeError, text, "d-psgd", overlap=1)
     refused(comm, ValueError, "topology: expected .*'ring'.*, got 'odd'", "sgp", topology="odd")
-    refused(
-        comm, TypeError, "topology: expected a graph that does not vary", "ad-psgd", topology="one-peer-exponential"
-    )
+    refused(comm, TypeError, "topology: .* does not vary", "ad-psgd", topology="one-peer-exponential")
     refused(comm, ValueError, "overlap: expected .*, got 2", "sgp", overlap=2)
-    text = f"as the communicator has, got <Topology ring of {WORLD.size + 1}"
+    text = f"as many ranks as the communicator, {WORLD.size}, got <Topology ring of {WORLD.size + 1}"
     refused(comm, ValueError, text, "d-psgd", topology=pc.topology.ring(WORLD.size + 1))
     if WORLD.size > 1:
         topology = "ring" if WORLD.rank else "complete"
