@@ -77,9 +77,10 @@ class Hop(Collective):
     ...     with comm.hop(like=w, topology=pc.topology.ring(comm.size), mode=pc.BackupWorkers(1)) as hop:
     ...         for k in hop.iterations(50):
     ...             hop.step(np.zeros(2))  # -rate * gradient at hop.parameters
-    ...         return float(np.ptp(hop.parameters))
-    >>> run_ranks(3, program)
-    [0.0, 0.0, 0.0]
+    ...         return hop.parameters
+    >>> models = run_ranks(3, program)  # at first 0, 1 and 2
+    >>> bool(np.ptp(models) < 0.01)
+    True
     """
 
     discards = False  # a model needs no contribution to be delivered later

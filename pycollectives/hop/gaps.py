@@ -8,6 +8,7 @@ import numpy as np
 
 from ..support.validation import checked_integer
 from ..topology.measures import distances
+from .modes import parse
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["gap_bounds"]
 
 
-def gap_bounds(topology: Topology, mode: Mode, max_ig: int | None) -> npt.NDArray[np.float64]:
+def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.NDArray[np.float64]:
     """Return the upper bound of Iter(i) - Iter(j) at any time, for each pair of ranks: Hop, Table 1.
 
     With length(i -> j) for the least number of edges from i to j, it is
@@ -35,7 +36,7 @@ def gap_bounds(topology: Topology, mode: Mode, max_ig: int | None) -> npt.NDArra
     topology
         Who sends updates to whom.
     mode
-        One of this package's modes.
+        One of this package's modes, or a text such as "backup:1"; skipping does not change it.
     max_ig
         Of the token queues, at least 1. None: without them, which `Communicator.hop` never is.
 
@@ -47,7 +48,7 @@ def gap_bounds(topology: Topology, mode: Mode, max_ig: int | None) -> npt.NDArra
     Raises
     ------
     ValueError, TypeError
-        max_ig.
+        max_ig, or the text of a mode.
 
     >>> import pycollectives as pc
     >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.BackupWorkers(1), max_ig=5)[0]
@@ -55,6 +56,8 @@ def gap_bounds(topology: Topology, mode: Mode, max_ig: int | None) -> npt.NDArra
     >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.Standard(), max_ig=5)[0]
     array([0., 1., 2., 3., 2., 1.])
     """
+    if isinstance(mode, str):
+        mode, _ = parse(mode)
     outgoing = [topology.out_neighbors(rank) for rank in range(topology.size)]
     length = np.array([distances(rank, outgoing) for rank in range(topology.size)], dtype=np.float64)
     length[length < 0] = np.inf

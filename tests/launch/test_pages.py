@@ -28,6 +28,19 @@ def test_the_program_of_a_page(page, ranks, tmp_path):
         assert outcome.out.count(f"[{total} {total} {total} {total}]") == ranks, outcome
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_programs_of_hop(ranks, tmp_path):
+    regression, gap, queues = programs("docs/hop.md")
+    for name, program in (("regression", regression), ("gap", gap)):
+        (tmp_path / f"{name}.py").write_text(program)
+        outcome = mpirun(ranks, str(tmp_path / f"{name}.py"), limit=60, PYC_STALL_WARNING="10")
+        assert (outcome.status, outcome.err) == (0, ""), outcome
+        assert outcome.out == ("[1. 2. 3.]\n" if name == "regression" else ""), outcome
+    (tmp_path / "queues.py").write_text(queues)
+    outcome = mpirun(2, str(tmp_path / "queues.py"), limit=60, PYC_STALL_WARNING="10")
+    assert (outcome.status, outcome.err, outcome.out) == (0, "", "[0.5 0.5 0.5]\n" * 2), outcome
+
+
 LOOKS_AT_THE_MODEL = """
 models = MPI.COMM_WORLD.allgather(w.tolist())
 print(f"rank {comm.rank}: {all(m == models[0] for m in models)} {0 < min(w) <= max(w) < comm.size - 1}")

@@ -39,7 +39,7 @@ void Hop::enter(Iteration last, Seconds timeout, const Engine::Interrupt& interr
 void Hop::step(const std::byte* delta, Seconds timeout, const Engine::Interrupt& interrupt) {
   check_open();
   if (!worker_.computes() && !worker_.in_step()) {
-    throw std::runtime_error("'" + name() + "': step: no iteration has begun; take one of iterations() first");
+    throw std::runtime_error("'" + name() + "': step: no iteration has begun; call step once in each of iterations()");
   }
   if (worker_.computes()) track().add("compute", computing_since_, worker_.iteration());
   wait_for(
