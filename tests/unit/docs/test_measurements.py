@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 sys.path.insert(0, str(DOCS))
 
 import measurements  # noqa: E402
-from measurements import MEASUREMENTS, UncleanError, collected, require_clean, require_named  # noqa: E402
+from measurements import MEASUREMENTS, RESULTS, UncleanError, collected, require_clean, require_named  # noqa: E402
 
 RECORD = '{"bench": "skew", "commit": "0123456789ab", "mpi": "Open MPI v5.0.11", "machine": "AMD EPYC, 2 cores, Linux"}'
 
@@ -143,3 +143,8 @@ def test_measuring_writes_the_table_and_the_lines_of_each(tmp_path, monkeypatch)
     assert commands[2][:2] == [sys.executable, "bench/baselines.py"]
     for measurement in MEASUREMENTS.values():
         assert (DOCS.parent / measurement.script[0]).is_file()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.*")), ids=lambda path: str(path.relative_to(RESULTS)))
+def test_what_is_there_names_what_was_measured(path):
+    require_named(path.read_text())
