@@ -190,7 +190,7 @@ def test_iterations_go_on():
 def test_calls_in_the_wrong_order():
     with loopback(1)[0] as comm:
         hop = comm.hop(like=np.zeros(2), topology="ring", name="own")
-        with pytest.raises(RuntimeError, match="'own': step: no iteration has begun; take one of iter"):
+        with pytest.raises(RuntimeError, match="'own': step: no iteration has begun; call step once in"):
             hop.step(np.zeros(2))
         iterations = hop.iterations(3)
         next(iterations)
