@@ -5,9 +5,11 @@ CONTRIBUTING.md, "Add a service", shows a small one.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .support.errors import RankFailedError, TransportError
 from .support.lifecycle import exit_context
 
 if TYPE_CHECKING:
@@ -26,18 +28,27 @@ if TYPE_CHECKING:
         @property
         def closed(self) -> bool: ...
 
-    class ReductionSpecification(Protocol):
+    class Leavable(Closable, Protocol):
+        """... that a rank leaves without waiting for another."""
+
+        def close(self) -> None: ...
+
+    class Named(Protocol):
+        """The checked arguments of a collective."""
+
+        @property
+        def name(self) -> str: ...
+
+    class ReductionSpecification(Named, Protocol):
         """The checked arguments of a collective that reduces buffers."""
 
         @property
         def buffer(self) -> BufferDescription: ...
         @property
         def op(self) -> str: ...
-        @property
-        def name(self) -> str: ...
 
 
-__all__ = ["Collective", "Factory", "Reduction"]
+__all__ = ["Collective", "Factory", "Reduction", "WithoutFlush"]
 
 CollectiveT = TypeVar("CollectiveT", bound="Collective")
 
@@ -119,6 +130,37 @@ class Collective(ABC):
         if not self.closed:
             self.flush()
             self.close()
+
+
+class WithoutFlush(Collective):
+    """A collective of the engine in which nothing waits to be delivered; a derived class makes it in `__init__`."""
+
+    discards = False
+    _collective: Leavable
+    _context: Context
+    _specification: Named
+
+    def close(self) -> None:
+        """Leave for good, without waiting for anybody; the others go on without this rank. Again does nothing."""
+        self._collective.close()
+        self._context.forget(self)
+
+    def abort(self) -> int:
+        """Close at once. Returns 0: nothing that was handed over waits to be delivered."""
+        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
+            self._collective.close()
+        self._context.forget(self)
+        return 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left for good."""
+        return self._collective.closed
+
+    @property
+    def name(self) -> str:
+        """The name in messages and traces."""
+        return self._specification.name
 
 
 class Reduction(Collective):

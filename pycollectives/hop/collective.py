@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..collective import Collective
+from ..collective import WithoutFlush
 from ..support import buffers
-from ..support.errors import RankFailedError, TransportError
 from ..support.validation import checked_integer
 from .arguments import HopSpecification
 from .modes import Standard
@@ -58,7 +56,7 @@ class HopStatistics:
     unsent: int
 
 
-class Hop(Collective):
+class Hop(WithoutFlush):
     """Decentralized training in which ranks may be several iterations apart; made by `Communicator.hop`.
 
     Each rank has a model of its own, `parameters`. In every iteration it sends them to its out-neighbors, averages them
@@ -83,7 +81,7 @@ class Hop(Collective):
     True
     """
 
-    discards = False  # a model needs no contribution to be delivered later
+    _specification: HopSpecification
 
     def __init__(self, specification: HopSpecification, like: BufferSpec, context: Context, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
@@ -226,28 +224,6 @@ class Hop(Collective):
     def statistics(self) -> HopStatistics:
         """Return what this rank has done so far."""
         return HopStatistics(**self._collective.statistics())
-
-    def close(self) -> None:
-        """Leave for good, without waiting for anybody; the neighbors go on without this rank. Again does nothing."""
-        self._collective.close()
-        self._context.forget(self)
-
-    def abort(self) -> int:
-        """Close at once. Returns 0: nothing that was handed over waits to be delivered."""
-        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
-            self._collective.close()
-        self._context.forget(self)
-        return 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._specification.name
 
     @property
     def topology(self) -> Topology:

@@ -65,7 +65,7 @@ class TokenQueue(Queue):
         from ..support.native import core
 
         self._context = context
-        self._name = specification.name
+        self._specification = specification
         self.owner = specification.owner
         self.taker = specification.taker
         self._collective: _core.TokenQueue = core.TokenQueue(

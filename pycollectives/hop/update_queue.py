@@ -96,13 +96,14 @@ class UpdateQueue(Queue):
     [(1, 7, [1.0, 1.0]), (2, 7, [2.0, 2.0])]
     """
 
+    _specification: UpdateQueueSpecification
+
     def __init__(self, specification: UpdateQueueSpecification, context: Context, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
         from ..support.native import core
 
         self._specification = specification
         self._context = context
-        self._name = specification.name
         self.owner = specification.owner
         self.senders = specification.senders
         self.max_ig = specification.max_ig

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..collective import Collective
+from ..collective import WithoutFlush
 from ..support import buffers
-from ..support.errors import RankFailedError, TransportError
 from ..support.validation import checked_name
 from ..topology.arguments import described
 
@@ -84,16 +82,17 @@ class NeighborhoodSpecification:
         return steps
 
 
-class Neighborhood(Collective):
+class Neighborhood(WithoutFlush):
     """An average with neighbors, step by step; a derived class says which.
 
     One thread at a time. Ranks may make different numbers of steps: a rank that closes it takes part in no further
     step, and its neighbors go on without it.
     """
 
-    discards = False  # a model needs no contribution to be delivered later
     _call: ClassVar[str]  # as messages name it
     _push_sum: ClassVar[bool]
+
+    _specification: NeighborhoodSpecification
 
     def __init__(self, specification: NeighborhoodSpecification, context: Context, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
@@ -184,28 +183,6 @@ class Neighborhood(Collective):
             As `wait`.
         """
         return self._into(self._collective.final, out, timeout)
-
-    def close(self) -> None:
-        """Leave for good, without waiting for anybody; the neighbors go on without this rank. Again does nothing."""
-        self._collective.close()
-        self._context.forget(self)
-
-    def abort(self) -> int:
-        """Close at once. Returns 0: nothing that was handed over waits to be delivered."""
-        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
-            self._collective.close()
-        self._context.forget(self)
-        return 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._specification.name
 
     @property
     def topology(self) -> AnyTopology:

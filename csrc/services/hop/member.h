@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/nodes.h"
-#include "diagnostics/trace.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "node/shared_memory.h"
@@ -84,7 +83,7 @@ class HopMember : public Collective {
   /// TokenQ(of -> this rank).
   TokenQueue tokens_from(Rank of) const;
   hop::Messages mailbox() const { return {*engine_, id_}; }
-  TraceTrack track() const { return {engine_->trace(), engine_->transport(), id_}; }
+  TraceTrack track() const { return engine_->trace_of(id_); }
   /// Into TokenQ(this rank -> to). This rank is in iteration `iter` now.
   void give_tokens(Rank to, Iteration tokens, Iteration iter);
   /// Into UpdateQ(to), at once or by an offer.

@@ -170,6 +170,27 @@ def test_a_stall_of_an_iteration_names_the_token_and_a_new_loop_goes_on(ranks_pe
     assert "have not arrived: rank 1 (alive; last call" in text
 
 
+@pytest.mark.parametrize("ranks_per_node", SHAPES)
+def test_another_thread_may_close_it_while_one_waits(ranks_per_node):
+    """The call that waits ends at once, though its limit is far."""
+    ended = threading.Event()
+
+    def program(comm):
+        hop = comm.hop(like=ONE, topology="ring", name="own")
+        if comm.rank == 1:
+            assert ended.wait(LIMIT)
+            return
+        next(hop.iterations(1, timeout=LIMIT))
+        closing = threading.Timer(0.2, hop.close)
+        closing.start()
+        with pytest.raises(pc.ClosedError, match="'own' was closed meanwhile"):
+            hop.step(ONE, timeout=LIMIT)
+        closing.join()
+        ended.set()
+
+    run_ranks(2, program, ranks_per_node=ranks_per_node)
+
+
 @pytest.mark.parametrize("ranks_per_node", [1, "all"])
 def test_a_stall_names_an_acknowledgement(ranks_per_node):
     """On a directed ring: rank 2 has reduced iteration 0, and its receiver has not."""
