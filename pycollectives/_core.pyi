@@ -62,6 +62,11 @@ class Engine:
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
+    def start_heartbeat(self, *, machines: Sequence[int], limit: float) -> None:
+        """Takes the ranks of a machine for dead if it is silent for `limit` seconds; on all ranks.
+
+        machines: the number of each rank's.
+        """
     def check_process(self) -> None:
         """ClosedError in a fork of the process that made it."""
     def leave(self) -> None:
