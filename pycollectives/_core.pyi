@@ -246,6 +246,8 @@ class PairwiseAveraging:
     def pause(self, *, timeout: float | None = None) -> None:
         """Begins no average any more and waits for the one that is under way; else StallError, and it resumes."""
     def resume(self) -> None: ...
+    def set_told(self, dead: Sequence[int]) -> None:
+        """The application knows of these deaths, or, if empty, of one that nobody could name."""
     def close(self) -> None:
         """Leaves for good; returns at once. Idempotent."""
     def statistics(self) -> dict[str, Any]: ...
