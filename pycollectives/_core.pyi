@@ -62,6 +62,11 @@ class Engine:
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
+    def start_heartbeat(self, *, machines: Sequence[int], limit: float) -> None:
+        """Takes the ranks of a machine for dead if it is silent for `limit` seconds; on all ranks.
+
+        machines: the number of each rank's.
+        """
     def check_process(self) -> None:
         """ClosedError in a fork of the process that made it."""
     def leave(self) -> None:
@@ -241,6 +246,8 @@ class PairwiseAveraging:
     def pause(self, *, timeout: float | None = None) -> None:
         """Begins no average any more and waits for the one that is under way; else StallError, and it resumes."""
     def resume(self) -> None: ...
+    def set_told(self, dead: Sequence[int]) -> None:
+        """The application knows of these deaths, or, if empty, of one that nobody could name."""
     def close(self) -> None:
         """Leaves for good; returns at once. Idempotent."""
     def statistics(self) -> dict[str, Any]: ...

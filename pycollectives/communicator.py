@@ -71,7 +71,8 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAverag
     RuntimeError
         MPI is not initialised, is finalised, or its thread level is too low.
     MismatchError
-        Another rank's arguments were refused, or `ranks_per_node` or `PYC_CHECK` differ between ranks.
+        Another rank's arguments were refused, or `ranks_per_node`, `PYC_CHECK` or `PYC_HEARTBEAT_TIMEOUT` differ
+        between ranks.
     StallError
         Some ranks do not make it within the time limit.
 
@@ -107,6 +108,8 @@ class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAverag
                 exit_timeout=options.exit_timeout,
             )
             engine, check_engine = make_engine(), make_engine() if options.check else None
+        if options.heartbeat_timeout is not None:
+            engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
         nodes = nodes_of(machines, options.ranks_per_node)
         self._start(engine, comm, nodes, options.timeout, check_engine)
 

@@ -233,6 +233,10 @@ void bind_engine(py::module_& m) {
             keep_serving(e);
           },
           py::call_guard<GilReleased>())
+      .def(
+          "start_heartbeat",
+          [](Engine& e, std::vector<int> machines, Seconds limit) { e.start_heartbeat(std::move(machines), limit); },
+          py::kw_only(), py::arg("machines"), py::arg("limit"), py::call_guard<GilReleased>())
       .def("check_process", [](const Engine& e) { e.check_process(); })
       .def(
           "leave", [](Engine& e) { e.exclusively([&] { e.leave(); }); }, py::call_guard<GilReleased>())

@@ -136,6 +136,8 @@ void bind_pairwise_averaging(py::module_& m) {
       .def(
           "resume", [](Bound& b) { (*b).resume(); }, py::call_guard<GilReleased>())
       .def(
+          "set_told", [](Bound& b, const std::vector<Rank>& dead) { (*b).set_told(dead); }, py::arg("dead"))
+      .def(
           "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
       .def("statistics", &Bound::statistics)
       .def_property_readonly("held_dtype_name", [](Bound& b) { return std::string(name_of((*b).held_type())); })

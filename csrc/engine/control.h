@@ -1,6 +1,6 @@
-// The active messages by which engines talk about themselves, as collective 0: what `Bootstrap`, `Shutdown` and
-// `RollCall` have in common. Each of these is a single-threaded state machine without clock or I/O, which is given a
-// way to send; the engine hands it what arrives.
+// The active messages by which engines talk about themselves, as collective 0: what `Bootstrap`, `Shutdown`,
+// `RollCall` and `Heartbeat` have in common. Each of these is a single-threaded state machine without clock or I/O,
+// which is given a way to send; the engine hands it what arrives.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ enum class Control : std::uint32_t {
   // RollCall
   kInquiry,
   kAnswer,
+  // Heartbeat
+  kHeartbeat,
   // Engine
   kGaveUp,
   kLeft,

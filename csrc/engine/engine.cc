@@ -60,6 +60,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
       runs_{nullptr},
       bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
       roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
+      heartbeat_(rank(), [this](Rank to, ConstBytes message) { send(to, message); }),
       shutdown_(
           rank(), size(), [this](Rank to, ConstBytes message) { transport_->send_active(to, message); },
           [this] { return Shutdown::Traffic{transport_->active_sent() - shutdown_.sent(), received_}; }),
@@ -154,8 +155,8 @@ bool Engine::advance() {
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {
     return pass();
-  } catch (const RankFailedError&) {
-    fail(seen_death(std::current_exception()));
+  } catch (const RankFailedError& error) {
+    fail(error.ranks().empty() ? seen_death(std::current_exception()) : std::current_exception());
   } catch (const TransportError&) {  // an MPI need not say that it is because of a death
     fail(seen_death(std::current_exception()));
   } catch (...) {
@@ -165,6 +166,7 @@ bool Engine::advance() {
 }
 
 void Engine::fail(std::exception_ptr error) {
+  if (heartbeat_.on()) tell_other_machines(error);
   error_ = std::move(error);
   failed_.store(true, std::memory_order_release);
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
@@ -192,6 +194,38 @@ void Engine::look_for_the_dead() {
   });
 }
 
+void Engine::start_heartbeat(std::vector<int> machines, Seconds limit) {
+  exclusively([&] { heartbeat_.start(std::move(machines), limit, transport_->now()); });
+}
+
+/// This engine goes on to say nothing, and would be taken for lost.
+void Engine::tell_other_machines(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const RankFailedError& failed) {
+    try {
+      if (!failed.ranks().empty() && failures_.is_lowest_here()) heartbeat_.speak(failed.ranks());
+    } catch (const std::exception&) {  // no message goes out any more
+    }
+  } catch (...) {
+  }
+}
+
+/// After `poll`: what has come counts.
+void Engine::look_at_other_machines() {
+  if (shutdown_.is_silent()) return;
+  const Seconds now = transport_->now();
+  if (heartbeat_.is_due(now) && failures_.is_lowest_here()) heartbeat_.speak(failures_.dead_neighbours());
+  if (!heartbeat_.dead().empty()) throw died("", heartbeat_.dead(), "the communicator is unusable now");
+  if (shutdown_.closed()) return;  // others may be silent by right: they know before this rank that all have closed
+  const std::vector<Rank> lost = heartbeat_.lost(now);
+  if (lost.empty()) return;
+  throw RankFailedError("nothing was heard from the machines of " + list_ranks(lost) + " for " +
+                            in_seconds(heartbeat_.limit()) +
+                            " (PYC_HEARTBEAT_TIMEOUT): lost, cut off or stopped; the communicator is unusable now",
+                        lost);
+}
+
 bool Engine::pass() {
   bool moved = false;
   bool busy = false;
@@ -209,6 +243,7 @@ bool Engine::pass() {
   if (aborted_ && collectives_.empty()) shutdown_.close();  // nobody will call close here: let the others close
   moved = shutdown_.advance() || moved;
   moved = transport_->poll(*this) || moved;
+  if (heartbeat_.on()) look_at_other_machines();
   return bootstrap_.advance() || moved;
 }
 
@@ -299,6 +334,8 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
       return roll_call_.on_inquiry(from, message, {bootstrap_.steps(), shutdown_.closed()});
     case Control::kAnswer:
       return roll_call_.on_answer(from, message);
+    case Control::kHeartbeat:
+      return heartbeat_.on_message(from, message, transport_->now());
     case Control::kGaveUp:
       read<Departure>(message);
       if (!std::binary_search(gave_up_.begin(), gave_up_.end(), from)) {

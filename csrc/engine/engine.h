@@ -26,6 +26,7 @@
 #include "engine/collective.h"
 #include "engine/control.h"
 #include "engine/failure_detector.h"
+#include "engine/heartbeat.h"
 #include "engine/roll_call.h"
 #include "engine/run.h"
 #include "engine/shutdown.h"
@@ -64,6 +65,9 @@ class Engine final : private Listener {
 
   /// Who has died, as far as this rank can see.
   FailureDetector& failures() { return failures_; }
+  /// Has the ranks of different machines tell each other that they are there: a machine that is silent for `limit`
+  /// seconds is lost. On all ranks; `machines`: the number of each rank's.
+  void start_heartbeat(std::vector<int> machines, Seconds limit);
 
   // ---- collectives
 
@@ -192,6 +196,8 @@ class Engine final : private Listener {
   void fail(std::exception_ptr error);
   std::exception_ptr seen_death(std::exception_ptr reported) const;
   void look_for_the_dead();
+  void tell_other_machines(const std::exception_ptr& error);
+  void look_at_other_machines();
   void forget(const std::vector<const Collective*>& ended);
   void send(Rank to, ConstBytes message);
   void send_departure(Control kind, Rank to);
@@ -236,6 +242,7 @@ class Engine final : private Listener {
   std::uint64_t received_ = 0;  // active messages, those of the shutdown apart
   Bootstrap bootstrap_;
   RollCall roll_call_;
+  Heartbeat heartbeat_;
   Shutdown shutdown_;
   bool in_step_ = false;  // of the bootstrap, or one has failed: no other can begin
   std::vector<Rank> gave_up_;

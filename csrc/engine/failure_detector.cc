@@ -1,5 +1,6 @@
 #include "engine/failure_detector.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -26,6 +27,12 @@ std::vector<Rank> FailureDetector::dead_neighbours() const {
     if (state_of(neighbour.process) == ProcessState::kGone) gone.push_back(neighbour.rank);
   }
   return dead_if_gone(std::move(gone));
+}
+
+bool FailureDetector::is_lowest_here() const {
+  return std::none_of(neighbours_.begin(), neighbours_.end(), [this](const Neighbour& other) {
+    return other.rank < transport_.rank() && state_of(other.process) == ProcessState::kAlive;
+  });
 }
 
 std::vector<Rank> FailureDetector::dead_if_gone(std::vector<Rank> gone) const {

@@ -34,6 +34,8 @@ class FailureDetector {
   std::vector<Rank> dead_neighbours() const;
   /// ... if the processes of some ranks are gone. Waits a moment until MPI knows it too.
   std::vector<Rank> dead_if_gone(std::vector<Rank> gone) const;
+  /// Whether this rank is the lowest of its machine whose process runs.
+  bool is_lowest_here() const;
 
  private:
   const Transport& transport_;

@@ -14,6 +14,13 @@
 #include "core/relax.h"
 #include "core/types.h"
 
+// Since glibc 2.30; ThreadSanitizer of GCC 12 does not know it.
+#if defined(__GLIBC_PREREQ) && !defined(__SANITIZE_THREAD__)
+#if __GLIBC_PREREQ(2, 30)
+#define PYC_LOCKS_BY_ANY_CLOCK
+#endif
+#endif
+
 namespace pyc {
 
 class TimedMutex {
@@ -39,13 +46,13 @@ class TimedMutex {
       relax();
     }
     timespec until{};
-    clock_gettime(CLOCK_REALTIME, &until);  // the clock of pthread_mutex_timedlock
+    clock_gettime(kClock, &until);
     until.tv_nsec += static_cast<long>(limit * 1e9);
     if (until.tv_nsec >= kSecond) {
       ++until.tv_sec;
       until.tv_nsec -= kSecond;
     }
-    return is_held(pthread_mutex_timedlock(&mutex_, &until));
+    return is_held(lock_until(until));
   }
 
   void unlock() { pthread_mutex_unlock(&mutex_); }
@@ -54,10 +61,18 @@ class TimedMutex {
   static constexpr int kTries = 50;
   static constexpr long kSecond = 1000000000;
 
+#if defined(PYC_LOCKS_BY_ANY_CLOCK)
+  static constexpr clockid_t kClock = CLOCK_MONOTONIC;
+  int lock_until(const timespec& until) { return pthread_mutex_clocklock(&mutex_, kClock, &until); }
+#else
+  static constexpr clockid_t kClock = CLOCK_REALTIME;  // if it is set back meanwhile, this waits for longer
+  int lock_until(const timespec& until) { return pthread_mutex_timedlock(&mutex_, &until); }
+#endif
+
   bool is_held(int code) {
     if (code == EOWNERDEAD) code = pthread_mutex_consistent(&mutex_);
     if (code == EBUSY || code == ETIMEDOUT) return false;
-    if (code != 0) throw InternalError("pthread_mutex_timedlock: error " + std::to_string(code));
+    if (code != 0) throw InternalError("locking what ranks share: error " + std::to_string(code));
     return true;
   }
 

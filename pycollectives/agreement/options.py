@@ -37,6 +37,7 @@ class Options:
     progress: Progress
     timeout: float | None
     exit_timeout: float | None
+    heartbeat_timeout: float | None
     ranks_per_node: int | None
     check: bool
 
@@ -66,11 +67,22 @@ class Options:
         per_node = environment.ranks_per_node if ranks_per_node is None else checked_ranks_per_node(ranks_per_node)
         timeout = environment.timeout if timeout is None else checked_timeout(timeout)
         _check_thread_level(progress)
-        return cls(progress, timeout, environment.exit_timeout, per_node, environment.check)
+        heartbeat = environment.heartbeat_timeout
+        if heartbeat is not None and progress == "caller":
+            raise ValueError(
+                "environment variable PYC_HEARTBEAT_TIMEOUT: expected 'none' under progress='caller', where a rank "
+                f"that computes says nothing, got {heartbeat:g}"
+            )
+        return cls(progress, timeout, environment.exit_timeout, heartbeat, per_node, environment.check)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""
-        return {"ranks_per_node": self.ranks_per_node, "PYC_CHECK": int(self.check)}
+        heartbeat = "none" if self.heartbeat_timeout is None else f"{self.heartbeat_timeout:g}"
+        return {
+            "ranks_per_node": self.ranks_per_node,
+            "PYC_CHECK": int(self.check),
+            "PYC_HEARTBEAT_TIMEOUT": heartbeat,
+        }
 
 
 class _OverMpi:

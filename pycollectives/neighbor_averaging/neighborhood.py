@@ -11,6 +11,7 @@ from ..collective import WithoutFlush
 from ..support import buffers
 from ..support.validation import checked_name
 from ..topology.arguments import described
+from .model import checked_model, readable_array, writable_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from ..topology.arguments import AnyTopology
 
 __all__ = ["Neighborhood", "NeighborhoodSpecification"]
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ class NeighborhoodSpecification:
         cls, like: Any, *, topology: AnyTopology, weights: str, overlap: int, name: object
     ) -> NeighborhoodSpecification:
         """Check what does not depend on the method; raises what is wrong with an argument."""
-        buffer = buffers.describe(like)
-        if buffer.dtype.name not in FLOATS:
-            raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
-        return cls(buffer, topology, weights, overlap, checked_name(name))
+        return cls(checked_model(like), topology, weights, overlap, checked_name(name))
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
@@ -215,18 +211,12 @@ class Neighborhood(WithoutFlush):
         return f"<{type(self).__name__} {self.name!r} of {self.count} {self.dtype} on {self.topology!r}{state}>"
 
     def _readable(self, w: BufferSpec) -> Array:
-        try:
-            return buffers.matching_array(w, self._specification.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+        return readable_array(w, self._specification.buffer, self.name)
 
     def _writable(self, out: BufferSpec | None) -> Array:
         if out is None:
             return np.empty(self._specification.buffer.shape, self.dtype)
-        try:
-            return buffers.writable_array(out, self._specification.buffer, exact_shape=True)
-        except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+        return writable_array(out, self._specification.buffer, self.name)
 
     def _into(self, call: Callable[..., None], out: BufferSpec | None, timeout: float | None) -> Array:
         limit = self._context.limit(timeout)

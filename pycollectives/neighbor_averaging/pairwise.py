@@ -220,6 +220,9 @@ class PairwiseAveraging(Collective):
             finally:
                 if not self._equalizer.is_under_way or self._equalizer.failed:
                     self._collective.resume()
+        except RankFailedError as error:
+            self._collective.set_told(error.ranks)
+            raise
         finally:
             self._equalizing.release()
         return mean.astype(self._specification.buffer.dtype).reshape(self._specification.buffer.shape)

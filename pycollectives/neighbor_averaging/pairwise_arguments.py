@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from ..support import buffers
 from ..support.validation import checked_choice, checked_integer, checked_name
 from ..topology.arguments import checked_topology, described
 from ..topology.graph import Topology
+from .model import checked_model, readable_array, writable_array
 
 if TYPE_CHECKING:
+    from ..support import buffers
     from ..support.typing import Array
 
 __all__ = ["PairwiseSpecification"]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 PACES = ("continuous", "per_step")
 ORDERS = ("random", "round-robin")
 WEIGHTINGS = ("uniform", "frequency")
@@ -63,9 +63,7 @@ class PairwiseSpecification:
         ValueError, TypeError, BufferError
             State the argument, what was expected and what was got.
         """
-        buffer = buffers.describe(like)
-        if buffer.dtype.name not in FLOATS:
-            raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
+        buffer = checked_model(like)
         graph = checked_topology(topology, size)
         if not isinstance(graph, Topology):
             raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
@@ -100,17 +98,11 @@ class PairwiseSpecification:
 
     def readable(self, delta: object) -> Array:
         """Return the memory of a delta; raise if it is not of the model's count and type."""
-        try:
-            return buffers.matching_array(delta, self.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+        return readable_array(delta, self.buffer, self.name)
 
     def writable(self, out: object) -> Array:
         """Return the memory that a model is read into."""
-        try:
-            return buffers.writable_array(out, self.buffer, exact_shape=True)
-        except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+        return writable_array(out, self.buffer, self.name)
 
     def engine_arguments(self, rank: int) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank."""

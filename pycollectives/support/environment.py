@@ -6,6 +6,7 @@
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit of calls that wait for other ranks |
 | `PYC_STALL_WARNING` | seconds > 0, or `none` | 30 | when a waiting call says on stderr for whom it waits (engine) |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
+| `PYC_HEARTBEAT_TIMEOUT` | seconds >= 1, or `none` | `none` | a machine that is silent for so long is lost (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
 | `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
 | `PYC_TRACE` | a path | none | write `path.rankN.json`, one Chrome trace per rank (engine) |
@@ -59,6 +60,8 @@ class Settings:
     exit_timeout
         Seconds that the end of the program waits for other ranks to close what it left open, or None for no limit;
         then it ends the job.
+    heartbeat_timeout
+        Seconds after which the ranks of a silent machine are taken for dead, or None: they are not.
     ranks_per_node
         Ranks of a machine that work together in shared memory, or None for all; 1: none do.
     check
@@ -75,6 +78,7 @@ class Settings:
     timeout: float | None = None
     trace: Path | None = None
     exit_timeout: float | None = 60.0
+    heartbeat_timeout: float | None = None
     ranks_per_node: int | None = None
     check: bool = False
     flight_rounds: int = 256
@@ -105,6 +109,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     progress = checked_progress(environment.get("PYC_PROGRESS") or "thread", "environment variable PYC_PROGRESS")
     timeout = _limit(environment, "PYC_TIMEOUT", "none", "> 0")
     _limit(environment, "PYC_STALL_WARNING", "30", "> 0")  # which the engine reads
+    heartbeat_timeout = _limit(environment, "PYC_HEARTBEAT_TIMEOUT", "none", ">= 1")
     exit_timeout = _limit(environment, "PYC_EXIT_TIMEOUT", "60")
     ranks_per_node = checked_ranks_per_node(
         environment.get("PYC_RANKS_PER_NODE") or "all", "environment variable PYC_RANKS_PER_NODE"
@@ -132,6 +137,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         timeout,
         Path(trace) if trace else None,
         exit_timeout,
+        heartbeat_timeout,
         ranks_per_node,
         check == "1",
         int(flight_rounds),
@@ -155,7 +161,8 @@ def _limit(environment: Mapping[str, str], variable: str, default: str, bound: s
         seconds = math.inf if text == "none" else float(text)
     except ValueError:
         seconds = math.nan
-    if math.isnan(seconds) or seconds < 0 or (seconds == 0 and bound == "> 0"):
+    is_refused = {">= 0": seconds < 0, "> 0": seconds <= 0, ">= 1": seconds < 1}[bound]
+    if math.isnan(seconds) or is_refused:
         raise ValueError(f"environment variable {variable}: expected seconds {bound} or 'none', got {text!r}")
     return None if seconds == math.inf else seconds
 

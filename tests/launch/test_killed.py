@@ -116,3 +116,11 @@ def test_neighbors_of_a_dead_rank_are_told_and_all_go_on(tmp_path, ranks_per_nod
             assert told == [], job
         else:
             assert "models are averaged with ranks of other nodes no more" in told[1], job
+
+
+@pytest.mark.parametrize("ranks_per_node", ["all", "1", "2"])
+def test_a_death_in_equalize_is_told_once(tmp_path, ranks_per_node):
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": ranks_per_node}
+    job = mpirun(4, "killed_in_equalize.py", "2", limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    for rank in (0, 1, 3):
+        assert job.said(rank) == ["[2]", "told 1", "end"], job

@@ -446,6 +446,14 @@ void PairwiseAveraging::tell(std::vector<Rank> dead) {
   throw died("'" + options_.name + "'", dead, messages_ ? what + ended : what);
 }
 
+void PairwiseAveraging::set_told(const std::vector<Rank>& dead) {
+  if (dead.empty()) told_failure_ = true;
+  for (const Rank rank : dead) {
+    gone_[static_cast<std::size_t>(rank)] = true;
+    told_[static_cast<std::size_t>(rank)] = true;
+  }
+}
+
 /// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.
 void PairwiseAveraging::tell_failure() {
   try {

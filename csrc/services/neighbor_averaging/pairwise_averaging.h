@@ -97,6 +97,9 @@ class PairwiseAveraging final : public Collective {
   void pause(Seconds timeout, const Engine::Interrupt& interrupt);
   void resume();
 
+  /// The application knows of these deaths, or of one that nobody could name: no call tells it again.
+  void set_told(const std::vector<Rank>& dead);
+
   /// Leaves: its model is averaged no more.
   void close();
 

@@ -63,6 +63,8 @@ def test_no_limit():
         ("PYC_DUMP_DIR", "/" + 300 * "x"),
         ("PYC_STALL_WARNING", "0"),
         ("PYC_STALL_WARNING", "soon"),
+        ("PYC_HEARTBEAT_TIMEOUT", "0.9"),
+        ("PYC_HEARTBEAT_TIMEOUT", "nan"),
     ],
 )
 def test_errors_name_the_variable_and_the_value(variable, value):
