@@ -16,6 +16,7 @@ RANKS = ("tests/unit/hop/test_hop.py", "tests/unit/hop/test_hop_errors.py")
 QUEUES = ("tests/unit/hop/test_queues.py",)
 SLOTS = ("tests/unit/hop/test_update_slot.py",)
 UNDRIVEN = ("tests/unit/hop/test_hop_undriven.py",)
+WAKES = ("tests/unit/hop/test_wakes.py",)
 LIMITS = ("tests/launch/test_limits.py",)
 
 MUTANTS = [
@@ -96,7 +97,7 @@ MUTANTS = [
         EDGES,
         "    edge.accepted.pop_front();\n",
         "    edge.accepted.clear();\n",
-        HISTORIES,
+        UNDRIVEN,
     ),
     Mutant(
         "an update reduced twice: it stays in the queue",
@@ -204,7 +205,28 @@ MUTANTS = [
         MEMBER,
         "    queue.end_enqueue(sender, slot, iter);\n    return board_->ring(to);",
         "    return queue.end_enqueue(sender, slot, iter);",
-        QUEUES + RANKS,
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by a token",
+        MEMBER,
+        "  if (is_local(to)) return board_->ring(to);\n  if (has_left(to)) return;",
+        "  if (is_local(to) || has_left(to)) return;",
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by an acknowledgement",
+        f"{SERVICE}/hop.cc",
+        "      board_->ring(j);\n",
+        "",
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by one that leaves",
+        MEMBER,
+        "      board_->ring(r);\n",
+        "",
+        WAKES,
     ),
     # --- the queues by themselves
     Mutant(
@@ -259,5 +281,12 @@ MUTANTS = [
         "  while (!giving_.empty() && copies_.size() < options_.sub_queues())\n"
         "    copies_.push_back(memory_.allocate(options_.update_bytes()));\n",
         LIMITS,
+    ),
+    Mutant(
+        "an update that has become stale on its way is dequeued",
+        f"{SERVICE}/update_queue_collective.cc",
+        "return iter < oldest() || (",
+        "return (",
+        UNDRIVEN,
     ),
 ]

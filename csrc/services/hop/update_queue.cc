@@ -92,13 +92,4 @@ std::vector<Iteration> UpdateQueue::iterations(std::size_t sender) const {
   return all;
 }
 
-std::size_t UpdateQueue::size(std::size_t sender, std::optional<Iteration> iter) const {
-  std::size_t count = 0;
-  for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const UpdateSlot::Tag found = slot_at(sender, slot).tag();
-    if (UpdateSlot::is_full(found) && (!iter || UpdateSlot::iter_of(found) == *iter)) ++count;
-  }
-  return count;
-}
-
 }  // namespace pyc

@@ -57,8 +57,6 @@ class UpdateQueue {
   std::size_t discard_before(std::size_t sender, Iteration iter);
   /// Of the updates of a sender, ascending.
   std::vector<Iteration> iterations(std::size_t sender) const;
-  /// Updates of a sender, of all iterations or of one.
-  std::size_t size(std::size_t sender, std::optional<Iteration> iter = std::nullopt) const;
 
  private:
   static std::size_t slot_bytes(std::size_t senders, Iteration sub_queues);

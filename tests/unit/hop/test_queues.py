@@ -205,6 +205,9 @@ def test_what_is_refused():
         if comm.rank == 0:
             with pytest.raises(ValueError, match="own: w_id: expected a sender"):
                 q.size(w_id=2)
+            assert q.dequeue(0, iter=4) == []
+            with pytest.raises(ValueError, match=r"'own': dequeue: iter: expected 4 or later, since .* got 3"):
+                q.dequeue(1, iter=3)
             assert repr(q) == "<UpdateQueue 'own' of rank 0, of 2 float64>"
 
     run_ranks(3, program)
