@@ -107,6 +107,10 @@ def test_more_updates_than_there_can_be():
                     q.dequeue(m, **given)
             with pytest.raises(ValueError, match="tokens: expected at most"):
                 tokens.enqueue(2**63)
+            tokens.enqueue(2**62 - tokens.size())
+            with pytest.raises(ValueError, match="enqueue: expected at most 4611686018427387904 tokens in the queue"):
+                tokens.enqueue(1)
+            assert tokens.size() == 2**62
         else:
             with pytest.raises(ValueError, match="iter: expected at most"):
                 q.enqueue(np.zeros(1), iter=2**63 - 1)
