@@ -330,6 +330,9 @@ class Hop:
     @property
     def queued(self) -> int:
         """Updates in this rank's queue."""
+    @property
+    def rings(self) -> int:
+        """How often ranks of its node have woken this one, or would have if it had slept."""
     def statistics(self) -> dict[str, int]:
         """iterations, jumps, skipped, received, stale, unsent."""
 
@@ -361,6 +364,8 @@ class UpdateQueue:
         """Leaves, without waiting. Idempotent."""
     @property
     def closed(self) -> bool: ...
+    @property
+    def rings(self) -> int: ...
 
 @final
 class TokenQueue:
@@ -386,6 +391,8 @@ class TokenQueue:
         """Leaves, without waiting. Idempotent."""
     @property
     def closed(self) -> bool: ...
+    @property
+    def rings(self) -> int: ...
 
 @final
 class Round:

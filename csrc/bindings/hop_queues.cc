@@ -130,7 +130,8 @@ void bind_hop_queues(py::module_& m) {
           py::arg("iteration"), py::arg("w_id"))
       .def(
           "close", [](BoundUpdateQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](BoundUpdateQueue& b) { return (*b).closed(); });
+      .def_property_readonly("closed", [](BoundUpdateQueue& b) { return (*b).closed(); })
+      .def_property_readonly("rings", [](BoundUpdateQueue& b) { return (*b).rings(); });
   py::class_<BoundTokenQueue>(m, "TokenQueue", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, Rank owner, Rank taker, Iteration tokens,
                        std::vector<Rank> nodes, const py::object& timeout, std::string name) {
@@ -148,7 +149,8 @@ void bind_hop_queues(py::module_& m) {
       .def("size", [](BoundTokenQueue& b) { return (*b).size(); })
       .def(
           "close", [](BoundTokenQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](BoundTokenQueue& b) { return (*b).closed(); });
+      .def_property_readonly("closed", [](BoundTokenQueue& b) { return (*b).closed(); })
+      .def_property_readonly("rings", [](BoundTokenQueue& b) { return (*b).rings(); });
 }
 
 }  // namespace pyc

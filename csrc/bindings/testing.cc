@@ -1,5 +1,5 @@
-// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder and the board of
-// groups, without an engine.
+// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
+// groups and a slot of Hop's update queues, without an engine.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "node/robust_mutex.h"
 #include "node/shared_memory.h"
 #include "services/common/mailbox.h"
+#include "services/hop/update_slot.h"
 #include "services/partial_reduce/group_board.h"
 #include "transport/loopback.h"
 
@@ -163,6 +164,21 @@ void bind_group_boards(py::module_& t) {
            py::call_guard<GilReleased>());
 }
 
+void bind_update_slot(py::module_& t) {
+  py::class_<UpdateSlot>(t, "UpdateSlot")
+      .def(py::init<>())
+      .def_property_readonly("tag", &UpdateSlot::tag)
+      .def_property_readonly("is_claimed", [](const UpdateSlot& s) { return UpdateSlot::is_claimed(s.tag()); })
+      .def_property_readonly("is_empty", [](const UpdateSlot& s) { return UpdateSlot::is_empty(s.tag()); })
+      .def("is_full_of", &UpdateSlot::is_full_of, py::arg("iteration"))
+      .def("empty", &UpdateSlot::empty, py::arg("seen"))
+      .def("fill", &UpdateSlot::fill, py::arg("iteration"))
+      .def("claim", &UpdateSlot::claim, py::arg("iteration"))
+      .def("release", &UpdateSlot::release, py::arg("iteration"))
+      .def("dequeue", &UpdateSlot::dequeue)
+      .def("discard_before", &UpdateSlot::discard_before, py::arg("iteration"));
+}
+
 // The messages of a service that there is not.
 struct Empty {};
 struct Number {
@@ -262,6 +278,7 @@ void bind_testing(py::module_& m) {
   bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
+  bind_update_slot(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

@@ -11,7 +11,7 @@ from ..collective import WithoutFlush
 from ..support import buffers
 from ..support.validation import checked_integer
 from .arguments import HopSpecification
-from .modes import Standard
+from .modes import MOST, Standard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +159,7 @@ class Hop(WithoutFlush):
         ClosedError
             After `close`.
         """
-        end = self._next + checked_integer("steps", steps, at_least=0)
+        end = self._next + checked_integer("steps", steps, at_least=0, at_most=MOST)
         limit = self._context.limit(timeout)
         return self._until(end, limit)
 

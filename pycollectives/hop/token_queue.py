@@ -107,7 +107,7 @@ class TokenQueue(Queue):
         Raises
         ------
         ValueError, TypeError, ClosedError
-            An argument is refused, or this rank is not the owner; after `close`.
+            An argument is refused, this rank is not the owner, or there would be more than 2^62 tokens; after `close`.
         """
         self._check_is("the owner", (self.owner,), "enqueue")
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))

@@ -210,7 +210,8 @@ class UpdateQueue(Queue):
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank is not the owner.
+            An argument is refused, or this rank is not the owner; or it has asked for a later iteration than `iter`
+            before.
         StallError
             There are fewer in time: names the senders and the iteration. None is taken out.
         ClosedError

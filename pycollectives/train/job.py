@@ -153,6 +153,7 @@ def _train_and_score(
             this_run = _Run(settings, comm, control, plan, training, replica, clock, totals, curve)
             finished = this_run.train(resume, show)
         same = this_run.is_same_on_all_ranks()
+        come_to = control.comm.allreduce(training.number)
         finished, points, taken = this_run.score(finished)
     sums = totals.sums
     return Summary(
@@ -167,6 +168,7 @@ def _train_and_score(
         active=_ratio(sums["active"], sums["steps"]),
         late=_ratio(sums["late"], sums["steps"]),
         missed=_ratio(sums["missed"], sums["steps"]),
+        skipped=_ratio(come_to - sums["steps"], come_to),
         not_finite=int(sums["not_finite"]),
         is_same_on_all_ranks=same,
         curve=points,

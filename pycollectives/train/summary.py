@@ -88,6 +88,8 @@ class Summary:
         Of the time of a step, the mean over ranks and steps; None: the method waits while it computes.
     active, late, missed
         Of what ranks were given (see `synchronizers.Outcome`), means over ranks and steps: `late` is a share of steps.
+    skipped
+        Steps that the method has left out, as Hop may: a share of those that ranks have come to, those of all together.
     not_finite
         Steps, of all ranks together, whose loss was no finite number.
     is_same_on_all_ranks
@@ -107,6 +109,7 @@ class Summary:
     active: float
     late: float
     missed: float
+    skipped: float
     not_finite: int
     is_same_on_all_ranks: bool
     curve: tuple[Point, ...]
@@ -150,6 +153,7 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
         ("active ranks", f"{summary.active:.2f} of {summary.ranks}"),
         ("late", f"{100 * summary.late:.1f} % of the steps"),
         ("missed rounds", f"{summary.missed:.2f} per step"),
+        ("skipped", f"{100 * summary.skipped:.1f} % of the steps"),
         ("replicas", "equal" if summary.is_same_on_all_ranks else "DIFFERENT"),
         ("load", f"{settings.load}" + (", emulated by sleeping" if settings.load.options.get("work") else "")),
     ]

@@ -1,4 +1,4 @@
-"""Hop in which a rank dies."""
+"""Hop in which a rank dies, or is interrupted."""
 
 import pytest
 from killer import WITH_FAULT_TOLERANCE
@@ -8,7 +8,9 @@ pytestmark = pytest.mark.alone
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
-@pytest.mark.parametrize(("mode", "seed"), [("standard", 0), ("standard", 1), ("backup", 2), ("staleness", 3)])
+@pytest.mark.parametrize(("mode", "seed"), [
+    ("standard", 0), ("standard", 1), ("backup", 2), ("staleness", 3), ("notify-ack", 4), ("skip", 5), ("serial", 6),
+])  # fmt: skip
 def test_the_others_are_told_who_died(tmp_path, mode, seed, ranks_per_node):
     options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
     job = mpirun(4, "killed_hop.py", mode, "2", str(seed), limit=60, options=WITH_FAULT_TOLERANCE, **options)
@@ -18,3 +20,14 @@ def test_the_others_are_told_who_died(tmp_path, mode, seed, ranks_per_node):
         assert "rank 2 died" in text, job
         assert end == "end", job
     assert "MPI_ABORT" not in job.err, job
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+@pytest.mark.parametrize(("where", "then"), [("step", "[1.5]"), ("iterations", "2"), ("dequeue", "[1.]")])
+def test_ctrl_c_ends_a_call_which_may_be_repeated(where, then, ranks_per_node):
+    outcome = mpirun(2, "interrupted_hop.py", where, limit=40, PYC_RANKS_PER_NODE=str(ranks_per_node))
+    interrupted, result = outcome.said(0)
+    assert interrupted.startswith("interrupted after"), outcome
+    assert float(interrupted.split()[-1]) < 5, outcome
+    assert result == f"then {then}", outcome
+    assert outcome.status == 0, outcome

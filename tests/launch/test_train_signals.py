@@ -60,7 +60,7 @@ def stop_at_random(folder, who, number, seed, *arguments, after="step "):
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples"])
+@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "hop"])
 def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, number):
     """What a job script does with it: run it again with --resume as long as the exit code is 75."""
     said = [method, *SMALL, "--output", tmp_path / "stopped"]
@@ -93,7 +93,7 @@ def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, n
             assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("method", [SUMMING, "ripples,groups=punctual,size=2"])
+@pytest.mark.parametrize("method", [SUMMING, "ripples,groups=punctual,size=2", "hop,mode=backup:2,max_ig=80"])
 def test_a_signal_to_a_rank_that_has_taken_all_its_steps(tmp_path, method):
     """Rank 0, which waits for the slow one: all end with what they have, and go on from there."""
     said = [method, *SMALL, "--output", tmp_path]

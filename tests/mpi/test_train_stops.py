@@ -11,6 +11,7 @@ from train_jobs import (
     BATCH,
     EVERY_METHOD,
     ONE_FAST,
+    ONE_LATE,
     ONE_SLOW,
     SUMMING,
     VARIANTS,
@@ -112,12 +113,55 @@ def test_no_gradient_is_lost_by_a_stop(comm, method, seed, output):
     asked = int(np.random.default_rng(seed).integers(2, 10))
     settings = {"epochs": 4, "load": ONE_SLOW}
     assert not count_examples(comm, method, output, signalled=after(asked), **settings).finished
-    shares = [Batches(numbers(), P * BATCH, rank=rank, ranks=P, seed=1) for rank in range(P)]
-    taken = [len(steps_in(output, rank)) for rank in range(P)]
-    expected = np.zeros(len(weights_in(output)))
-    for rank, share in enumerate(shares):
-        for number in range(taken[rank]):
-            expected[share(number)[0]] += 1
-    np.testing.assert_array_equal(weights_in(output), expected)
+    np.testing.assert_array_equal(weights_in(output), examples_taken(output))
     (*_, last) = count_examples(comm, method, output, resume=True, **settings).curve
     assert (last.accuracy, last.loss) == (4, 4)
+
+
+def examples_taken(output):
+    """How often each example was in a step, of all ranks, by their metrics."""
+    times = np.zeros(len(weights_in(output)))
+    for rank in range(P):
+        share = Batches(numbers(), P * BATCH, rank=rank, ranks=P, seed=1)
+        for number in steps_in(output, rank):
+            times[share(number)[0]] += 1
+    return times
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("mode", ["standard", "notify-ack", "standard,max_ig=1,computation=serial"])
+def test_no_gradient_is_lost_where_hop_is_stopped(comm, mode, seed, output):
+    """The mean of the replicas has each of the steps that were taken once, by whomever. Ranks stop in different ones.
+
+    In the complete graph every rank averages with all that take part in its iteration: the sum of them stays. Of other
+    graphs it does not, where some ranks have ended.
+    """
+    method = f"hop,topology=complete,mode={mode}"
+    settings = {"epochs": 4, "load": ONE_SLOW}
+    for asked in np.random.default_rng(seed).integers(2, 10, 2):
+        assert not count_examples(comm, method, output, signalled=after(asked), resume=True, **settings).finished
+        np.testing.assert_allclose(weights_in(output), examples_taken(output), atol=1e-4)
+    (*_, last) = count_examples(comm, method, output, resume=True, **settings).curve
+    assert (last.accuracy, last.loss) == pytest.approx((4, 4), abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["backup:1", "staleness:2", "skip:3", "staleness:3+skip:2"])
+def test_hop_that_is_stopped_goes_on_in_every_mode(comm, mode, output):
+    """Each rank from its own step. None is taken twice, and none is left out but where the mode skips."""
+    settings = {"epochs": 6, "load": ONE_LATE}
+    method = f"hop,topology=ring,mode={mode}"
+    for asked in (2, 3):
+        stopped = train(comm, method, output, signalled=after(asked), resume=True, **settings)
+        assert (stopped.finished, stopped.is_same_on_all_ranks) == (False, True)
+        before = lines_in(output, WORLD.rank)
+    resumed = train(comm, method, output, resume=True, **settings)
+    assert (resumed.finished, resumed.is_same_on_all_ranks) == (True, True)
+    assert lines_in(output, WORLD.rank)[: len(before)] == before
+    taken = WORLD.allgather(steps_in(output, WORLD.rank))
+    assert all(steps == sorted(set(steps)) for steps in taken)
+    assert resumed.skipped == pytest.approx(1 - sum(map(len, taken)) / (P * resumed.steps))
+    if "skip" not in mode or P == 1:
+        assert taken == [list(range(resumed.steps))] * P
+    else:
+        assert len(taken[P - 1]) < resumed.steps, "the late rank has skipped none"
+    assert resumed.curve[-1].accuracy > 0.9

@@ -7,12 +7,17 @@ from mutant import Mutant
 SERVICE = "csrc/services/hop"
 WORKER = f"{SERVICE}/worker.cc"
 UPDATES = f"{SERVICE}/update_queue"
+SLOT = f"{SERVICE}/update_slot.h"
 MEMBER = f"{SERVICE}/member.cc"
 EDGES = f"{SERVICE}/edges.cc"
 
 HISTORIES = ("tests/plan/test_hop.py",)
 RANKS = ("tests/unit/hop/test_hop.py", "tests/unit/hop/test_hop_errors.py")
 QUEUES = ("tests/unit/hop/test_queues.py",)
+SLOTS = ("tests/unit/hop/test_update_slot.py",)
+UNDRIVEN = ("tests/unit/hop/test_hop_undriven.py",)
+WAKES = ("tests/unit/hop/test_wakes.py",)
+LIMITS = ("tests/launch/test_limits.py",)
 
 MUTANTS = [
     # --- tokens
@@ -61,9 +66,9 @@ MUTANTS = [
     ),
     Mutant(
         "a stale update taken: whatever is in the slot",
-        f"{UPDATES}.cc",
-        "  Tag expected = full(iter);\n",
-        "  Tag expected = tag(sender, slot).load() & ~kClaimed;\n",
+        SLOT,
+        "    Tag expected = full(iter);\n",
+        "    Tag expected = tag() & ~kClaimed;\n",
         HISTORIES,
     ),
     Mutant(
@@ -92,7 +97,7 @@ MUTANTS = [
         EDGES,
         "    edge.accepted.pop_front();\n",
         "    edge.accepted.clear();\n",
-        HISTORIES,
+        UNDRIVEN,
     ),
     Mutant(
         "an update reduced twice: it stays in the queue",
@@ -173,6 +178,20 @@ MUTANTS = [
         "",
         HISTORIES,
     ),
+    Mutant(
+        "a jump that was given up goes further than the next call says",
+        WORKER,
+        "    ahead_ = std::max<Iteration>(std::min(ahead_, last - iteration_), 1);\n",
+        "",
+        UNDRIVEN,
+    ),
+    Mutant(
+        "a stall names receivers that have the update",
+        WORKER,
+        "if (links_.is_sending(j, iteration_))",
+        "if (!links_.can_enqueue(iteration_))",
+        UNDRIVEN,
+    ),
     # --- ranks that leave
     Mutant(
         "a rank that has left is waited for",
@@ -186,21 +205,56 @@ MUTANTS = [
         MEMBER,
         "    queue.end_enqueue(sender, slot, iter);\n    return board_->ring(to);",
         "    return queue.end_enqueue(sender, slot, iter);",
-        QUEUES + RANKS,
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by a token",
+        MEMBER,
+        "  if (is_local(to)) return board_->ring(to);\n  if (has_left(to)) return;",
+        "  if (is_local(to) || has_left(to)) return;",
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by an acknowledgement",
+        f"{SERVICE}/hop.cc",
+        "      board_->ring(j);\n",
+        "",
+        WAKES,
+    ),
+    Mutant(
+        "a sleeping rank is not woken by one that leaves",
+        MEMBER,
+        "      board_->ring(r);\n",
+        "",
+        WAKES,
     ),
     # --- the queues by themselves
     Mutant(
         "a slot that the receiver empties is taken for one that it reads",
-        f"{UPDATES}.cc",
-        "  while (!is_claimed(found)) {",
-        "  if (!is_claimed(found)) {",
-        QUEUES,
+        SLOT,
+        "    return is_empty(seen);  // or",
+        "    return false;  // or",
+        SLOTS,
+    ),
+    Mutant(
+        "a slot that the receiver has begun to read is taken for one that it has emptied",
+        SLOT,
+        "    return is_empty(seen);  // or",
+        "    return true;  // or",
+        SLOTS,
+    ),
+    Mutant(
+        "an update that the receiver reads is discarded",
+        SLOT,
+        "    return is_full(seen) && iter_of(seen) < iter",
+        "    return !is_empty(seen) && iter_of(seen) < iter",
+        SLOTS,
     ),
     Mutant(
         "an update is overwritten in a full queue",
         f"{UPDATES}.cc",
-        "  return found == kEmpty || (!is_claimed(found) && iter_of(found) < oldest);\n",
-        "  return found == kEmpty || !is_claimed(found) || iter_of(found) < oldest;\n",
+        "(UpdateSlot::is_full(found) && UpdateSlot::iter_of(found) < oldest);",
+        "(UpdateSlot::is_full(found) || UpdateSlot::iter_of(found) < oldest);",
         QUEUES,
     ),
     Mutant(
@@ -209,5 +263,30 @@ MUTANTS = [
         "  return !all_have_left || !engine_->exclusively([this] { return edges_->idle(); });\n",
         "  return !all_have_left;\n",
         QUEUES,
+    ),
+    Mutant(
+        "what a dequeue that failed has read is lost",
+        f"{SERVICE}/update_queue_collective.cc",
+        "    for (const UpdateQueue::Claim& claim : claims) updates().release(claim);\n    throw;",
+        "    throw;",
+        LIMITS,
+    ),
+    Mutant(
+        "one rank alone is told that it has no memory for copies",
+        f"{SERVICE}/edges.cc",
+        "  while (!receivers.empty() && copies_.size() < slots) "
+        "copies_.push_back(memory.allocate(options.update_bytes()));\n"
+        "}\n\nvoid HopEdges::open(std::uint32_t collective) {\n",
+        "}\n\nvoid HopEdges::open(std::uint32_t collective) {\n"
+        "  while (!giving_.empty() && copies_.size() < options_.sub_queues())\n"
+        "    copies_.push_back(memory_.allocate(options_.update_bytes()));\n",
+        LIMITS,
+    ),
+    Mutant(
+        "an update that has become stale on its way is dequeued",
+        f"{SERVICE}/update_queue_collective.cc",
+        "return iter < oldest() || (",
+        "return (",
+        UNDRIVEN,
     ),
 ]

@@ -2,6 +2,7 @@
 
     make mutants                        # all of them
     make mutants ONLY="lost reply"      # those with these words in what they break
+    make mutants ONLY=services/hop      # or in the name of the file
 
 A mutant (neighbor_averaging.py, hop.py) is a text of one file and what replaces it. Each is built in a copy of the
 tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text
@@ -36,8 +37,8 @@ SECONDS = 150
 def main() -> int:
     """Run what is asked for; the exit code is the number of mutants that survive."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="?", default="", help="words of the mutants to run (default: all)")
-    chosen = [m for m in MUTANTS if parser.parse_args().only in m.breaks]
+    parser.add_argument("only", nargs="?", default="", help="words of mutants, or of files (default: all)")
+    chosen = [m for m in MUTANTS if parser.parse_args().only in f"{m.file}: {m.breaks}"]
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()

@@ -5,7 +5,9 @@ ranks make fewer iterations than others, and leave. Checked:
 
 - gaps: PYC_CHECK=1 compares them with Table 1 whenever a rank begins an iteration;
 - what is averaged: updates of iterations that the mode allows, none twice;
-- values: each stays between the least and the most of the models, which differ at first, plus what was added;
+- values: each stays between the least and the most of the models, which differ at first, plus what was added: by the
+  iterations of a rank, or under staleness by those of all ranks, since a rank averages updates of later iterations than
+  its own, and then adds its own once more;
 - no growth of memory: the resident set after the first tenth and at the end.
 
 Ends with one line, and status 1 if anything was wrong.
@@ -34,6 +36,8 @@ STRETCH = 500
 COUNTS = (8, 5000)  # of elements: a message that goes in its head, and one that does not
 MODES = ("standard", "backup:1", "staleness:3", "notify-ack", "hybrid:1:2", "backup:1+skip:4", "staleness:5+skip:10")
 GRAPHS = ("ring", "ring-based", "complete")
+MAX_IG = 4
+ROUNDING = 1e-9
 
 
 def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
@@ -44,7 +48,7 @@ def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
     lengths = draw.integers(STRETCH // 2, STRETCH, comm.size) if draw.random() < 0.5 else [STRETCH] * comm.size
     own = np.random.default_rng([seed, number, comm.rank])
     delta = np.full(count, 1.0)
-    with comm.hop(np.full(count, float(comm.rank)), topology=graph, mode=mode, skip=skip, max_ig=4) as hop:
+    with comm.hop(np.full(count, float(comm.rank)), topology=graph, mode=mode, skip=skip, max_ig=MAX_IG) as hop:
         seen: set[tuple[int, int]] = set()
         for k in hop.iterations(int(lengths[comm.rank])):
             if own.random() < 0.05:
@@ -56,9 +60,21 @@ def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
                     raise AssertionError(f"{mode}, iteration {k}: averaged the update {iteration} of rank {sender}")
                 seen.add((sender, iteration))
             value = float(hop.parameters[0])
-            if not (0 <= value <= 2 * STRETCH + comm.size) or np.ptp(hop.parameters) != 0:
+            least, most = least_after(k, mode, skip), most_after(k, mode, comm.size)
+            if not (least <= value <= most) or np.ptp(hop.parameters) != 0:
                 raise AssertionError(f"{mode}, iteration {k}: parameters {hop.parameters}")
         return int(lengths[comm.rank])
+
+
+def least_after(k: int, mode: modes.Mode, skip: pc.Skip | None) -> float:
+    """Of values after iteration `k`, each of which adds 1 to models of 0 and more."""
+    return (k + 1) * (1 - ROUNDING) if skip is None and mode.staleness is None else 0
+
+
+def most_after(k: int, mode: modes.Mode, size: int) -> float:
+    """... to models of `size` - 1 at most."""
+    iterations = k + 1 if mode.staleness is None else size * (k + 1 + size * MAX_IG)
+    return (size - 1 + iterations) * (1 + ROUNDING)
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 #include "services/common/node_memory.h"
 
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -28,6 +29,9 @@ void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const s
     try {
       shared = get_memory();
       prepare(shared);
+    } catch (const std::bad_alloc&) {
+      refusal = "out of memory";
+      shared.reset();
     } catch (const std::exception& error) {
       refusal = std::string(error.what()).substr(0, Bootstrap::kMaxText);
       if (refusal.empty()) refusal = "an error without a text";

@@ -51,7 +51,7 @@ void HopMember::give_tokens(Rank to, Iteration tokens, Iteration iter) {
 
 std::size_t HopMember::queued() const {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < options_.in_of(rank()).size(); ++i) count += board_->updates(rank()).size(i);
+  for (std::size_t i = 0; i < options_.in_of(rank()).size(); ++i) count += board_->updates(rank()).iterations(i).size();
   return count;
 }
 

@@ -1,8 +1,16 @@
 #include "services/hop/token_queue_collective.h"
 
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace pyc {
+namespace {
+
+/// Sums of two such numbers are integers of 64 bits.
+constexpr Iteration kMostTokens = Iteration{1} << 62U;
+
+}  // namespace
 
 std::shared_ptr<TokenQueueCollective> TokenQueueCollective::create(std::shared_ptr<Engine> engine, Memory& memory,
                                                                    HopOptions options, Rank owner, Rank taker,
@@ -19,6 +27,10 @@ TokenQueueCollective::TokenQueueCollective(Engine& engine, Memory& memory, HopOp
 
 void TokenQueueCollective::enqueue(Iteration tokens) {
   check_open();
+  if (size() + tokens > kMostTokens) {
+    throw std::invalid_argument("'" + name() + "': enqueue: expected at most " + std::to_string(kMostTokens) +
+                                " tokens in the queue, got " + std::to_string(size()) + " + " + std::to_string(tokens));
+  }
   give_tokens(taker_, tokens, 0);
 }
 

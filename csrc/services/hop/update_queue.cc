@@ -11,54 +11,48 @@ constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + kLine - 1) /
 
 }  // namespace
 
-std::size_t UpdateQueue::tag_bytes(std::size_t senders, Iteration sub_queues) {
-  return in_lines(senders * static_cast<std::size_t>(sub_queues) * sizeof(std::atomic<Tag>));
+std::size_t UpdateQueue::slot_bytes(std::size_t senders, Iteration sub_queues) {
+  return in_lines(senders * static_cast<std::size_t>(sub_queues) * sizeof(UpdateSlot));
 }
 
 std::size_t UpdateQueue::stride_of(std::size_t update_bytes) { return in_lines(update_bytes); }
 
 std::size_t UpdateQueue::bytes(std::size_t senders, Iteration sub_queues, std::size_t update_bytes) {
-  return tag_bytes(senders, sub_queues) + senders * static_cast<std::size_t>(sub_queues) * stride_of(update_bytes);
+  return slot_bytes(senders, sub_queues) + senders * static_cast<std::size_t>(sub_queues) * stride_of(update_bytes);
 }
 
 UpdateQueue::UpdateQueue(std::byte* memory, std::size_t senders, Iteration sub_queues, std::size_t update_bytes)
     : slots_(static_cast<std::size_t>(sub_queues)),
       stride_(stride_of(update_bytes)),
-      tags_(reinterpret_cast<std::atomic<Tag>*>(memory)),
-      values_(memory + tag_bytes(senders, sub_queues)) {}
+      words_(reinterpret_cast<UpdateSlot*>(memory)),
+      values_(memory + slot_bytes(senders, sub_queues)) {}
 
 // ------------------------------------------------------------------------------------------------ a sender
 
 std::size_t UpdateQueue::begin_enqueue(std::size_t sender, Iteration iter) {
   Iteration place = iter;
-  while (!empty(sender, slot_of(place))) ++place;  // the receiver reads one update of a sender at a time
+  const auto is_empty = [&] {
+    UpdateSlot& slot = slot_at(sender, slot_of(place));
+    return slot.empty(slot.tag());
+  };
+  while (!is_empty()) ++place;  // the receiver reads one update of a sender at a time
   return slot_of(place);
 }
 
 bool UpdateQueue::has_room(std::size_t sender, Iteration iter, Iteration oldest) const {
-  const Tag found = tag(sender, slot_of(iter)).load();
-  return found == kEmpty || (!is_claimed(found) && iter_of(found) < oldest);
-}
-
-/// False if the receiver reads it.
-bool UpdateQueue::empty(std::size_t sender, std::size_t slot) {
-  Tag found = tag(sender, slot).load();
-  while (!is_claimed(found)) {  // or the receiver has just discarded it
-    if (tag(sender, slot).compare_exchange_weak(found, kEmpty)) return true;
-  }
-  return false;
+  const UpdateSlot::Tag found = slot_at(sender, slot_of(iter)).tag();
+  return UpdateSlot::is_empty(found) || (UpdateSlot::is_full(found) && UpdateSlot::iter_of(found) < oldest);
 }
 
 // ------------------------------------------------------------------------------------------------ the receiver
 
 std::optional<Iteration> UpdateQueue::newest(std::size_t sender) const {
-  Tag newest = kEmpty;
+  std::optional<Iteration> newest;
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const Tag found = tag(sender, slot).load();
-    if (!is_claimed(found) && found > newest) newest = found;
+    const UpdateSlot::Tag found = slot_at(sender, slot).tag();
+    if (UpdateSlot::is_full(found)) newest = std::max(newest.value_or(0), UpdateSlot::iter_of(found));
   }
-  if (newest == kEmpty) return std::nullopt;
-  return iter_of(newest);
+  return newest;
 }
 
 std::optional<UpdateQueue::Claim> UpdateQueue::claim(std::size_t sender, Iteration iter) {
@@ -76,17 +70,14 @@ std::optional<UpdateQueue::Claim> UpdateQueue::claim_newest(std::size_t sender) 
 }
 
 std::optional<UpdateQueue::Claim> UpdateQueue::claim_slot(std::size_t sender, std::size_t slot, Iteration iter) {
-  Tag expected = full(iter);
-  if (!tag(sender, slot).compare_exchange_strong(expected, full(iter) | kClaimed)) return std::nullopt;
+  if (!slot_at(sender, slot).claim(iter)) return std::nullopt;
   return Claim{sender, slot, iter};
 }
 
 std::size_t UpdateQueue::discard_before(std::size_t sender, Iteration iter) {
   std::size_t discarded = 0;
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    Tag found = tag(sender, slot).load();
-    if (found == kEmpty || is_claimed(found) || iter_of(found) >= iter) continue;
-    if (tag(sender, slot).compare_exchange_strong(found, kEmpty)) ++discarded;
+    if (slot_at(sender, slot).discard_before(iter)) ++discarded;
   }
   return discarded;
 }
@@ -94,20 +85,11 @@ std::size_t UpdateQueue::discard_before(std::size_t sender, Iteration iter) {
 std::vector<Iteration> UpdateQueue::iterations(std::size_t sender) const {
   std::vector<Iteration> all;
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const Tag found = tag(sender, slot).load();
-    if (found != kEmpty && !is_claimed(found)) all.push_back(iter_of(found));
+    const UpdateSlot::Tag found = slot_at(sender, slot).tag();
+    if (UpdateSlot::is_full(found)) all.push_back(UpdateSlot::iter_of(found));
   }
   std::sort(all.begin(), all.end());
   return all;
-}
-
-std::size_t UpdateQueue::size(std::size_t sender, std::optional<Iteration> iter) const {
-  std::size_t count = 0;
-  for (std::size_t slot = 0; slot < slots_; ++slot) {
-    const Tag found = tag(sender, slot).load();
-    if (found != kEmpty && !is_claimed(found) && (!iter || iter_of(found) == *iter)) ++count;
-  }
-  return count;
 }
 
 }  // namespace pyc

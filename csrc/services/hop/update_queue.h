@@ -7,20 +7,17 @@
 // for a rank of another node. What still lies there is older by max_ig + 1 iterations and is discarded: the receiver,
 // whose token the sender has, is in a later iteration.
 //
-// A slot has one writer, one reader, and a word that says what it is:
-//   empty    nobody's, or being written
-//   full     an update of that iteration
-//   claimed  ... which the receiver is reading
-// A writer that finds its slot claimed writes the next one. That happens under bounded staleness alone, where the
-// receiver may read an update of an earlier iteration, and where the newest update of a sender is all that counts.
+// A writer that finds its slot claimed (update_slot.h) writes the next one. That happens under bounded staleness alone,
+// where the receiver may read an update of an earlier iteration, and where the newest update of a sender is all that
+// counts.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "services/hop/options.h"
+#include "services/hop/update_slot.h"
 
 namespace pyc {
 
@@ -37,7 +34,7 @@ class UpdateQueue {
   std::byte* values(std::size_t sender, std::size_t slot) const { return values_ + (sender * slots_ + slot) * stride_; }
   /// Whether its slot has nothing that the receiver still needs: no update of iteration `oldest` or later.
   bool has_room(std::size_t sender, Iteration iter, Iteration oldest) const;
-  void end_enqueue(std::size_t sender, std::size_t slot, Iteration iter) { tag(sender, slot).store(full(iter)); }
+  void end_enqueue(std::size_t sender, std::size_t slot, Iteration iter) { slot_at(sender, slot).fill(iter); }
 
   // ---- the receiver
 
@@ -47,40 +44,30 @@ class UpdateQueue {
     std::size_t slot;
     Iteration iter;
   };
-  bool has(std::size_t sender, Iteration iter) const { return tag(sender, slot_of(iter)).load() == full(iter); }
+  bool has(std::size_t sender, Iteration iter) const { return slot_at(sender, slot_of(iter)).is_full_of(iter); }
   std::optional<Iteration> newest(std::size_t sender) const;
   /// Of the update of that iteration, which is in its slot; nothing if it is not.
   std::optional<Claim> claim(std::size_t sender, Iteration iter);
   /// Of the newest update of a sender.
   std::optional<Claim> claim_newest(std::size_t sender);
   /// Puts back what was not read.
-  void release(const Claim& claim) { tag(claim.sender, claim.slot).store(full(claim.iter)); }
-  void dequeue(const Claim& claim) { tag(claim.sender, claim.slot).store(kEmpty); }
+  void release(const Claim& claim) { slot_at(claim.sender, claim.slot).release(claim.iter); }
+  void dequeue(const Claim& claim) { slot_at(claim.sender, claim.slot).dequeue(); }
   /// Updates of earlier iterations are of no use any more; how many there were.
   std::size_t discard_before(std::size_t sender, Iteration iter);
   /// Of the updates of a sender, ascending.
   std::vector<Iteration> iterations(std::size_t sender) const;
-  /// Updates of a sender, of all iterations or of one.
-  std::size_t size(std::size_t sender, std::optional<Iteration> iter = std::nullopt) const;
 
  private:
-  using Tag = std::uint64_t;
-  static constexpr Tag kEmpty = 0;
-  static constexpr Tag kClaimed = 1;  // a bit of a full slot's tag
-  static constexpr Tag full(Iteration iter) { return (iter + 1) << 1U; }
-  static constexpr bool is_claimed(Tag tag) { return (tag & kClaimed) != 0; }
-  static constexpr Iteration iter_of(Tag tag) { return (tag >> 1U) - 1; }
-
-  static std::size_t tag_bytes(std::size_t senders, Iteration sub_queues);
+  static std::size_t slot_bytes(std::size_t senders, Iteration sub_queues);
   static std::size_t stride_of(std::size_t update_bytes);
   std::size_t slot_of(Iteration iter) const { return static_cast<std::size_t>(iter % slots_); }
-  std::atomic<Tag>& tag(std::size_t sender, std::size_t slot) const { return tags_[sender * slots_ + slot]; }
-  bool empty(std::size_t sender, std::size_t slot);
+  UpdateSlot& slot_at(std::size_t sender, std::size_t slot) const { return words_[sender * slots_ + slot]; }
   std::optional<Claim> claim_slot(std::size_t sender, std::size_t slot, Iteration iter);
 
   std::size_t slots_;  // of a sender
   std::size_t stride_;
-  std::atomic<Tag>* tags_;
+  UpdateSlot* words_;
   std::byte* values_;
 };
 

@@ -1,8 +1,10 @@
 #include "services/hop/update_queue_collective.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 
@@ -48,9 +50,16 @@ std::vector<std::size_t> UpdateQueueCollective::senders_of(Tags tags) const {
   return all;
 }
 
+/// Of the updates of a sender, ascending; without those that came, or were on their way, as they became stale.
+std::vector<Iteration> UpdateQueueCollective::iterations_of(std::size_t sender, Tags tags) const {
+  std::vector<Iteration> all = updates().iterations(sender);
+  std::erase_if(all, [&](Iteration iter) { return iter < oldest() || (tags.iter && iter != *tags.iter); });
+  return all;
+}
+
 std::size_t UpdateQueueCollective::size(Tags tags) const {
   std::size_t count = 0;
-  for (const std::size_t sender : senders_of(tags)) count += updates().size(sender, tags.iter);
+  for (const std::size_t sender : senders_of(tags)) count += iterations_of(sender, tags).size();
   return count;
 }
 
@@ -66,6 +75,11 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
                                     Seconds timeout, const Engine::Interrupt& interrupt) {
   check_open();
   const std::vector<Rank>& ranks = options_.in_of(owner_);
+  if (tags.iter && *tags.iter < oldest()) {
+    throw std::invalid_argument("'" + name() + "': dequeue: iter: expected " + std::to_string(oldest()) +
+                                " or later, since updates of earlier iterations are discarded, got " +
+                                std::to_string(*tags.iter));
+  }
   if (tags.iter && *tags.iter > oldest()) {
     own_standing().iteration.store(*tags.iter);
     for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
@@ -76,7 +90,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   awaited_.clear();
   for (const std::size_t sender : senders_of(tags)) {
     using What = HopAwaited::What;
-    if (tags.iter && updates().size(sender, tags.iter) > 0) continue;
+    if (tags.iter && updates().has(sender, *tags.iter)) continue;
     awaited_.push_back({ranks[sender], tags.iter ? What::kUpdate : What::kAnyUpdate, tags.iter.value_or(0)});
   }
   bool is_in_vain = false;
@@ -92,8 +106,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
 
   std::vector<UpdateQueue::Claim> claims;
   for (const std::size_t sender : senders_of(tags)) {
-    for (const Iteration iter : updates().iterations(sender)) {
-      if (tags.iter && iter != *tags.iter) continue;
+    for (const Iteration iter : iterations_of(sender, tags)) {
       if (const auto claim = updates().claim(sender, iter)) claims.push_back(*claim);
     }
   }

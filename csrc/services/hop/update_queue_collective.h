@@ -54,6 +54,7 @@ class UpdateQueueCollective final : public HopMember {
   Iteration oldest() const { return standing(owner_).iteration.load(); }
   bool has_room(Iteration iter) const;
   std::vector<std::size_t> senders_of(Tags tags) const;
+  std::vector<Iteration> iterations_of(std::size_t sender, Tags tags) const;
   bool can_come(Tags tags) const;
 
   const Rank owner_;

@@ -1,6 +1,6 @@
 """A rank is killed by SIGKILL in an iteration of Hop; the others say what they are told, and when.
 
-killed_hop.py RANKS MODE VICTIM SEED: MODE is "standard", "backup" or "staleness".
+killed_hop.py RANKS MODE VICTIM SEED: MODE is one of `MODES`.
 """
 
 import random
@@ -12,7 +12,14 @@ from death import die_later, time_of_death
 
 import pycollectives as pc
 
-MODES = {"standard": pc.Standard(), "backup": pc.BackupWorkers(1), "staleness": pc.BoundedStaleness(3)}
+MODES = {
+    "standard": {"mode": "standard"},
+    "backup": {"mode": "backup:1"},
+    "staleness": {"mode": "staleness:3"},
+    "notify-ack": {"mode": "notify-ack"},
+    "skip": {"mode": "skip:3"},
+    "serial": {"mode": "standard", "computation": "serial"},
+}
 
 mode, *numbers = arguments()
 victim, seed = map(int, numbers)
@@ -20,7 +27,7 @@ victim, seed = map(int, numbers)
 try:
     with pc.Communicator(WORLD) as comm:
         w = np.ones(1 << 20, np.float32)
-        hop = comm.hop(like=w, topology=pc.topology.complete(comm.size), mode=MODES[mode], max_ig=3)
+        hop = comm.hop(like=w, topology=pc.topology.complete(comm.size), max_ig=3, **MODES[mode])
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.0, 0.2))
         w[...] = 0

@@ -94,6 +94,8 @@ def test_arguments_of_calls():
         hop = comm.hop(like=np.ones(2), topology="ring")
         with pytest.raises(ValueError, match="steps: expected"):
             hop.iterations(-1)
+        with pytest.raises(ValueError, match="steps: expected at most"):
+            hop.iterations(2**63)
         with pytest.raises(TypeError, match="steps: expected"):
             hop.iterations("all")
         with pytest.raises(ValueError, match="timeout: expected"):

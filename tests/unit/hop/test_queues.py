@@ -71,7 +71,8 @@ def test_a_full_queue_holds_up_the_sender_and_stale_updates_make_room(ranks_per_
                 q.enqueue(np.full(1, float(k)), iter=k, timeout=LIMIT)
             return None
         assert full.wait(LIMIT)
-        assert q.size() == 3
+        while q.size() < 3:
+            time.sleep(0.001)
         last = q.dequeue(1, iter=19, timeout=LIMIT)
         return tags(last), q.size()
 
@@ -106,6 +107,10 @@ def test_more_updates_than_there_can_be():
                     q.dequeue(m, **given)
             with pytest.raises(ValueError, match="tokens: expected at most"):
                 tokens.enqueue(2**63)
+            tokens.enqueue(2**62 - tokens.size())
+            with pytest.raises(ValueError, match="enqueue: expected at most 4611686018427387904 tokens in the queue"):
+                tokens.enqueue(1)
+            assert tokens.size() == 2**62
         else:
             with pytest.raises(ValueError, match="iter: expected at most"):
                 q.enqueue(np.zeros(1), iter=2**63 - 1)
@@ -205,6 +210,9 @@ def test_what_is_refused():
         if comm.rank == 0:
             with pytest.raises(ValueError, match="own: w_id: expected a sender"):
                 q.size(w_id=2)
+            assert q.dequeue(0, iter=4) == []
+            with pytest.raises(ValueError, match=r"'own': dequeue: iter: expected 4 or later, since .* got 3"):
+                q.dequeue(1, iter=3)
             assert repr(q) == "<UpdateQueue 'own' of rank 0, of 2 float64>"
 
     run_ranks(3, program)

@@ -84,6 +84,7 @@ def test_batches_rates_and_metrics_are_those_of_the_steps_that_are_taken(comm, t
     assert [line["number"] for line in lines] == taken
     assert (summary.finished, summary.epochs) == (True, EPOCHS)
     assert summary.steps_per_s * summary.elapsed_s == pytest.approx(len(taken)), "those that were taken"
+    assert summary.skipped == 1 - len(taken) / (STEPS * EPOCHS)
 
 
 def test_the_curve_has_a_replica_for_each_epoch_in_which_there_was_a_step(comm, tmp_path, jumps):
@@ -111,11 +112,14 @@ def test_a_run_that_was_stopped_goes_on_behind_the_steps_that_were_skipped(comm,
     """And keeps the metrics of the steps that were taken."""
     jumps(0, 6, 7, 14, 19)
     updates = seen(monkeypatch, Skipping, "update")
-    assert not train(comm, tmp_path, signalled=lambda: len(updates) == 2).finished
+    stopped = train(comm, tmp_path, signalled=lambda: len(updates) == 2)
+    assert (stopped.finished, stopped.skipped) == (False, 5 / 7), "of the steps before the next one"
     (path,) = tmp_path.glob("checkpoint/step-*/rank-0000.npz")
     assert path.parent.name == "step-00000007.0"
     assert '"number": 7' in str(read(path)["where"])
-    assert train(comm, tmp_path, resume=True).finished
+    resumed = train(comm, tmp_path, resume=True)
+    assert (resumed.finished, resumed.skipped) == (True, 15 / 20)
+    assert train(comm, tmp_path, resume=True).skipped == 15 / 20, "a run that takes no step"
     lines = metrics.read(tmp_path / "metrics-rank-0000.jsonl")
     assert [line["number"] for line in lines] == [0, 6, 7, 14, 19]
 

@@ -404,6 +404,7 @@ def summary(**changed):
         "active": 2.0,
         "late": 0.5,
         "missed": 0.0,
+        "skipped": 0.125,
         "not_finite": 0,
         "is_same_on_all_ranks": True,
     }
@@ -425,6 +426,7 @@ def test_a_summary(capsys, tmp_path):
     assert written["settings"]["method"] == {"name": "synchronous", "options": {}}
     assert (rows["waiting"], rows["validation loss"]) == ("25.0 % of the time", "0.5")
     assert (rows["validation accuracy"], err) == ("75.00 %", "")
+    assert (rows["skipped"], written["skipped"]) == ("12.5 % of the steps", 0.125)
 
 
 def test_the_summary_of_a_run_that_was_stopped(capsys, tmp_path):
