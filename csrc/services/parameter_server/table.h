@@ -45,9 +45,9 @@ struct WorkerRow {
 struct ServerRow {
   Version version = 0;          ///< updates so far; the server counts
   std::uint64_t superstep = 0;  ///< barriers so far; the policy counts
-  Seconds begun = 0;            ///< when the superstep began; the server says when the first one did, the policy the others
-  Seconds barrier = kUnknown;   ///< when the policy expects the next one
-  std::uint64_t phase = 0;      ///< the policy's own
+  Seconds begun = 0;  ///< when the superstep began; the server says when the first one did, the policy the others
+  Seconds barrier = kUnknown;  ///< when the policy expects the next one
+  std::uint64_t phase = 0;     ///< the policy's own
 };
 
 struct Table {

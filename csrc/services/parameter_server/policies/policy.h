@@ -32,7 +32,8 @@ struct Verdict {
   // Of policies with has_next() only:
   bool next = false;  ///< the gradient is added to its worker's second accumulator instead
   bool keep = false;  ///< the update leaves all accumulators as they are
-  bool turn = false;  ///< in the end, of every worker: the second accumulator takes the place of the first, and is empty
+  bool turn =
+      false;  ///< in the end, of every worker: the second accumulator takes the place of the first, and is empty
 };
 
 class Policy {
@@ -42,7 +43,8 @@ class Policy {
   /// A gradient of `worker`, already counted in its row; `version` is that of the weights on which it was computed.
   virtual Verdict on_push(Table table, Worker worker, Version version, Seconds now) const = 0;
 
-  /// A trial that the worker has given up (MindFlayer), already counted: nothing comes of it. It may complete an update.
+  /// A trial that the worker has given up (MindFlayer), already counted: nothing comes of it. It may complete an
+  /// update.
   virtual Verdict on_give_up(Table table, Worker worker, Seconds now) const;
 
   /// The presence of a worker has changed. What it left in its accumulator is used by the next update that would have
