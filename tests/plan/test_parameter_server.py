@@ -98,7 +98,7 @@ def check_bound(history, low, high):
         worker = entry[2]
         if entry[0] == "present":
             others = [progress[other] for other in replay.present if other != worker]
-            progress[worker] = max(progress[worker], min(others, default=0))
+            progress[worker] = min(others, default=progress[worker])
         elif entry[0] == "push":
             progress[worker] += 1
         elif entry[0] == "release":
