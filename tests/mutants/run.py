@@ -1,11 +1,11 @@
 """Breaks the library in one line at a time, and sees that tests notice.
 
     make mutants                        # all of them
-    make mutants ONLY="lost reply"      # those with these words in what they break, or in the file
+    make mutants ONLY="lost reply"      # those with these words in what they break, or in their file's path
 
-A mutant (neighbor_averaging.py, hop.py, parameter_server.py) is a text of one file and what replaces it. Each is built in a copy of the
-tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text
-is not there exactly once, fails the run. The original has to pass first.
+A mutant (neighbor_averaging.py, hop.py, parameter_server.py) is a text of one file and what replaces it. Each is built
+in a copy of the tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that
+survives, or whose text is not there exactly once, fails the run. The original has to pass first.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ SECONDS = 150
 def main() -> int:
     """Run what is asked for; the exit code is the number of mutants that survive."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="?", default="", help="words of the mutants to run, or of their file (default: all)")
-    chosen = [m for m in MUTANTS if (only := parser.parse_args().only) in m.breaks or only in m.file]
+    parser.add_argument(
+        "only", nargs="?", default="", help="words of the mutants to run, or their folder (default: all)"
+    )
+    only = parser.parse_args().only
+    chosen = [m for m in MUTANTS if only in m.breaks or only in m.file]
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()
