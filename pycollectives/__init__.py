@@ -30,6 +30,27 @@ from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
 from .neighbor_averaging.push_sum import PushSum
+from .parameter_server.collective import (
+    ParameterServer,
+    PushInfo,
+    PushRequest,
+    ServerStatistics,
+    WorkerStatistics,
+)
+from .parameter_server.sync import (
+    ASP,
+    BSP,
+    DSSP,
+    EAMSGD,
+    SSP,
+    ElasticBSP,
+    MindFlayer,
+    Rennala,
+    Rescaled,
+    Ringleader,
+    Ringmaster,
+)
+from .parameter_server.update import SGD, Adam
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
 from .partial_allreduce.requests import wait_all, wait_any
@@ -49,7 +70,14 @@ if TYPE_CHECKING:
     from ._core import Round, RoundInfo
 
 __all__ = [
+    "ASP",
     "AVG",
+    "BSP",
+    "DSSP",
+    "EAMSGD",
+    "SGD",
+    "SSP",
+    "Adam",
     "AllOf",
     "Allreduce_init",
     "AnyOf",
@@ -57,29 +85,39 @@ __all__ = [
     "BoundedStaleness",
     "ClosedError",
     "Communicator",
+    "ElasticBSP",
     "Full",
     "GroupInfo",
     "Hop",
     "HopStatistics",
     "Hybrid",
     "Majority",
+    "MindFlayer",
     "MismatchError",
     "NeighborAveraging",
     "NotifyAck",
     "PairwiseAveraging",
     "PairwiseStatistics",
+    "ParameterServer",
     "PartialAllreduce",
     "PartialReduce",
     "PartialRequest",
     "Policy",
     "PunctualGroups",
+    "PushInfo",
+    "PushRequest",
     "PushSum",
     "Quorum",
     "RandomGroups",
     "RankFailedError",
+    "Rennala",
+    "Rescaled",
+    "Ringleader",
+    "Ringmaster",
     "Round",
     "RoundInfo",
     "ScheduleError",
+    "ServerStatistics",
     "Skip",
     "SmartGroups",
     "Solo",
@@ -91,6 +129,7 @@ __all__ = [
     "TransportError",
     "Update",
     "UpdateQueue",
+    "WorkerStatistics",
     "__version__",
     "flatten",
     "hop",
