@@ -169,7 +169,7 @@ void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, con
   in_order(*job.ticket, interrupt, [&](std::size_t block) {
     if (is_elastic()) return average(block, gradient, out);
     if (job.accumulator != nullptr) shard().gather(block, job.accumulator, gradient, job.step.adds);
-    if (!terms.empty()) shard().update(block, terms, job.step.update);
+    if (!terms.empty()) return shard().update(block, terms, job.step.update, out);
     if (out != nullptr) shard().read(block, out);
   });
   has_reply_ = is_elastic() && gradient != nullptr && out == nullptr;

@@ -121,7 +121,6 @@ class Ledger {
   void take(const Verdict& verdict, Step& step);
   void follow(const Verdict& verdict, Step step, Decisions& decisions);
   void change(Worker worker, Presence presence, Seconds now, Decisions& decisions);
-  Seconds heard_of(Worker worker) const;
   void release(Seconds now, Decisions& decisions);
   void note_superstep(std::uint64_t before, Seconds begun, Seconds now);
 

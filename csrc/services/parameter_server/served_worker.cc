@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "services/common/waiting.h"
 #include "services/parameter_server/served.h"
+#include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 
@@ -69,7 +70,9 @@ void Served::fill_slots(const std::byte* gradient, Clock clock) {
   const std::size_t remote = count_remote();
   open_gradients_ = remote;
   const auto load = [&](std::size_t s, std::byte* into) {
-    memory_.load(layout_.elements(), into, gradient + layout_.first(s) * layout_.element_bytes(), layout_.count(s));
+    const std::byte* const from = gradient + layout_.first(s) * layout_.element_bytes();
+    if (layout_.elements().widened()) return memory_.load(layout_.elements(), into, from, layout_.count(s));
+    stream_copy(into, from, layout_.count(s) * layout_.element_bytes());
   };
   for (std::size_t s = 0; s < layout_.shards(); ++s) {
     if (shard_at(s) != nullptr) continue;
