@@ -191,7 +191,8 @@ def check_mindflayer(history, script, sync):
         if entry[0] == "push" and script.latency == 0 and script.gives_up:
             assert (entry[6] == "given up") == (script.work[entry[2]][entry[3]] > sync.seconds[0])
         if entry[0] == "push" and not script.gives_up:
-            assert entry[6] != "given up"
+            seconds = script.work[entry[2]][entry[3]] + 2 * script.latency
+            assert entry[6] == "discarded" or (entry[6] == "used" and seconds <= sync.seconds[0] + 1e-9)
     before = [0] * script.workers
     for clocks in of(before_absences(history), "superstep", 4):
         assert clocks == [clock + sync.trials[0] for clock in before]
@@ -333,10 +334,32 @@ def test_a_worker_that_vanishes_is_taken_out(text):
     assert history["clocks"] == [40, 5, 40]
 
 
+def test_elastic_bsp_misses_a_worker_while_it_monitors():
+    """Barriers are at 3, 6, ... s. The worker has pushed once after the first of them."""
+    history = run(pc.ElasticBSP(4), Script([[1.0] * 40] * 3, vanishes=[40, 4, 40]))
+    assert [entry[1:] for entry in history["entries"] if entry[0] == "missing"] == [(14.0, 1)]
+    assert of(history, "superstep", 4)[1:3] == [[15, 4, 15], [18, 4, 18]]
+
+
+def test_elastic_bsp_waits_for_who_has_come_back():
+    """The third worker leaves at 3 s, is back at 4 s, and pushes at 14 s; the barrier would have been at 10.15 s."""
+    script = Script([[1.0] * 30, [1.45] * 30, [1.0] * 3 + [10.0] + [1.0] * 26], absences=[(2, 2, 1.0)])
+    history = run(pc.ElasticBSP(10), script)
+    assert of(history, "superstep", 0)[0] == pytest.approx(14)
+    assert of(history, "superstep", 4)[0] == [10, 7, 4]
+
+
 @pytest.mark.parametrize("sync", [pc.BSP(patience=math.inf), pc.SSP(2, patience=math.inf)], ids=repr)
 def test_without_end_of_patience_all_wait(sync):
     history = run(sync, Script([[1.0] * 40] * 3, vanishes=[40, 5, 40]), stuck="0, 2")
     assert max(history["clocks"]) < 10
+
+
+def test_nobody_is_missing_within_a_second():
+    """Intervals are 1 ms; a worker that sleeps for 0.9 s is waited for, one that sleeps for 1.1 s is not."""
+    for sleep, missing in ((0.9, 0), (1.1, 1)):
+        history = run(pc.BSP(), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
+        assert [entry[0] for entry in history["entries"]].count("missing") == missing
 
 
 def test_a_missing_worker_comes_back():

@@ -5,8 +5,8 @@
 
 namespace pyc::server {
 
-/// Workers are missing if nothing has come of them for `patience` times the longest interval that is known, while
-/// others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
+/// Workers are missing if nothing has come of them for `patience` times the longest interval that is known, and for
+/// 1 s, while others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
 class PatientPolicy : public Policy {
  public:
   explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience) {}
