@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -109,7 +110,9 @@ def stepped(update, weights, gradient, state, number):
 
 @where
 @pytest.mark.parametrize(
-    "sync", [pc.BSP(), pc.Rennala(3), pc.Ringleader(), pc.MindFlayer(1, 100.0), pc.ASP()], ids=lambda s: type(s).__name__
+    "sync",
+    [pc.BSP(), pc.Rennala(3), pc.Ringleader(), pc.MindFlayer(1, 100.0), pc.ASP()],
+    ids=lambda s: type(s).__name__,
 )
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 def test_means_of_equal_gradients(comm, where, sync, dtype):
@@ -178,7 +181,7 @@ def test_pulls_are_whole(comm, where):
             if comm.rank in ps.workers and k % 2:
                 ps.push(np.full(count, -1.0))
             ps.pull(w, timeout=LIMIT)
-            for first, end in zip(edges[:-1], edges[1:], strict=True):
+            for first, end in itertools.pairwise(edges):
                 assert np.ptp(w[first:end]) == 0
             assert ps.version >= last
             assert ps.version <= w.min() if len(ps.servers) > 1 else ps.version == w[0]

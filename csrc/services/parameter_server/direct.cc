@@ -84,9 +84,8 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   if (!pipeline.has_room(kTicketsOfAPush)) {
     wait_for("push", [&] { return pipeline.has_room(kTicketsOfAPush); }, limit);
   }
-  const std::vector<Job> jobs = decide([&](Ledger& ledger) {
-    ledger.push(worker(), kind, given_.load(), node_now(), decisions_);
-  });
+  const std::vector<Job> jobs =
+      decide([&](Ledger& ledger) { ledger.push(worker(), kind, given_.load(), node_now(), decisions_); });
   const Clock clock = clock_.load() + 1;
   const bool goes_on = std::any_of(decisions_.releases.begin(), decisions_.releases.end(),
                                    [this](const Release& release) { return release.worker == worker(); });

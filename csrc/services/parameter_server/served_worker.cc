@@ -52,9 +52,8 @@ void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit)
   }
   const Version version = given_.load();
   clock_.store(clock);
-  tell_coordinator(
-      [&] { ledger_->push(worker(), kind, version, engine_->transport().now(), decisions_); },
-      messages::Push{static_cast<std::uint64_t>(kind), version});
+  tell_coordinator([&] { ledger_->push(worker(), kind, version, engine_->transport().now(), decisions_); },
+                   messages::Push{static_cast<std::uint64_t>(kind), version});
   if (gradient == nullptr) return;
   last_gradient_ = clock;
   has_reply_ = is_elastic();
@@ -192,8 +191,7 @@ std::vector<std::byte> Served::counts(const Limit& limit) {
     counts_.clear();
     mailbox().send(layout_.coordinator(), messages::AskCounts{});
   });
-  wait_for(
-      "statistics", [&] { return engine_->exclusively([&] { return counts_.size() == bytes; }); }, limit);
+  wait_for("statistics", [&] { return engine_->exclusively([&] { return counts_.size() == bytes; }); }, limit);
   return engine_->exclusively([this] { return counts_; });
 }
 

@@ -50,7 +50,8 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
   constexpr std::uint32_t kFirstRoles = 0U | 1U << 2U | 2U << 4U;
   constexpr std::size_t kHugePage = std::size_t{2} << 20U;
   // Where the kernel gives huge pages: an update goes through tens of megabytes.
-  if (stride_ >= kHugePage) madvise(weights_, Shard::bytes(layout, shard) - kPipelineBytes - slots_bytes(workers_), MADV_HUGEPAGE);
+  if (stride_ >= kHugePage)
+    madvise(weights_, Shard::bytes(layout, shard) - kPipelineBytes - slots_bytes(workers_), MADV_HUGEPAGE);
   for (Worker w = 0; first && w < workers_; ++w) {
     ::new (slots_ + w) Slot{.full = {}, .taken = {}, .roles = kFirstRoles};
   }

@@ -58,8 +58,8 @@ class Shard {
   void gather_slot(std::size_t block, std::byte* accumulator, Worker worker);
   /// The sum of terms of the accumulator type, of which there is at least one.
   void sum(std::size_t block, const std::vector<Term>& terms, std::byte* into);
-  /// Update `number` by the sum of terms of the accumulator type, of which there is at least one. `out`, if not null, is
-  /// given the new weights, as elements.
+  /// Update `number` by the sum of terms of the accumulator type, of which there is at least one. `out`, if not null,
+  /// is given the new weights, as elements.
   void update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out = nullptr);
   /// Elastic averaging with weights of the accumulator type.
   void average(std::size_t block, std::byte* weights);

@@ -1,5 +1,6 @@
-// Copies of much memory that is not looked at soon: past the caches, so that nothing is read to be overwritten, and what
-// is in the caches stays there. For any alignment: memcpy takes three times as long for some, at 16 MB on AMD's Zen 3.
+// Copies of much memory that is not looked at soon: past the caches, so that nothing is read to be overwritten, and
+// what is in the caches stays there. For any alignment: memcpy takes three times as long for some, at 16 MB on AMD's
+// Zen 3.
 #pragma once
 
 #include <algorithm>
