@@ -230,7 +230,7 @@ def test_ends_in_any_order(comm, where):
 def test_a_function_updates(comm):
     if len(set(comm._context.nodes)) > 1:
         with pytest.raises((ValueError, pc.MismatchError), match="servers='node'"):
-            comm.parameter_server(like=np.zeros(4), update=lambda w, g: None, servers="node")
+            comm.parameter_server(like=np.zeros(40), update=lambda w, g: None, servers="node")
         return
     w = np.zeros((5, 4))
 
