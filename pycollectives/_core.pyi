@@ -647,6 +647,9 @@ def simulate_pairwise(**script: Any) -> dict[str, Any]:
 def simulate_hop(**script: Any) -> dict[str, Any]:
     """Hop of scripted ranks in virtual time: see csrc/simulation/hop_simulation.h."""
 
+def simulate_server(**script: Any) -> dict[str, Any]:
+    """A parameter server and scripted workers in virtual time: see csrc/simulation/parameter_server_simulation.h."""
+
 def simulate_bootstrap(
     *,
     size: int,

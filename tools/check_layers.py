@@ -43,7 +43,8 @@ PARTS: dict[str, str] = {
     "partial_reduce.generators": "support",
     "hop.modes": "support",
     "hop.gaps": "hop.modes topology",
-    "simulation": "hop.gaps partial_allreduce.policies partial_reduce.generators simulation.workload",
+    "parameter_server.sync": "support",
+    "simulation": "hop.gaps parameter_server.sync partial_allreduce.policies partial_reduce.generators simulation.workload",
     "collective": "support",
     "context": "agreement",
     "partial_allreduce": "agreement selection collective",
@@ -67,6 +68,7 @@ PURE = {
     "_zipline",
     "hop.gaps",
     "hop.modes",
+    "parameter_server.sync",
     "partial_allreduce.policies",
     "simulation.workload",
     "support.environment",
@@ -130,8 +132,9 @@ def check_cpp(root: Path) -> Iterator[Violation]:
 
 
 def layer_of(path: Path) -> str:
-    """The layer of a file or header, by its path in csrc/: its folder."""
-    return path.parent.as_posix()
+    """The layer of a file or header, by its path in csrc/: its folder; a service's folders belong to the service."""
+    parts = path.parent.parts
+    return "/".join(parts[:2] if parts[:1] == ("services",) else parts) or "."
 
 
 def forbidden_include(path: Path, may_use: set[str], quoted: bool, header: str) -> str | None:

@@ -17,6 +17,16 @@ struct Barrier {
   std::vector<std::int64_t> iterations;  // of each worker, the index of its point in Z*
 };
 
+/// The barrier of a window. Z* are the latest points of each worker in it, which is what ZipLine keeps in Z.
+template <class Time>
+Barrier<Time> barrier_at(const Rows<Time>& rows, Time start, Time end) {
+  Barrier<Time> result{end, end - start, std::vector<std::int64_t>(rows.size())};
+  for (std::size_t worker = 0; worker < rows.size(); ++worker) {
+    result.iterations[worker] = static_cast<std::int64_t>(latest_until(rows[worker], end));
+  }
+  return result;
+}
+
 /// The shortest window so far, which holds a point of every worker. Among equal ones it keeps the first that it was
 /// shown, so who goes through the timeline from left to right finds the earliest (Corollary 1).
 template <class Time>
@@ -25,21 +35,15 @@ class ShortestWindow {
   void consider(Time start, Time end) {
     if (end - start >= d_) return;
     d_ = end - start;
+    start_ = start;
     end_ = end;
   }
 
-  /// Z*: the latest point of each worker in the window, which is what ZipLine keeps in Z.
-  Barrier<Time> barrier(const Rows<Time>& rows) const {
-    Barrier<Time> result{end_, d_, std::vector<std::int64_t>(rows.size())};
-    for (std::size_t worker = 0; worker < rows.size(); ++worker) {
-      result.iterations[worker] = static_cast<std::int64_t>(latest_until(rows[worker], end_));
-    }
-    return result;
-  }
+  Barrier<Time> barrier(const Rows<Time>& rows) const { return barrier_at(rows, start_, end_); }
 
  private:
   Time d_ = std::numeric_limits<Time>::max();
-  Time end_ = 0;
+  Time start_ = 0, end_ = 0;
 };
 
 }  // namespace pyc::zipline

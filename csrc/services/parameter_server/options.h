@@ -1,7 +1,7 @@
 // What a parameter server is: what it keeps, who serves it, how gradients change it, and when (its policy).
 //
-// Reference: Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021. Sections, figures and
-// algorithms in this folder are its, unless another paper is named.
+// Reference: Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021. Sections, figures
+// and algorithms in this folder are its, unless another paper is named.
 #pragma once
 
 #include <cstddef>
@@ -36,11 +36,11 @@ struct SyncOptions {
   std::uint64_t low = 0, high = 0;  ///< staleness: SSP(low), DSSP(low, high)
   std::uint64_t lookahead = 15;     ///< ElasticBSP's R
   Solver solver = Solver::kLinear;
-  bool weigh_length = false;   ///< ElasticBSP, ours: least waiting per time, not least waiting
-  double patience = 10;        ///< times the longest interval, until a worker that others wait for is missing
-  std::uint64_t limit = 1;     ///< Ringmaster's R, Rennala's S
-  std::vector<std::uint64_t> trials;   ///< MindFlayer, by worker
-  std::vector<Seconds> allotted;       ///< MindFlayer, by worker: time of a trial
+  bool weigh_length = false;          ///< ElasticBSP, ours: least waiting per time, not least waiting
+  double patience = 10;               ///< times the longest interval, until a worker that others wait for is missing
+  std::uint64_t limit = 1;            ///< Ringmaster's R, Rennala's S
+  std::vector<std::uint64_t> trials;  ///< MindFlayer, by worker
+  std::vector<Seconds> allotted;      ///< MindFlayer, by worker: time of a trial
 };
 
 enum class Rule : std::uint32_t { kSgd, kAdam, kElastic };
@@ -49,9 +49,9 @@ enum class Rule : std::uint32_t { kSgd, kAdam, kElastic };
 struct UpdateOptions {
   Rule rule = Rule::kSgd;
   double rate = 0;
-  double momentum = 0;                               ///< SGD
+  double momentum = 0;                                ///< SGD
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< Adam
-  double alpha = 0;                                  ///< elastic averaging: what is pushed are weights
+  double alpha = 0;                                   ///< elastic averaging: what is pushed are weights
 };
 
 struct Options {

@@ -27,23 +27,25 @@ enum class Presence : std::uint32_t {
 };
 
 struct WorkerRow {
-  Clock clock = 0;            ///< pushes and trials given up; the server counts, before it asks the policy
-  Version version = 0;        ///< of the weights that it has been given last: a gradient is as old as the difference
-  std::uint64_t gathered = 0; ///< gradients in its accumulator; the policy counts
-  Clock limit = kNoLimit;     ///< the policy's: pushes after which it waits for a barrier
+  Clock clock = 0;             ///< pushes and trials given up; the server counts, before it asks the policy
+  Version version = 0;         ///< of the weights that it has been given last: a gradient is as old as the difference
+  std::uint64_t gathered = 0;  ///< gradients in its accumulator; the policy counts
+  Clock limit = kNoLimit;      ///< the policy's: pushes after which it waits
   Seconds last_push = kUnknown;
   Seconds interval = kUnknown;  ///< from being released to its next push: without waiting; the server measures
   Seconds released = kUnknown;  ///< when it was last given weights, or told to go on
   double weight = 0;            ///< of its accumulator in the update that the policy asks for
   std::uint64_t extra = 0;      ///< the policy's own
   Presence presence = Presence::kPresent;
-  std::uint32_t waits = 0;      ///< whether it waits to be let go
+  std::uint32_t waits = 0;  ///< whether it waits to be let go
+  Version oldest = 0;       ///< the policy's: it has come back since, and gradients of older weights are discarded
+  std::uint64_t next = 0;   ///< gradients in its second accumulator (Ringleader); the policy counts
 };
 
 struct ServerRow {
-  Version version = 0;         ///< updates so far; the server counts
-  std::uint64_t superstep = 0; ///< barriers so far; the policy counts
-  Seconds begun = 0;           ///< when the superstep began
+  Version version = 0;          ///< updates so far; the server counts
+  std::uint64_t superstep = 0;  ///< barriers so far; the policy counts
+  Seconds begun = 0;  ///< when the superstep began; the server says when the first one did, the policy the others
   Seconds barrier = kUnknown;  ///< when the policy expects the next one
   std::uint64_t phase = 0;     ///< the policy's own
 };

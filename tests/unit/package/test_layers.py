@@ -36,7 +36,7 @@ def test_layers_are_those_of_the_design():
     assert [*layers] == [
         "hot", "core", "groups", "zipline", "schedule", "algorithms", "memory", "transport", "node", "diagnostics",
         "engine", "services/common", "services/partial_allreduce", "services/partial_reduce",
-        "services/neighbor_averaging", "services/hop", "simulation", "bindings",
+        "services/neighbor_averaging", "services/hop", "services/parameter_server", "simulation", "bindings",
     ]  # fmt: skip
     assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
     assert layers["groups"] == {"hot", "core", "groups"}

@@ -1,0 +1,58 @@
+#include "bindings/parameter_server_options.h"
+
+#include <map>
+#include <stdexcept>
+
+namespace pyc {
+namespace {
+
+const std::map<std::string, server::Sync> kSyncNames = {
+    {"bsp", server::Sync::kBsp},
+    {"asp", server::Sync::kAsp},
+    {"ssp", server::Sync::kSsp},
+    {"dssp", server::Sync::kDssp},
+    {"elastic-bsp", server::Sync::kElasticBsp},
+    {"eamsgd", server::Sync::kEamsgd},
+    {"ringmaster", server::Sync::kRingmaster},
+    {"rennala", server::Sync::kRennala},
+    {"ringleader", server::Sync::kRingleader},
+    {"rescaled", server::Sync::kRescaled},
+    {"mindflayer", server::Sync::kMindFlayer},
+};
+
+const std::map<std::string, server::Solver> kSolverNames = {
+    {"linear", server::Solver::kLinear},          {"zipline", server::Solver::kZipline},
+    {"zipline_opt", server::Solver::kZiplineOpt}, {"zipline_opt_bs", server::Solver::kZiplineOptBs},
+    {"grid_scan", server::Solver::kGridScan},     {"full_grid_scan", server::Solver::kFullGridScan},
+};
+
+template <class Value>
+Value named(const std::map<std::string, Value>& names, const std::string& name) {
+  const auto found = names.find(name);
+  if (found == names.end()) throw std::invalid_argument("unknown: '" + name + "'");
+  return found->second;
+}
+
+template <class Value>
+void take(const py::dict& arguments, const char* name, Value& value) {
+  if (arguments.contains(name)) value = arguments[name].cast<Value>();
+}
+
+}  // namespace
+
+server::SyncOptions sync_options_from(const py::dict& arguments) {
+  server::SyncOptions options;
+  options.kind = named(kSyncNames, arguments["kind"].cast<std::string>());
+  if (arguments.contains("solver")) options.solver = named(kSolverNames, arguments["solver"].cast<std::string>());
+  take(arguments, "low", options.low);
+  take(arguments, "high", options.high);
+  take(arguments, "lookahead", options.lookahead);
+  take(arguments, "weigh_length", options.weigh_length);
+  take(arguments, "patience", options.patience);
+  take(arguments, "limit", options.limit);
+  take(arguments, "trials", options.trials);
+  take(arguments, "allotted", options.allotted);
+  return options;
+}
+
+}  // namespace pyc

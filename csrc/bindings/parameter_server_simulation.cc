@@ -1,0 +1,74 @@
+// A parameter server in virtual time, for Python: a history as lists of tuples.
+#include "simulation/parameter_server_simulation.h"
+#include "bindings/bindings.h"
+#include "bindings/parameter_server_options.h"
+
+namespace pyc {
+namespace {
+
+ServerScript server_script_from(const py::kwargs& arguments) {
+  const auto get = [&](const char* name) -> py::object { return arguments[name]; };
+  ServerScript script;
+  script.sync = sync_options_from(get("sync").cast<py::dict>());
+  script.workers = get("workers").cast<std::size_t>();
+  script.max_pushes = get("max_pushes").cast<std::size_t>();
+  script.work = get("work").cast<std::vector<Seconds>>();
+  script.values = get("values").cast<std::vector<double>>();
+  script.slope = get("slope").cast<double>();
+  script.pushes = get("pushes").cast<std::vector<std::uint64_t>>();
+  script.vanishes = get("vanishes").cast<std::vector<std::uint64_t>>();
+  using Absence = std::tuple<server::Worker, std::uint64_t, Seconds>;
+  for (const auto& [worker, push, time] : get("absences").cast<std::vector<Absence>>()) {
+    script.absences.push_back({worker, push, time});
+  }
+  script.gives_up = get("gives_up").cast<bool>();
+  script.latency = get("latency").cast<Seconds>();
+  script.max_events = get("max_events").cast<std::uint64_t>();
+  return script;
+}
+
+py::list terms_from(const std::vector<ServerHistory::Term>& terms) {
+  py::list out;
+  for (const auto& term : terms) out.append(py::make_tuple(term.worker, term.push, term.delay, term.weight));
+  return out;
+}
+
+py::dict run_server(const py::kwargs& arguments) {
+  const ServerScript script = server_script_from(arguments);
+  ServerHistory history;
+  {
+    const GilReleased released;
+    history = simulate_server(script);
+  }
+  py::list pushes, updates, releases, supersteps, presences;
+  for (const auto& p : history.pushes) {
+    const char* what = p.given_up ? "given up" : p.used ? "used" : "discarded";
+    pushes.append(py::make_tuple(p.time, p.worker, p.push, p.version, p.delay, what, p.updated));
+  }
+  for (const auto& u : history.updates) updates.append(py::make_tuple(u.time, u.weights, terms_from(u.terms)));
+  for (const auto& r : history.releases) releases.append(py::make_tuple(r.time, r.worker, r.clock, r.waited));
+  for (const auto& s : history.supersteps) {
+    const py::object predicted = s.predicted == server::kUnknown ? py::object(py::none()) : py::cast(s.predicted);
+    supersteps.append(py::make_tuple(s.end, s.length, s.slack, predicted, s.clocks));
+  }
+  constexpr const char* kPresences[] = {"present", "missing", "left"};
+  for (const auto& p : history.presences) {
+    presences.append(py::make_tuple(p.time, p.worker, kPresences[static_cast<std::size_t>(p.presence)]));
+  }
+  py::dict out;
+  out["pushes"] = pushes;
+  out["updates"] = updates;
+  out["releases"] = releases;
+  out["supersteps"] = supersteps;
+  out["presences"] = presences;
+  out["clocks"] = history.clocks;
+  out["gathered"] = terms_from(history.gathered);
+  out["stuck"] = history.stuck;
+  return out;
+}
+
+}  // namespace
+
+void bind_parameter_server_simulation(py::module_& m) { m.def("simulate_server", &run_server); }
+
+}  // namespace pyc

@@ -1,0 +1,152 @@
+#include "services/parameter_server/ledger.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace pyc::server {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+std::size_t Ledger::bytes(std::size_t workers) {
+  return in_lines(sizeof(ServerRow)) + in_lines(workers * sizeof(WorkerRow)) + in_lines(workers * sizeof(Account)) +
+         in_lines(sizeof(Counts));
+}
+
+Ledger::Ledger(const Options& options, std::byte* memory, bool first, Seconds now)
+    : policy_(make_policy(options)), workers_(options.workers.size()), memory_(memory) {
+  const auto next = [&memory](std::size_t size) { return std::exchange(memory, memory + in_lines(size)); };
+  server_ = reinterpret_cast<ServerRow*>(next(sizeof(ServerRow)));
+  rows_ = reinterpret_cast<WorkerRow*>(next(workers_ * sizeof(WorkerRow)));
+  accounts_ = reinterpret_cast<Account*>(next(workers_ * sizeof(Account)));
+  counts_ = reinterpret_cast<Counts*>(next(sizeof(Counts)));
+  if (!first) return;
+  ::new (server_) ServerRow{};
+  server_->begun = now;
+  for (Worker w = 0; w < workers_; ++w) {
+    ::new (rows_ + w) WorkerRow{};
+    ::new (accounts_ + w) Account{};
+  }
+  ::new (counts_) Counts{};
+}
+
+// ------------------------------------------------------------------------------------------------ what comes
+
+void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisions& decisions) {
+  WorkerRow& row = rows_[worker];
+  Account& account = accounts_[worker];
+  if (row.presence != Presence::kPresent) change(worker, Presence::kPresent, now, decisions);
+  ++row.clock;
+  if (row.released != kUnknown) row.interval = now - row.released;
+  row.last_push = now;
+  row.waits = 1;
+  const std::uint64_t superstep = server_->superstep;
+  const Seconds begun = server_->begun;
+  const std::uint64_t staleness = server_->version - version;
+  Step step;
+  Verdict verdict;
+  if (kind == Kind::kGradient) {
+    verdict = policy_->on_push(table(), worker, version, now);
+    ++account.pushes;
+    if (!verdict.use) ++account.discarded;
+    ++counts_->ages[std::min<std::uint64_t>(staleness, kAges - 1)];
+    step = {.worker = worker,
+            .clock = row.clock,
+            .use = verdict.use,
+            .adds = account.filled != 0,
+            .update = 0,
+            .parts = {}};
+    if (verdict.use) account.filled = 1;
+  } else {
+    verdict = policy_->on_give_up(table(), worker, now);
+    ++account.given_up;
+  }
+  account.outcome = {.clock = row.clock,
+                     .version = 0,
+                     .staleness = staleness,
+                     .used = kind == Kind::kGradient && verdict.use};
+  follow(verdict, std::move(step), decisions);
+  note_superstep(superstep, begun, now);
+  release(now, decisions);
+}
+
+void Ledger::leave(Worker worker, Seconds now, Decisions& decisions) {
+  if (rows_[worker].presence == Presence::kLeft) return;
+  change(worker, Presence::kLeft, now, decisions);
+  release(now, decisions);
+}
+
+void Ledger::look(Seconds now, Decisions& decisions) {
+  for (;;) {
+    const Worker missing = policy_->missing(table(), now);
+    if (missing >= workers_) break;
+    decisions.missing.push_back(missing);
+    change(missing, Presence::kMissing, now, decisions);
+  }
+  release(now, decisions);
+}
+
+// ------------------------------------------------------------------------------------------------ what follows
+
+void Ledger::change(Worker worker, Presence presence, Seconds now, Decisions& decisions) {
+  const std::uint64_t superstep = server_->superstep;
+  const Seconds begun = server_->begun;
+  rows_[worker].presence = presence;
+  follow(policy_->on_presence(table(), worker, now), {}, decisions);
+  note_superstep(superstep, begun, now);
+}
+
+void Ledger::follow(const Verdict& verdict, Step step, Decisions& decisions) {
+  if (verdict.update) {
+    step.update = ++server_->version;
+    for (Worker w = 0; w < workers_; ++w) {
+      if (accounts_[w].filled == 0 || rows_[w].weight == 0) continue;
+      step.parts.push_back({w, rows_[w].weight});
+      accounts_[w].filled = 0;
+    }
+  }
+  if (step.clock != Step::kNoPush || step.update != 0) decisions.steps.push_back(std::move(step));
+}
+
+/// Again and again: to let one go may let another go.
+void Ledger::release(Seconds now, Decisions& decisions) {
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (Worker w = 0; w < workers_; ++w) {
+      WorkerRow& row = rows_[w];
+      if (row.waits == 0 || !policy_->may_go(table(), w)) continue;
+      row.waits = 0;
+      row.version = server_->version;
+      row.released = now;
+      accounts_[w].waiting += now - row.last_push;
+      accounts_[w].outcome.version = row.version;
+      policy_->on_release(table(), w, now);
+      decisions.releases.push_back({w, accounts_[w].outcome});
+      accounts_[w].released.store(row.clock);
+      changed = true;
+    }
+  }
+}
+
+void Ledger::note_superstep(std::uint64_t before, Seconds begun, Seconds now) {
+  if (server_->superstep == before) return;
+  Seconds slack = 0;
+  for (Worker w = 0; w < workers_; ++w) {
+    if (rows_[w].waits != 0) slack = std::max(slack, now - rows_[w].last_push);
+  }
+  counts_->supersteps[(server_->superstep - 1) % kSupersteps] = {now - begun, slack};
+}
+
+std::vector<Worker> Ledger::awaited() {
+  std::vector<Worker> workers;
+  for (Worker w = 0; w < workers_; ++w) {
+    if (policy_->is_awaited(table(), w)) workers.push_back(w);
+  }
+  return workers;
+}
+
+}  // namespace pyc::server

@@ -1,0 +1,25 @@
+// Asynchronous parallel (section 2.2, equation 5; Recht et al. 2011, Dean et al. 2012).
+//
+// Rule: each gradient is an update as soon as it comes, and its worker goes on at once.
+//
+// EAMSGD (Zhang et al. 2015, "Deep learning with elastic averaging SGD", Algorithm 2) is the same with another rule of
+// updating: what workers push, every `period` of their own steps, are their weights.
+#include "services/parameter_server/policies/base.h"
+#include "services/parameter_server/policies/policies.h"
+
+namespace pyc::server {
+namespace {
+
+class Asp final : public ImmediatePolicy {
+ public:
+  using ImmediatePolicy::ImmediatePolicy;
+
+  bool may_go(Table, Worker) const override { return true; }
+  bool is_awaited(Table, Worker) const override { return false; }
+};
+
+}  // namespace
+
+MadePolicy make_asp(const SyncOptions& options) { return std::make_unique<Asp>(options); }
+
+}  // namespace pyc::server

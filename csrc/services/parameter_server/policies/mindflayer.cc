@@ -1,0 +1,96 @@
+// MindFlayer SGD (Maranjyan, Shaikh Omar, Richtárik 2025, arXiv 2410.04285), for times of computing with heavy tails.
+//
+// Idea: a gradient that takes too long is given up and another one is begun, since what has taken long may take for
+// ever.
+//
+// Rule: in each superstep worker i makes B_i trials on the same weights, each of the time t_i at most, and then waits.
+// When all have made theirs, the update is the mean of the gradients that have come, and all go on.
+//
+// The paper divides by the expected number of gradients, the sum of p_i B_i with p_i the probability that a trial
+// succeeds, which nobody knows. Whether a trial succeeds does not depend on the gradient's value, so given any number
+// above 0 the mean of those that have come is unbiased too. If none has come, all go on without an update.
+//
+// A gradient that comes after its time is a failed trial. The time is from being let go to its coming, so it contains
+// both messages. A gradient of older weights is one as well: its worker was missing. A worker that comes back waits for
+// the end of the superstep.
+//
+// State: a row's limit is the number of trials at which it waits; in the first superstep it need not be there yet.
+#include <algorithm>
+#include <stdexcept>
+
+#include "services/parameter_server/policies/base.h"
+#include "services/parameter_server/policies/policies.h"
+
+namespace pyc::server {
+namespace {
+
+class MindFlayer final : public PatientPolicy {
+ public:
+  explicit MindFlayer(const SyncOptions& options)
+      : PatientPolicy(options), trials_(options.trials), allotted_(options.allotted) {
+    const auto is_none = [](std::uint64_t trials) { return trials == 0; };
+    const auto is_no_time = [](Seconds time) { return !(time > 0); };
+    if (std::any_of(trials_.begin(), trials_.end(), is_none) ||
+        std::any_of(allotted_.begin(), allotted_.end(), is_no_time)) {
+      throw std::invalid_argument("MindFlayer: expected at least 1 trial, of a time > 0");
+    }
+  }
+
+  Verdict on_push(Table table, Worker worker, Version version, Seconds now) const override {
+    WorkerRow& row = table.workers[worker];
+    const bool succeeds = version == table.server.version && row.interval <= of(allotted_, worker);
+    if (succeeds) ++row.gathered;
+    Verdict verdict = end_superstep(table, now);
+    verdict.use = succeeds;
+    return verdict;
+  }
+  Verdict on_give_up(Table table, Worker, Seconds now) const override { return end_superstep(table, now); }
+  Verdict on_presence(Table table, Worker worker, Seconds now) const override {
+    WorkerRow& row = table.workers[worker];
+    if (is_present(row)) {
+      row.limit = row.clock + 1;
+      return {};
+    }
+    return end_superstep(table, now);
+  }
+  bool may_go(Table table, Worker worker) const override { return !is_done(table, worker); }
+  bool is_awaited(Table table, Worker worker) const override {
+    return is_present(table.workers[worker]) && !is_done(table, worker);
+  }
+
+ private:
+  template <class T>
+  static T of(const std::vector<T>& values, Worker worker) {
+    return values.size() == 1 ? values[0] : values[worker];
+  }
+  bool is_done(Table table, Worker worker) const {
+    const WorkerRow& row = table.workers[worker];
+    return row.clock >= (row.limit == kNoLimit ? of(trials_, worker) : row.limit);
+  }
+
+  Verdict end_superstep(Table table, Seconds now) const {
+    for (Worker w = 0; w < table.workers.size(); ++w) {
+      if (is_awaited(table, w)) return {};
+    }
+    const std::uint64_t all = gathered(table);
+    if (all == 0 && !any_present(table)) return {};
+    for (Worker w = 0; w < table.workers.size(); ++w) {
+      WorkerRow& row = table.workers[w];
+      row.weight = row.gathered > 0 ? 1 / static_cast<double>(all) : 0;
+      row.limit = row.clock + of(trials_, w);
+    }
+    clear_gathered(table);
+    ++table.server.superstep;
+    table.server.begun = now;
+    return {.update = all > 0};
+  }
+
+  const std::vector<std::uint64_t> trials_;
+  const std::vector<Seconds> allotted_;
+};
+
+}  // namespace
+
+MadePolicy make_mindflayer(const SyncOptions& options) { return std::make_unique<MindFlayer>(options); }
+
+}  // namespace pyc::server

@@ -1,0 +1,45 @@
+// Rescaled asynchronous SGD (Mahran, Maranjyan, Richtárik 2026, arXiv 2605.13434).
+//
+// Idea: in asynchronous SGD fast workers make more updates, so that their data counts more. If a worker's rate is in
+// proportion to the time that it takes, each contributes the same per time.
+//
+// Rule: each gradient is an update, weighted by the worker's interval over the mean of all workers' intervals: the mean
+// of the weights is 1, and workers of equal speed are plain asynchronous SGD. Nobody waits. The paper takes speeds as
+// known and fixed; here each weight is that of the latest intervals, and 1 as long as the worker's is not known.
+#include "services/parameter_server/policies/base.h"
+#include "services/parameter_server/policies/policies.h"
+
+namespace pyc::server {
+namespace {
+
+class Rescaled final : public Policy {
+ public:
+  Verdict on_push(Table table, Worker worker, Version version, Seconds) const override {
+    if (is_from_before_return(table, worker, version)) return discarded();
+    return update_by(table, worker, weight_of(table, table.workers[worker]));
+  }
+  Verdict on_presence(Table table, Worker worker, Seconds) const override {
+    if (is_present(table.workers[worker])) note_return(table, worker);
+    return {};
+  }
+  bool may_go(Table, Worker) const override { return true; }
+  bool is_awaited(Table, Worker) const override { return false; }
+
+ private:
+  static double weight_of(Table table, const WorkerRow& own) {
+    Seconds sum = 0;
+    int known = 0;
+    for (const WorkerRow& row : table.workers) {
+      if (!is_present(row) || row.interval == kUnknown) continue;
+      sum += row.interval;
+      ++known;
+    }
+    return own.interval == kUnknown || sum == 0 ? 1 : own.interval * known / sum;
+  }
+};
+
+}  // namespace
+
+MadePolicy make_rescaled(const SyncOptions&) { return std::make_unique<Rescaled>(); }
+
+}  // namespace pyc::server

@@ -1,0 +1,98 @@
+// Ringleader ASGD (Maranjyan, Richtárik 2025, arXiv 2509.22860, Algorithm 1), for workers whose data differ.
+//
+// Idea: an update uses gradients of every worker, each worker with the same weight, however fast it is. So that nobody
+// waits and nothing is discarded, gradients are kept in a table: the sum and the number of those of each worker.
+//
+// Rule: training goes on in rounds of two phases. An update is by the mean over workers of the mean of each one's
+// gradients in the table.
+//   1  Gradients go into the table until each worker has one there. The last is followed by the first update.
+//   2  The next gradient of each other worker goes into the table, and is followed by an update by the whole table.
+//      Gradients of workers that have had their update in this round go into a second table, with which the next round
+//      begins.
+// So a round has at most as many updates as there are n workers, a gradient is used in several updates of its round,
+// and no older than 2n - 2 updates.
+//
+// State: the server's phase; a row's `extra` is whether its update of the second phase is still to come. Workers that
+// leave are not waited for; what they have brought stays in the table until the round ends.
+#include "services/parameter_server/policies/base.h"
+#include "services/parameter_server/policies/policies.h"
+
+namespace pyc::server {
+namespace {
+
+class Ringleader final : public PatientPolicy {
+ public:
+  using PatientPolicy::PatientPolicy;
+
+  Verdict on_push(Table table, Worker worker, Version version, Seconds) const override {
+    if (is_from_before_return(table, worker, version)) return discarded();
+    WorkerRow& row = table.workers[worker];
+    if (is_second_phase(table) && row.extra == 0) {
+      ++row.next;
+      return {.next = true};
+    }
+    ++row.gathered;
+    if (is_second_phase(table)) {
+      row.extra = 0;
+      return update(table);
+    }
+    if (!is_table_full(table)) return {};
+    begin_second_phase(table);
+    row.extra = 0;
+    return update(table);
+  }
+  Verdict on_presence(Table table, Worker worker, Seconds) const override {
+    WorkerRow& row = table.workers[worker];
+    row.extra = 0;
+    if (is_present(row)) {
+      note_return(table, worker);
+      return {};
+    }
+    if (is_second_phase(table)) return is_round_done(table) ? turn(table, {}) : Verdict{};
+    if (gathered(table) == 0 || !is_table_full(table)) return {};
+    begin_second_phase(table);
+    return update(table);
+  }
+  bool may_go(Table, Worker) const override { return true; }
+  bool is_awaited(Table table, Worker worker) const override {
+    const WorkerRow& row = table.workers[worker];
+    return is_present(row) && (is_second_phase(table) ? row.extra != 0 : row.gathered == 0);
+  }
+  bool has_next() const override { return true; }
+
+ private:
+  bool has_waiting(Table table) const override { return gathered(table) > 0; }
+
+  static bool is_second_phase(Table table) { return table.server.phase != 0; }
+  static bool is_table_full(Table table) {
+    return all_present(table, [](const WorkerRow& row) { return row.gathered > 0; });
+  }
+  static bool is_round_done(Table table) {
+    return all_present(table, [](const WorkerRow& row) { return row.extra == 0; });
+  }
+  static void begin_second_phase(Table table) {
+    table.server.phase = 1;
+    for (WorkerRow& row : table.workers) row.extra = is_present(row) ? 1 : 0;
+  }
+
+  static Verdict update(Table table) {
+    weigh_means(table);
+    return is_round_done(table) ? turn(table, {.update = true}) : Verdict{.update = true, .keep = true};
+  }
+  static Verdict turn(Table table, Verdict verdict) {
+    table.server.phase = 0;
+    ++table.server.superstep;
+    for (WorkerRow& row : table.workers) {
+      row.gathered = row.next;
+      row.next = 0;
+    }
+    verdict.turn = true;
+    return verdict;
+  }
+};
+
+}  // namespace
+
+MadePolicy make_ringleader(const SyncOptions& options) { return std::make_unique<Ringleader>(options); }
+
+}  // namespace pyc::server

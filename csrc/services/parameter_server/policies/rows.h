@@ -1,0 +1,70 @@
+// What policies ask of a table's rows, and the two updates that most of them want.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "services/parameter_server/policies/policy.h"
+
+namespace pyc::server {
+
+inline bool is_present(const WorkerRow& row) { return row.presence == Presence::kPresent; }
+
+/// Whether it holds of every worker that is present.
+template <class Holds>
+bool all_present(Table table, Holds holds) {
+  return std::all_of(table.workers.begin(), table.workers.end(),
+                     [&](const WorkerRow& row) { return !is_present(row) || holds(row); });
+}
+
+inline bool any_present(Table table) { return std::any_of(table.workers.begin(), table.workers.end(), is_present); }
+
+/// Gradients in all accumulators.
+inline std::uint64_t gathered(Table table) {
+  std::uint64_t all = 0;
+  for (const WorkerRow& row : table.workers) all += row.gathered;
+  return all;
+}
+
+inline Verdict discarded() { return {.use = false}; }
+
+/// An update by one gradient, which is not counted as gathered.
+inline Verdict update_by(Table table, Worker worker, double weight) {
+  for (WorkerRow& row : table.workers) row.weight = 0;
+  table.workers[worker].weight = weight;
+  return {.update = true};
+}
+
+/// Sets weights to those of the mean over all workers that have gathered gradients, of the mean of each one's.
+inline void weigh_means(Table table) {
+  const auto has_gathered = [](const WorkerRow& row) { return row.gathered > 0; };
+  const auto workers = std::count_if(table.workers.begin(), table.workers.end(), has_gathered);
+  for (WorkerRow& row : table.workers) {
+    row.weight = row.gathered > 0 ? 1 / (static_cast<double>(workers) * static_cast<double>(row.gathered)) : 0;
+  }
+}
+
+inline void clear_gathered(Table table) {
+  for (WorkerRow& row : table.workers) row.gathered = 0;
+}
+
+/// To be called of a worker that has come back: what it has computed before is discarded, since it may be as old as its
+/// absence was long.
+inline void note_return(Table table, Worker worker) { table.workers[worker].oldest = table.server.version; }
+
+inline bool is_from_before_return(Table table, Worker worker, Version version) {
+  return version < table.workers[worker].oldest;
+}
+
+/// Times of a policy's predictions: whole nanoseconds, so that what is equal is equal after any sums.
+inline std::int64_t nanoseconds(Seconds time) {
+  return static_cast<std::int64_t>(time * 1e9 + (time < 0 ? -0.5 : 0.5));
+}
+
+/// Of an interval that is known; at least 1, and short enough for sums of many.
+inline std::int64_t interval_ns(const WorkerRow& row) {
+  constexpr Seconds kLongest = 1e6;
+  return std::max<std::int64_t>(nanoseconds(std::min(row.interval, kLongest)), 1);
+}
+
+}  // namespace pyc::server

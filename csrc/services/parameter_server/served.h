@@ -1,0 +1,127 @@
+// A parameter server whose servers serve: each from its engine's progress, whatever its application does.
+//
+// The lowest server is the coordinator: workers tell it of their pushes, it alone asks the policy, and tells all servers
+// what to do, in the same order, and workers when they may go on. Gradients go to the servers directly: a worker of a
+// server's node copies its part into its slot there, and one of another node sends it (Transfers). Weights likewise.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "services/parameter_server/executor.h"
+#include "services/parameter_server/parameter_server.h"
+#include "services/parameter_server/transfers.h"
+
+namespace pyc::server {
+
+class Served final : public ParameterServer {
+ public:
+  Served(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
+
+  bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
+  Outcome outcome() const override;
+  void leave() override;
+  std::vector<std::byte> counts(const Limit& limit) override;
+
+  bool advance() override;
+  void on_message(Rank from, ConstBytes message) override;
+  bool busy() const override { return in_call() || !is_idle(); }
+  bool in_background() const override { return true; }
+  Seconds deadline() const override;
+  bool finished() const override { return all_closed_ && is_idle(); }
+  std::vector<Rank> not_closed() const override;
+
+ protected:
+  void tell_closed() override;
+  void open(std::uint32_t id) override;
+  void start(const std::byte* weights) override;
+  void hand_over(const std::byte* gradient, const Limit& limit) override;
+  void fetch(std::byte* out, const Limit& limit) override;
+  std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
+
+ private:
+  /// What this rank has asked a server of another node for.
+  struct Question {
+    bool asked = false;     // ... and not been given
+    bool answered = false;  // the weights lie in `incoming_`
+    Version version = 0;    // of these
+    Clock clock = 0;        // elastic averaging: of which push
+  };
+  /// A rank of another node that wants this server's weights.
+  struct Reader {
+    bool wants = false;
+    Version version = 0;
+    Clock clock = 0;  // elastic averaging: what has become of that push
+    std::optional<Ticket> ticket;
+    std::size_t block = 0;
+    bool sends = false;
+    BufferPtr copy;
+  };
+
+  static constexpr Seconds kLookPeriod = 0.02;
+
+  bool in_call() const { return has_waiting(rank()); }
+  bool is_idle() const;
+  Shard* shard_at(std::size_t s) const { return board_->shard(s); }
+
+  // ---- the worker
+
+  template <class Decide, class Message>
+  void tell_coordinator(const Decide& decide, const Message& message);
+  bool has_room() const;
+  void fill_slots(const std::byte* gradient, Clock clock);
+  Version read_local(std::size_t s, std::byte* out, Version version, Clock reply, const Limit& limit,
+                     const std::string& what);
+  bool has_answered(std::size_t s, Version version, Clock reply);
+  void take_release(const messages::Release& release);
+  std::byte* part(std::byte* all, std::size_t s, std::size_t element) const {
+    return all + layout_.first(s) * element;
+  }
+
+  // ---- the server
+
+  bool take_offers();
+  bool serve_readers();
+  bool serve(Rank to, Reader& reader);
+
+  // ---- the coordinator
+
+  void coordinate(Rank from, const messages::Push& push);
+  void publish();
+  void tell_servers(const Step& step);
+  void note_closed(Rank rank);
+  std::vector<Rank> awaited_ranks();
+  void say_awaited(Rank to);
+  void say_counts(Rank to);
+
+  std::optional<Ledger> ledger_;  // the coordinator's
+  std::vector<std::byte> ledger_memory_;
+  Decisions decisions_;
+  std::vector<bool> closed_ranks_;
+  Seconds next_look_ = 0;
+
+  std::optional<Executor> executor_;  // the server's
+  std::vector<Part> parts_;           // of its next step
+  std::map<Rank, std::uint64_t> offers_;  // gradients that are offered and not accepted: pushes
+  std::map<Rank, Reader> readers_;
+
+  Transfers transfers_;
+  BufferPtr outgoing_;                // the worker's: its gradient for servers of other nodes
+  BufferPtr incoming_;                // weights of servers of other nodes
+  std::atomic<std::size_t> open_gradients_{0};  // offered by this worker and not sent yet
+  std::vector<Question> questions_;   // by server
+  Clock last_gradient_ = 0;           // the application's
+  std::atomic<Clock> released_{0};
+  Outcome outcome_;                   // under the progress lock
+  std::atomic<bool> all_closed_{false};
+  std::vector<Rank> awaited_;
+  bool awaited_is_known_ = false;
+  std::vector<std::byte> counts_;     // as far as they have come
+};
+
+}  // namespace pyc::server

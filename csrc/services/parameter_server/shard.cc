@@ -1,0 +1,95 @@
+#include "services/parameter_server/shard.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+
+namespace pyc::server {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+constexpr std::size_t kPipelineBytes = in_pages(sizeof(Pipeline::Shared));
+
+std::size_t slots_bytes(std::size_t workers) { return in_pages(workers * sizeof(Shard::Slot)); }
+
+Pipeline::Shared& pipeline_at(std::byte* memory, bool first) {
+  return first ? *::new (memory) Pipeline::Shared : *reinterpret_cast<Pipeline::Shared*>(memory);
+}
+
+}  // namespace
+
+std::size_t Shard::bytes(const Layout& layout, std::size_t shard) {
+  const std::size_t states = UpdateRule(layout.options().update, layout.elements().accumulator).states();
+  const std::size_t ranges = 1 + states + 2 * layout.workers();
+  return kPipelineBytes + slots_bytes(layout.workers()) + ranges * in_pages(layout.count(shard) * layout.wide_bytes());
+}
+
+Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte* shared, bool first)
+    : memory_(memory),
+      elements_(layout.elements()),
+      wide_(layout.wide_bytes()),
+      count_(layout.count(shard)),
+      block_count_(kBlockBytes / wide_),
+      stride_(in_pages(count_ * wide_)),
+      rule_(layout.options().update, elements_.accumulator),
+      sum_(memory, {elements_.accumulator, elements_.accumulator}),
+      scratch_(memory.allocate(kBlockBytes)),
+      slots_(reinterpret_cast<Slot*>(shared + kPipelineBytes)),
+      weights_(shared + kPipelineBytes + slots_bytes(layout.workers())),
+      pipeline_(pipeline_at(shared, first), (count_ + block_count_ - 1) / block_count_) {
+  std::byte* next = weights_ + stride_;
+  for (; states_.size() < rule_.states(); next += stride_) states_.push_back(next);
+  buffers_ = next;
+  for (Worker w = 0; first && w < layout.workers(); ++w) ::new (slots_ + w) Slot{};
+}
+
+void Shard::start(const std::byte* weights) { memory_.load(elements_, weights_, weights, count_); }
+
+void Shard::gather(std::size_t block, Worker worker, const std::byte* values, bool add) {
+  std::byte* const into = accumulator(worker) + first(block) * wide_;
+  const std::byte* const from = values + first(block) * size_of(elements_.type);
+  if (add) {
+    memory_.accumulate(elements_, ReduceOp::kSum, into, from, length(block));
+  } else {
+    memory_.load(elements_, into, from, length(block));
+  }
+}
+
+void Shard::gather_slot(std::size_t block, Worker worker) {
+  const std::size_t start = first(block) * wide_;
+  memory_.reduce(elements_, ReduceOp::kSum, accumulator(worker) + start, incoming(worker) + start, length(block));
+}
+
+/// The whole block at once if there is one term as it is; else in parts that stay in the first-level cache.
+void Shard::update(std::size_t block, const std::vector<Term>& terms, Version number) {
+  const bool plain = terms.size() == 1 && terms.front().weight == 1;
+  const std::size_t most = plain ? block_count_ : sum_.longest_block();
+  const std::size_t end = first(block) + length(block);
+  for (std::size_t at = first(block); at < end; at += most) {
+    const std::size_t count = std::min(most, end - at);
+    const std::byte* const gradient = plain ? terms.front().values + at * wide_ : sum_.block(terms, at, count);
+    std::array<std::byte*, 2> states{};
+    for (std::size_t i = 0; i < states_.size(); ++i) states.at(i) = states_[i] + at * wide_;
+    rule_.apply(weights_ + at * wide_, states.data(), gradient, count, number);
+  }
+}
+
+void Shard::average(std::size_t block, std::byte* weights) {
+  const std::size_t start = first(block) * wide_;
+  rule_.average(weights_ + start, weights + start, length(block));
+}
+
+void Shard::average(std::size_t block, const std::byte* values, std::byte* result) {
+  const std::size_t start = first(block) * size_of(elements_.type);
+  memory_.load(elements_, scratch_.get(), values + start, length(block));
+  rule_.average(weights_ + first(block) * wide_, scratch_.get(), length(block));
+  memory_.store(elements_, result + start, scratch_.get(), length(block), 1);
+}
+
+void Shard::narrow(std::size_t block, const std::byte* from, std::byte* out) const {
+  memory_.store(elements_, out + first(block) * size_of(elements_.type), from + first(block) * wide_, length(block), 1);
+}
+
+}  // namespace pyc::server

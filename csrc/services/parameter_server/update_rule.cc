@@ -1,0 +1,111 @@
+#include "services/parameter_server/update_rule.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace pyc::server {
+namespace {
+
+// Memory of the caller may be unaligned and of any declared type: it is read and written by these two.
+
+template <class T>
+T load_at(const std::byte* from, std::size_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(std::byte* into, std::size_t i, T value) {
+  std::memcpy(into + i * sizeof(T), &value, sizeof(T));
+}
+
+template <class T>
+void descend(std::byte* __restrict weights, const std::byte* __restrict gradient, std::size_t count, T rate) {
+  for (std::size_t i = 0; i < count; ++i) {
+    store_at(weights, i, load_at<T>(weights, i) - rate * load_at<T>(gradient, i));
+  }
+}
+
+template <class T>
+void descend_with_momentum(std::byte* __restrict weights, std::byte* __restrict velocity,
+                           const std::byte* __restrict gradient, std::size_t count, T rate, T momentum) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T v = momentum * load_at<T>(velocity, i) + load_at<T>(gradient, i);
+    store_at(velocity, i, v);
+    store_at(weights, i, load_at<T>(weights, i) - rate * v);
+  }
+}
+
+/// Kingma and Ba, "Adam", 2015, Algorithm 1.
+template <class T>
+void descend_by_adam(std::byte* __restrict weights, std::byte* __restrict first, std::byte* __restrict second,
+                     const std::byte* __restrict gradient, std::size_t count, const UpdateOptions& options,
+                     Version number) {
+  const auto steps = static_cast<double>(number);
+  const auto rate = static_cast<T>(options.rate / (1 - std::pow(options.beta1, steps)));
+  const auto scale = static_cast<T>(1 / std::sqrt(1 - std::pow(options.beta2, steps)));
+  const auto beta1 = static_cast<T>(options.beta1);
+  const auto beta2 = static_cast<T>(options.beta2);
+  const auto epsilon = static_cast<T>(options.epsilon);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T g = load_at<T>(gradient, i);
+    const T m = beta1 * load_at<T>(first, i) + (1 - beta1) * g;
+    const T v = beta2 * load_at<T>(second, i) + (1 - beta2) * g * g;
+    store_at(first, i, m);
+    store_at(second, i, v);
+    store_at(weights, i, load_at<T>(weights, i) - rate * m / (std::sqrt(v) * scale + epsilon));
+  }
+}
+
+template <class T>
+void average_elastically(std::byte* __restrict center, std::byte* __restrict weights, std::size_t count, T alpha) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const T x = load_at<T>(weights, i);
+    const T c = load_at<T>(center, i);
+    const T step = alpha * (x - c);
+    store_at(weights, i, x - step);
+    store_at(center, i, c + step);
+  }
+}
+
+/// Calls `action` with a value of the type.
+template <class Action>
+void of_type(DataType type, Action action) {
+  if (type == DataType::kFloat32) return action(float{});
+  if (type == DataType::kFloat64) return action(double{});
+  throw InternalError("weights are neither float32 nor float64");
+}
+
+}  // namespace
+
+std::size_t UpdateRule::states() const {
+  if (options_.rule == Rule::kAdam) return 2;
+  return options_.rule == Rule::kSgd && options_.momentum != 0 ? 1 : 0;
+}
+
+void UpdateRule::apply(std::byte* weights, std::byte* const* state, const std::byte* gradient, std::size_t count,
+                       Version number) const {
+  of_type(type_, [&](auto zero) {
+    using T = decltype(zero);
+    const auto rate = static_cast<T>(options_.rate);
+    if (options_.rule == Rule::kAdam) {
+      descend_by_adam<T>(weights, state[0], state[1], gradient, count, options_, number);
+    } else if (options_.momentum != 0) {
+      descend_with_momentum<T>(weights, state[0], gradient, count, rate, static_cast<T>(options_.momentum));
+    } else {
+      descend<T>(weights, gradient, count, rate);
+    }
+  });
+}
+
+void UpdateRule::average(std::byte* center, std::byte* weights, std::size_t count) const {
+  of_type(type_, [&](auto zero) {
+    using T = decltype(zero);
+    average_elastically<T>(center, weights, count, static_cast<T>(options_.alpha));
+  });
+}
+
+}  // namespace pyc::server
