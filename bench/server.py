@@ -25,6 +25,7 @@ from common.gossip import ITEM, Slowdown, bytes_of_model, pattern, step_of
 from common.hop import said_by
 from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
 from common.server import (
+    DISCARDED,
     Outcome,
     ServerCell,
     Servers,
@@ -208,7 +209,7 @@ def run(
     gradient = (step_of(comm.rank) / 1024) * pattern(setting.bytes // ITEM)
     weights = np.zeros_like(gradient)
     barrier = SleepingBarrier(comm)
-    start, times = 0.0, []
+    outcome = None
     with (
         pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator,
         communicator.parameter_server(
@@ -216,39 +217,38 @@ def run(
         ) as made,
     ):
         barrier.wait()
-        if comm.rank in work:
-            start, times = _work(made, gradient, weights, work[comm.rank], setting.iterations)
+        rows = _work(made, gradient, work[comm.rank], setting.iterations) if comm.rank in work else None
         barrier.wait()
         made.pull(weights)
-        outcome = _outcome(comm.rank, start, times, made.statistics(), weights) if comm.rank in work else None
+        if rows is not None:
+            outcome = Outcome.of(comm.rank, *rows, made.statistics(), *said_by(weights))
         barrier.wait()
     gathered = comm.gather(outcome)
     return None if gathered is None else [each for each in gathered if each is not None]
 
 
 def _work(
-    made: pc.ParameterServer,
-    gradient: NDArray[np.float32],
-    weights: NDArray[np.float32],
-    seconds: float,
-    iterations: int,
-) -> tuple[float, list[tuple[float, float]]]:
-    """When it began, and since then the begins and ends of its push-pulls."""
+    made: pc.ParameterServer, gradient: NDArray[np.float32], seconds: float, iterations: int
+) -> tuple[float, list[tuple[float, float, int]]]:
+    """When it began; of each iteration begin and end of its push-pull since then, and its gradient's staleness."""
     clock, sleep = time.perf_counter, time.sleep
-    times = []
+    weights = np.zeros_like(gradient)
+    rows = []
     gc.collect()
     gc.disable()
     try:
         start = clock()
         for _ in range(iterations):
             sleep(seconds)
-            begin = clock() - start
+            begin = clock()
             made.push_pull(gradient, weights)
-            times.append((begin, clock() - start))
+            end = clock()
+            push = made.last_push
+            rows.append((begin - start, end - start, push.staleness if push is not None and push.used else DISCARDED))
     finally:
         gc.enable()
     made.leave()
-    return start, times
+    return start, rows
 
 
 def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:

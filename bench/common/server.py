@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pycollectives import ServerStatistics
+
     from .gossip import Slowdown
     from .output import Domain, Record
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 BSP = "bsp"
 NODE = "node"
+DISCARDED = -1
 
 
 def parse_syncs(text: str) -> list[str]:
@@ -135,13 +138,43 @@ class Outcome:
     start: float  # on this rank's clock
     begins: Floats  # of its push-pulls, seconds since then
     ends: Floats
-    used: int  # its gradients that are in the weights
-    staleness_mean: float
+    staleness: NDArray[np.int64]  # of its gradients; DISCARDED of those that were
     supersteps: int
     superstep_s: float | None  # the mean length
     slack_s: float | None  # how long the first worker waited in the end, the mean
     least: float  # what the elements of the weights say in the end
     most: float
+
+    @classmethod
+    def of(
+        cls,
+        rank: int,
+        start: float,
+        rows: Sequence[tuple[float, float, int]],
+        statistics: ServerStatistics,
+        least: float,
+        most: float,
+    ) -> Outcome:
+        """`rows`: of each iteration begin and end of its push-pull since the start, and its gradient's staleness."""
+        begins, ends, staleness = (np.array(column) for column in zip(*rows, strict=True))
+        lengths, slacks = np.array(statistics.supersteps).T if statistics.supersteps else (None, None)
+        return cls(
+            rank=rank,
+            start=start,
+            begins=begins,
+            ends=ends,
+            staleness=staleness,
+            supersteps=statistics.superstep,
+            superstep_s=None if lengths is None else float(lengths.mean()),
+            slack_s=None if slacks is None else float(slacks.mean()),
+            least=least,
+            most=most,
+        )
+
+    @property
+    def used(self) -> int:
+        """Its gradients that are in the weights."""
+        return int((self.staleness != DISCARDED).sum())
 
 
 @dataclass(frozen=True)
@@ -161,7 +194,9 @@ class ServerCell:
         end = min(float(worker.ends[-1]) for worker in workers)
         done = sum(int((worker.begins <= end).sum()) for worker in workers)
         waited = sum(float((worker.ends.clip(max=end) - worker.begins.clip(max=end)).sum()) for worker in workers)
-        staleness = float(np.mean([worker.staleness_mean for worker in workers]))
+        ages = np.concatenate([worker.staleness[worker.begins <= end] for worker in workers])
+        ages = ages[ages != DISCARDED]
+        staleness = float(ages.mean()) if len(ages) else 0.0
         return cls(sync, done / len(workers) / end, waited / len(workers) / end, staleness, workers, ideal)
 
 

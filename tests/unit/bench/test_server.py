@@ -15,6 +15,7 @@ sys.path.insert(0, str(BENCH))
 from common.gossip import Slowdown, step_of  # noqa: E402
 from common.output import Domain  # noqa: E402
 from common.server import (  # noqa: E402
+    DISCARDED,
     Outcome,
     ServerCell,
     Servers,
@@ -85,7 +86,7 @@ def test_what_each_worker_sleeps():
 # --- what is measured ---
 
 
-def outcomes(ends: list[list[float]], *, waited: float = 0.01, said: float = 0.0) -> list[Outcome]:
+def outcomes(ends: list[list[float]], *, waited: float = 0.01, said: float = 0.0, discards: bool = False) -> list[Outcome]:
     """Workers of ranks 1, 2, ..., whose push-pulls end then."""
     return [
         Outcome(
@@ -93,8 +94,7 @@ def outcomes(ends: list[list[float]], *, waited: float = 0.01, said: float = 0.0
             start=100.0,
             begins=np.array(of_worker) - waited,
             ends=np.array(of_worker),
-            used=len(of_worker),
-            staleness_mean=rank,
+            staleness=np.array([DISCARDED, *[rank] * (len(of_worker) - 1)] if discards else [rank] * len(of_worker)),
             supersteps=2,
             superstep_s=0.5,
             slack_s=None,
@@ -110,7 +110,7 @@ def test_iterations_are_those_until_the_first_worker_has_made_all():
     cell = ServerCell.of("asp", found, ideal_of("asp", [0.1, 0.25], 4))
     assert cell.iterations_per_s == pytest.approx((4 + 1) / 2 / 0.4)
     assert cell.waiting_fraction == pytest.approx((4 * 0.01 + 0.01) / 2 / 0.4)
-    assert cell.staleness_mean == 1.5
+    assert cell.staleness_mean == pytest.approx((4 * 1 + 2) / 5)
     assert cell.ideal.iterations_per_s == pytest.approx(cell.iterations_per_s)
     later = [found[0], dataclasses.replace(found[1], start=100.2)]
     assert ServerCell.of("asp", later, cell.ideal).iterations_per_s == pytest.approx(4 / 2 / 0.4)
@@ -129,6 +129,9 @@ def test_what_the_weights_say_is_what_was_pushed():
             assert len(audit(sync, outcomes(ends, said=said))) == 2, (sync, said)
     assert len(audit("bsp", outcomes(ends, said=-(applied - step_of(2)) / 2))) == 2
     assert audit("rescaled", outcomes(ends, said=-3)) == [], "how much each counts depends on when it came"
+    fewer = outcomes(ends, said=-3 * (step_of(1) + step_of(2)), discards=True)
+    assert audit("ringmaster:2", fewer) == []
+    assert ServerCell.of("ringmaster:2", fewer, ideal_of("asp", [0.1, 0.1], 4)).staleness_mean == 1.5
     torn = [dataclasses.replace(each, least=-4.0) for each in outcomes(ends, said=-3.0)]
     assert "elements of the weights say -4 to -3" in audit("rescaled", torn)[0]
 
