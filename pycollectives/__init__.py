@@ -30,6 +30,19 @@ from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
 from .neighbor_averaging.push_sum import PushSum
+from .parameter_server.sync import (
+    ASP,
+    BSP,
+    DSSP,
+    EAMSGD,
+    SSP,
+    ElasticBSP,
+    MindFlayer,
+    Rennala,
+    Rescaled,
+    Ringleader,
+    Ringmaster,
+)
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
 from .partial_allreduce.requests import wait_all, wait_any
@@ -49,7 +62,12 @@ if TYPE_CHECKING:
     from ._core import Round, RoundInfo
 
 __all__ = [
+    "ASP",
     "AVG",
+    "BSP",
+    "DSSP",
+    "EAMSGD",
+    "SSP",
     "AllOf",
     "Allreduce_init",
     "AnyOf",
@@ -57,12 +75,14 @@ __all__ = [
     "BoundedStaleness",
     "ClosedError",
     "Communicator",
+    "ElasticBSP",
     "Full",
     "GroupInfo",
     "Hop",
     "HopStatistics",
     "Hybrid",
     "Majority",
+    "MindFlayer",
     "MismatchError",
     "NeighborAveraging",
     "NotifyAck",
@@ -77,6 +97,10 @@ __all__ = [
     "Quorum",
     "RandomGroups",
     "RankFailedError",
+    "Rennala",
+    "Rescaled",
+    "Ringleader",
+    "Ringmaster",
     "Round",
     "RoundInfo",
     "ScheduleError",

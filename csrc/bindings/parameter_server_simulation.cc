@@ -33,6 +33,27 @@ py::list terms_from(const std::vector<ServerHistory::Term>& terms) {
   return out;
 }
 
+struct TupleOf {
+  py::tuple operator()(const ServerHistory::Push& p) const {
+    const char* what = p.given_up ? "given up" : p.used ? "used" : "discarded";
+    return py::make_tuple("push", p.time, p.worker, p.push, p.version, p.delay, what);
+  }
+  py::tuple operator()(const ServerHistory::Update& u) const {
+    return py::make_tuple("update", u.time, u.weights, terms_from(u.terms));
+  }
+  py::tuple operator()(const ServerHistory::Release& r) const {
+    return py::make_tuple("release", r.time, r.worker, r.clock, r.waited);
+  }
+  py::tuple operator()(const ServerHistory::Superstep& s) const {
+    const py::object predicted = s.predicted == server::kUnknown ? py::object(py::none()) : py::cast(s.predicted);
+    return py::make_tuple("superstep", s.end, s.length, s.slack, predicted, s.clocks);
+  }
+  py::tuple operator()(const ServerHistory::PresenceChange& p) const {
+    constexpr const char* kNames[] = {"present", "missing", "left"};
+    return py::make_tuple(kNames[static_cast<std::size_t>(p.presence)], p.time, p.worker);
+  }
+};
+
 py::dict run_server(const py::kwargs& arguments) {
   const ServerScript script = server_script_from(arguments);
   ServerHistory history;
@@ -40,27 +61,10 @@ py::dict run_server(const py::kwargs& arguments) {
     const GilReleased released;
     history = simulate_server(script);
   }
-  py::list pushes, updates, releases, supersteps, presences;
-  for (const auto& p : history.pushes) {
-    const char* what = p.given_up ? "given up" : p.used ? "used" : "discarded";
-    pushes.append(py::make_tuple(p.time, p.worker, p.push, p.version, p.delay, what, p.updated));
-  }
-  for (const auto& u : history.updates) updates.append(py::make_tuple(u.time, u.weights, terms_from(u.terms)));
-  for (const auto& r : history.releases) releases.append(py::make_tuple(r.time, r.worker, r.clock, r.waited));
-  for (const auto& s : history.supersteps) {
-    const py::object predicted = s.predicted == server::kUnknown ? py::object(py::none()) : py::cast(s.predicted);
-    supersteps.append(py::make_tuple(s.end, s.length, s.slack, predicted, s.clocks));
-  }
-  constexpr const char* kPresences[] = {"present", "missing", "left"};
-  for (const auto& p : history.presences) {
-    presences.append(py::make_tuple(p.time, p.worker, kPresences[static_cast<std::size_t>(p.presence)]));
-  }
+  py::list entries;
+  for (const ServerHistory::Entry& entry : history.entries) entries.append(std::visit(TupleOf{}, entry));
   py::dict out;
-  out["pushes"] = pushes;
-  out["updates"] = updates;
-  out["releases"] = releases;
-  out["supersteps"] = supersteps;
-  out["presences"] = presences;
+  out["entries"] = entries;
   out["clocks"] = history.clocks;
   out["gathered"] = terms_from(history.gathered);
   out["stuck"] = history.stuck;

@@ -60,6 +60,7 @@ class ServerSimulation {
   void take_out_missing();
   void apply(const Verdict& verdict);
   void update(bool keeps);
+  void note(ServerHistory::Entry entry) { history_.entries.push_back(std::move(entry)); }
   void note_superstep();
   void let_go();
   void give_weights(Worker worker);
@@ -185,7 +186,7 @@ void ServerSimulation::push(Worker worker) {
   row.last_push = a.came = now_;
   const Version delay = row_.version - row.version;
   const Verdict verdict = policy_->on_push(table(), worker, row.version, now_);
-  history_.pushes.push_back({now_, worker, a.push, row.version, delay, false, verdict.use, verdict.update});
+  note(ServerHistory::Push{now_, worker, a.push, row.version, delay, false, verdict.use});
   if (verdict.use) {
     Accumulator& into = verdict.next ? a.next : a.accumulator;
     into.sum += script_.values[index(worker, a.push)] + script_.slope * a.weights;
@@ -202,14 +203,14 @@ void ServerSimulation::give_up(Worker worker) {
   a.came = now_;
   const Version delay = row_.version - row.version;
   const Verdict verdict = policy_->on_give_up(table(), worker, now_);
-  history_.pushes.push_back({now_, worker, a.push, row.version, delay, true, false, verdict.update});
+  note(ServerHistory::Push{now_, worker, a.push, row.version, delay, true, false});
   apply(verdict);
   row.waits = 1;
 }
 
 void ServerSimulation::set_presence(Worker worker, Presence presence) {
   rows_[worker].presence = presence;
-  history_.presences.push_back({now_, worker, presence});
+  note(ServerHistory::PresenceChange{now_, worker, presence});
   apply(policy_->on_presence(table(), worker, now_));
 }
 
@@ -243,7 +244,7 @@ void ServerSimulation::update(bool keeps) {
   }
   weights_ += sum;
   ++row_.version;
-  history_.updates.push_back({now_, weights_, std::move(terms)});
+  note(ServerHistory::Update{now_, weights_, std::move(terms)});
 }
 
 void ServerSimulation::note_superstep() {
@@ -257,7 +258,7 @@ void ServerSimulation::note_superstep() {
     clocks.push_back(rows_[w].clock);
     if (rows_[w].presence == Presence::kPresent) first = std::min(first, applications_[w].came);
   }
-  history_.supersteps.push_back({now_, now_ - begun_, now_ - first, predicted_, std::move(clocks)});
+  note(ServerHistory::Superstep{now_, now_ - begun_, now_ - first, predicted_, std::move(clocks)});
   superstep_ = row_.superstep;
   begun_ = now_;
   predicted_ = server::kUnknown;
@@ -279,7 +280,7 @@ void ServerSimulation::let_go() {
 void ServerSimulation::give_weights(Worker worker) {
   WorkerRow& row = rows_[worker];
   Application& a = applications_[worker];
-  if (row.waits != 0) history_.releases.push_back({now_, worker, row.clock, now_ - a.came});
+  note(ServerHistory::Release{now_, worker, row.clock, row.waits != 0 ? now_ - a.came : 0});
   row.waits = 0;
   row.version = row_.version;
   row.released = now_;

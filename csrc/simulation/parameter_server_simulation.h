@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "services/parameter_server/policies/policy.h"
@@ -36,13 +37,14 @@ struct ServerScript {
 };
 
 struct ServerHistory {
+  /// A gradient has come, or a trial was given up.
   struct Push {
     Seconds time;
     server::Worker worker;
     std::uint64_t push;       ///< its number among those of the worker
     server::Version version;  ///< of the weights on which it was computed
     server::Version delay;    ///< updates since
-    bool given_up, used, updated;
+    bool given_up, used;
   };
   struct Term {
     server::Worker worker;
@@ -62,20 +64,19 @@ struct ServerHistory {
     Seconds waited;
   };
   struct Superstep {
-    Seconds end, length, slack;  ///< slack: of the worker that came first, until the end
-    Seconds predicted;           ///< when the policy expected the end; kUnknown if it did not
+    Seconds end, length;
+    Seconds slack;      ///< of the worker that came first, until the end
+    Seconds predicted;  ///< when the policy expected the end; kUnknown if it did not
     std::vector<server::Clock> clocks;
   };
-  struct Presence {
+  struct PresenceChange {
     Seconds time;
     server::Worker worker;
     server::Presence presence;
   };
-  std::vector<Push> pushes;
-  std::vector<Update> updates;
-  std::vector<Release> releases;
-  std::vector<Superstep> supersteps;
-  std::vector<Presence> presences;
+  using Entry = std::variant<Push, Update, Release, Superstep, PresenceChange>;
+
+  std::vector<Entry> entries;         ///< as they follow on each other
   std::vector<server::Clock> clocks;  ///< by worker, in the end
   std::vector<Term> gathered;         ///< in accumulators in the end; weights and delays are 0
   std::string stuck;                  ///< empty, or who has neither ended nor vanished

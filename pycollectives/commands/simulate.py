@@ -1,4 +1,4 @@
-"""The command `python -m pycollectives simulate`: a policy under injected delays, in virtual time."""
+"""The command `python -m pycollectives simulate`: a policy or a parameter server under a load, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..selection import choice, tables
 from ..simulation import workload
 from ..simulation.allreduce import Costs
 from ..simulation.allreduce import simulate as run
+from .simulated_server import simulate_server
 
 __all__ = ["simulate"]
 
@@ -24,6 +25,15 @@ __all__ = ["simulate"]
     default="solo",
     show_default=True,
     help="solo, majority, quorum, quorum:K[:GRACE_S], any-of:M, all-of:M or full.",
+)
+@click.option(
+    "--sync",
+    "sync_text",
+    default=None,
+    help="A parameter server instead of a partial allreduce: bsp, asp, ssp:S, dssp:LO:HI, elastic:LOOKAHEAD, "
+    "elastic-per-time:LOOKAHEAD, eamsgd:PERIOD:ALPHA, ringmaster:LIMIT, rennala:BATCH, ringleader, rescaled or "
+    "mindflayer:TRIALS:SECONDS. Of the other options it has --load, --trace, --ranks, --calls, --work-us, --skew-us, "
+    "--seed, --json, and those of messages.",
 )
 @click.option(
     "--load",
@@ -69,6 +79,7 @@ __all__ = ["simulate"]
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
     policy_text: str,
+    sync_text: str | None,
     load: str,
     trace_file: Path | None,
     ranks: int,
@@ -102,6 +113,13 @@ def simulate(
             work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
         else:
             work = workload.make(load, ranks=ranks, calls=calls, work=work_us / 1e6, skew=skew_us / 1e6, seed=seed)
+        costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
+        if sync_text is not None:
+            _refuse_options_of_allreduce()
+            message = costs.latency + 2 * costs.overhead + costs.gap_per_byte * nbytes
+            setting = {"load": load, "bytes": nbytes, "seed": seed}
+            simulate_server(sync_text, work, message=message, setting=setting, as_json=as_json)
+            return
         known = [str(entry["name"]) for entry in core.algorithms()]
         chosen = choice.resolve(
             algorithm,
@@ -113,7 +131,6 @@ def simulate(
             sparse=choice.is_sparse(policy, late, max_staleness),
         )
         algorithm = chosen.name
-        costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         summary = run(
             work,
             policy,
@@ -155,3 +172,18 @@ def simulate(
     ):
         table.add_row(label, value)
     Console(highlight=False).print(table)
+
+
+def _refuse_options_of_allreduce() -> None:
+    """Raise a usage error if an option was given that a parameter server has not."""
+    context = click.get_current_context()
+    for name, option in {
+        "policy_text": "--policy",
+        "barrier": "--barrier",
+        "algorithm": "--algorithm",
+        "late": "--late",
+        "max_staleness": "--max-staleness",
+        "reduce_ns": "--reduce-ns",
+    }.items():
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--sync: a parameter server has no {option}")

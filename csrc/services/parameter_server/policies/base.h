@@ -17,6 +17,8 @@ class PatientPolicy : public Policy {
  protected:
   /// Whether somebody waits at all: a worker that is not let go, or an update.
   virtual bool has_waiting(Table table) const;
+  /// kUnknown if none is known.
+  virtual Seconds longest_interval(Table table) const;
 
  private:
   Seconds deadline_of(Table table, Worker worker, Seconds longest) const;

@@ -47,7 +47,7 @@ class Dssp final : public ImmediatePolicy {
     if (was_slowest) grant_waiting(table, now);
   }
   void after_presence(Table table, Worker worker, Seconds now) const override {
-    if (is_present(table.workers[worker])) catch_up(table, worker);
+    if (is_present(table.workers[worker])) join_slowest(table, worker);
     grant_waiting(table, now);
   }
 

@@ -38,7 +38,7 @@ class MindFlayer final : public PatientPolicy {
 
   Verdict on_push(Table table, Worker worker, Version version, Seconds now) const override {
     WorkerRow& row = table.workers[worker];
-    const bool succeeds = version == table.server.version && row.interval <= of(allotted_, worker);
+    const bool succeeds = version == table.server.version && is_in_time(row, worker);
     if (succeeds) ++row.gathered;
     Verdict verdict = end_superstep(table, now);
     verdict.use = succeeds;
@@ -59,9 +59,18 @@ class MindFlayer final : public PatientPolicy {
   }
 
  private:
+  /// Where all trials are given up, no interval is known.
+  Seconds longest_interval(Table table) const override {
+    const Seconds longest_trial = *std::max_element(allotted_.begin(), allotted_.end());
+    return std::max(PatientPolicy::longest_interval(table), longest_trial);
+  }
+
   template <class T>
   static T of(const std::vector<T>& values, Worker worker) {
     return values.size() == 1 ? values[0] : values[worker];
+  }
+  bool is_in_time(const WorkerRow& row, Worker worker) const {
+    return row.interval == kUnknown || nanoseconds(row.interval) <= nanoseconds(of(allotted_, worker));
   }
   bool is_done(Table table, Worker worker) const {
     const WorkerRow& row = table.workers[worker];

@@ -20,15 +20,11 @@ Worker Policy::missing(Table table, Seconds) const { return table.workers.size()
 
 // --- Missing workers
 
-namespace {
-
-Seconds longest_interval(Table table) {
+Seconds PatientPolicy::longest_interval(Table table) const {
   Seconds longest = kUnknown;
   for (const WorkerRow& row : table.workers) longest = std::max(longest, row.interval);
   return longest;
 }
-
-}  // namespace
 
 bool PatientPolicy::has_waiting(Table table) const {
   return std::any_of(table.workers.begin(), table.workers.end(),

@@ -1,7 +1,8 @@
 // How far workers are apart, in pushes: of SSP and DSSP.
 //
 // A worker that comes back after an absence would hold all others back until it had made up for all pushes that it has
-// missed. So it is taken as far as the slowest of the others is then: its row's `extra` is how many it is given.
+// missed; or be far ahead of those who came back before it. So it is taken for as far as the slowest of the others is
+// then: its row's `extra` is the difference, modulo 2^64.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +28,10 @@ inline Clock lead(Table table, Worker worker) {
   return own - std::min(own, least_progress(table, worker));
 }
 
-inline void catch_up(Table table, Worker worker) {
+/// To be called of a worker that comes back.
+inline void join_slowest(Table table, Worker worker) {
   const Clock least = least_progress(table, worker);
-  WorkerRow& row = table.workers[worker];
-  if (least != kNoLimit && progress(row) < least) row.extra = least - row.clock;
+  if (least != kNoLimit) table.workers[worker].extra = least - table.workers[worker].clock;
 }
 
 /// Whether somebody who waits is more than `bound` pushes ahead of a worker.

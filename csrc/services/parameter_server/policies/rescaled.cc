@@ -6,6 +6,8 @@
 // Rule: each gradient is an update, weighted by the worker's interval over the mean of all workers' intervals: the mean
 // of the weights is 1, and workers of equal speed are plain asynchronous SGD. Nobody waits. The paper takes speeds as
 // known and fixed; here each weight is that of the latest intervals, and 1 as long as the worker's is not known.
+#include <algorithm>
+
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"
 
@@ -31,11 +33,12 @@ class Rescaled final : public Policy {
     int known = 0;
     for (const WorkerRow& row : table.workers) {
       if (!is_present(row) || row.interval == kUnknown) continue;
-      sum += row.interval;
+      sum += std::max(row.interval, kShortest);
       ++known;
     }
-    return own.interval == kUnknown || sum == 0 ? 1 : own.interval * known / sum;
+    return own.interval == kUnknown ? 1 : std::max(own.interval, kShortest) * known / sum;
   }
+  static constexpr Seconds kShortest = 1e-9;  // a clock may say 0, and a weight of 0 is none
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ class Ringleader final : public PatientPolicy {
  public:
   using PatientPolicy::PatientPolicy;
 
-  Verdict on_push(Table table, Worker worker, Version version, Seconds) const override {
+  Verdict on_push(Table table, Worker worker, Version version, Seconds now) const override {
     if (is_from_before_return(table, worker, version)) return discarded();
     WorkerRow& row = table.workers[worker];
     if (is_second_phase(table) && row.extra == 0) {
@@ -34,24 +34,24 @@ class Ringleader final : public PatientPolicy {
     ++row.gathered;
     if (is_second_phase(table)) {
       row.extra = 0;
-      return update(table);
+      return update(table, now);
     }
     if (!is_table_full(table)) return {};
     begin_second_phase(table);
     row.extra = 0;
-    return update(table);
+    return update(table, now);
   }
-  Verdict on_presence(Table table, Worker worker, Seconds) const override {
+  Verdict on_presence(Table table, Worker worker, Seconds now) const override {
     WorkerRow& row = table.workers[worker];
     row.extra = 0;
     if (is_present(row)) {
       note_return(table, worker);
       return {};
     }
-    if (is_second_phase(table)) return is_round_done(table) ? turn(table, {}) : Verdict{};
+    if (is_second_phase(table)) return is_round_done(table) ? turn(table, {}, now) : Verdict{};
     if (gathered(table) == 0 || !is_table_full(table)) return {};
     begin_second_phase(table);
-    return update(table);
+    return update(table, now);
   }
   bool may_go(Table, Worker) const override { return true; }
   bool is_awaited(Table table, Worker worker) const override {
@@ -75,13 +75,14 @@ class Ringleader final : public PatientPolicy {
     for (WorkerRow& row : table.workers) row.extra = is_present(row) ? 1 : 0;
   }
 
-  static Verdict update(Table table) {
+  static Verdict update(Table table, Seconds now) {
     weigh_means(table);
-    return is_round_done(table) ? turn(table, {.update = true}) : Verdict{.update = true, .keep = true};
+    return is_round_done(table) ? turn(table, {.update = true}, now) : Verdict{.update = true, .keep = true};
   }
-  static Verdict turn(Table table, Verdict verdict) {
+  static Verdict turn(Table table, Verdict verdict, Seconds now) {
     table.server.phase = 0;
     ++table.server.superstep;
+    table.server.begun = now;
     for (WorkerRow& row : table.workers) {
       row.gathered = row.next;
       row.next = 0;

@@ -20,7 +20,7 @@ class Ssp final : public ImmediatePolicy {
 
  private:
   void after_presence(Table table, Worker worker, Seconds) const override {
-    if (is_present(table.workers[worker])) catch_up(table, worker);
+    if (is_present(table.workers[worker])) join_slowest(table, worker);
   }
 
   const Clock bound_;

@@ -1,0 +1,140 @@
+"""A parameter server in virtual time: what each kind of synchronization makes of given times of computing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..parameter_server.sync import EAMSGD
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..parameter_server.sync import Synchronization
+
+__all__ = ["ServerSummary", "simulate"]
+
+
+class ServerSummary(NamedTuple):
+    """What came of a simulation, until the first worker has ended.
+
+    Attributes
+    ----------
+    workers
+        How many.
+    seconds
+        Until the first worker has ended.
+    iterations_per_s
+        Of a worker, the mean over workers.
+    waiting_fraction
+        Of the workers' time, that in which they wait to be let go.
+    staleness_mean, staleness_max
+        Updates between the weights on which a gradient was computed and its coming, of gradients that are used.
+    updates
+        Of the weights.
+    discarded_fraction
+        Of the iterations: gradients that were discarded, or given up.
+    supersteps
+        Barriers.
+    superstep_s_mean, slack_s_mean
+        Length of a superstep, and how long its first worker waits in the end; 0 without supersteps.
+    """
+
+    workers: int
+    seconds: float
+    iterations_per_s: float
+    waiting_fraction: float
+    staleness_mean: float
+    staleness_max: int
+    updates: int
+    discarded_fraction: float
+    supersteps: int
+    superstep_s_mean: float
+    slack_s_mean: float
+
+
+def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: float = 0.0) -> ServerSummary:
+    """Run the engine's own policies in virtual time.
+
+    Parameters
+    ----------
+    sync
+        As of `Communicator.parameter_server`.
+    work
+        Seconds that computing takes, float64 of shape (workers, iterations), not negative and not all 0.
+    latency
+        Seconds that a message takes; an iteration has two.
+
+    Raises
+    ------
+    ValueError
+        `work` or `latency` is not that.
+    RuntimeError
+        Workers wait for each other for ever.
+    """
+    work = np.asarray(work, dtype=np.float64)
+    if work.ndim != 2 or work.size == 0 or not (np.isfinite(work).all() and (work >= 0).all() and work.any()):
+        raise ValueError(f"work: expected finite seconds >= 0 of shape (workers, iterations), got shape {work.shape}")
+    if not latency >= 0:
+        raise ValueError(f"latency: expected seconds >= 0, got {latency}")
+    period = sync.period if isinstance(sync, EAMSGD) else 1
+    pushes = work.shape[1] // period
+    if pushes == 0:
+        raise ValueError(f"{sync!r}: expected at least {period} iterations, got {work.shape[1]}")
+    work = work[:, : pushes * period].reshape(len(work), pushes, period).sum(axis=2)
+    return _summary(history(sync, work, latency=latency), len(work), pushes, period)
+
+
+def history(sync: Synchronization, work: npt.NDArray[np.float64], **script: Any) -> dict[str, Any]:
+    """Return all that happens in a simulation: see csrc/simulation/parameter_server_simulation.h."""
+    from ..support.native import core
+
+    workers, pushes = work.shape
+    defaults: dict[str, Any] = {
+        "values": [1.0] * work.size,
+        "slope": 0.0,
+        "pushes": [pushes] * workers,
+        "vanishes": [pushes] * workers,
+        "absences": [],
+        "gives_up": True,
+        "latency": 0.0,
+        "max_events": 100 * (work.size + workers),
+    }
+    found = core.simulate_server(
+        sync=sync.engine_arguments(),
+        workers=workers,
+        max_pushes=pushes,
+        work=work.ravel().tolist(),
+        **{**defaults, **script},
+    )
+    if found["stuck"]:
+        raise RuntimeError(f"{sync!r}: workers {found['stuck']} wait for ever")
+    return found
+
+
+def _summary(found: dict[str, Any], workers: int, pushes: int, period: int) -> ServerSummary:
+    releases = entries_of(found, "release")
+    seconds = min(time for time, _, clock, _ in releases if clock == pushes)
+    made = [each for each in entries_of(found, "push") if each[0] <= seconds]
+    delays = [delay for _, _, _, _, delay, what in made if what == "used"]
+    supersteps = [each for each in entries_of(found, "superstep") if each[0] <= seconds]
+    waited = sum(max(min(time, seconds) - (time - waited), 0) for time, _, _, waited in releases)
+    return ServerSummary(
+        workers=workers,
+        seconds=seconds,
+        iterations_per_s=len(made) * period / workers / seconds,
+        waiting_fraction=waited / (workers * seconds),
+        staleness_mean=float(np.mean(delays)) if delays else 0.0,
+        staleness_max=max(delays, default=0),
+        updates=sum(time <= seconds for time, _, _ in entries_of(found, "update")),
+        discarded_fraction=1 - len(delays) / len(made),
+        supersteps=len(supersteps),
+        superstep_s_mean=float(np.mean([length for _, length, *_ in supersteps])) if supersteps else 0.0,
+        slack_s_mean=float(np.mean([slack for _, _, slack, *_ in supersteps])) if supersteps else 0.0,
+    )
+
+
+def entries_of(found: dict[str, Any], kind: str) -> list[tuple[Any, ...]]:
+    """Return the entries of a kind of a history, without the kind."""
+    return [entry[1:] for entry in found["entries"] if entry[0] == kind]

@@ -1,0 +1,248 @@
+"""Histories of a parameter server in virtual time: every synchronization, any speeds, workers that leave and come back.
+
+What must hold of each history is in server_oracle; here is what each kind of synchronization promises besides. Numbers
+of ElasticBSP are in test_parameter_server_elastic.
+"""
+
+import math
+import os
+import random
+
+import pytest
+from server_oracle import Replay, Script, random_script, run
+
+import pycollectives as pc
+
+CASES = int(os.environ.get("PYC_CASES", "600"))
+
+
+def of(history, what, column):
+    """A column of all entries of a kind; the first is their time."""
+    return [entry[1 + column] for entry in history["entries"] if entry[0] == what]
+
+
+def before_absences(history):
+    """The history until a worker ends or is missing for the first time."""
+    names = [*(entry[0] for entry in history["entries"]), "left"]
+    cut = next(index for index, name in enumerate(names) if name in ("left", "missing"))
+    return {**history, "entries": history["entries"][:cut]}
+
+
+def verdicts(history):
+    return set(of(history, "push", 5))
+
+
+# --- What each kind promises of a history
+
+
+def check_bsp(history, script, _):
+    """Each update is the mean of one gradient of each worker; all are let go when the last has come."""
+    for terms in of(history, "update", 2):
+        assert {delay for _, _, delay, _ in terms} == {0}
+        assert len({worker for worker, *_ in terms}) == len(terms)
+        assert {weight for *_, weight in terms} == {1 / len(terms)}
+    history = before_absences(history)
+    assert verdicts(history) <= {"used"}
+    for number, terms in enumerate(of(history, "update", 2)):
+        assert [term[:2] for term in terms] == [(worker, number) for worker in range(script.workers)]
+
+
+def check_asp(history, script, _):
+    """Each gradient is an update, and nobody waits."""
+    assert not any(of(history, "release", 3))
+    check_single_updates(history, script)
+
+
+def check_single_updates(history, script):
+    """Each gradient is an update of weight 1, unless it is from before its worker's return."""
+    assert all(len(terms) == 1 and terms[0][3] == 1 for terms in of(history, "update", 2))
+    assert history["gathered"] == []
+    replay = Replay(script.workers)
+    returned = [0] * script.workers
+    version = 0
+    for entry in history["entries"]:
+        replay.add(entry)
+        if entry[0] == "present":
+            returned[entry[2]] = version
+        version += entry[0] == "update"
+        if entry[0] == "push":
+            assert (entry[6] == "used") == (entry[4] >= returned[entry[2]])
+
+
+def check_ssp(history, script, sync):
+    check_single_updates(history, script)
+    check_bound(history, sync.s, sync.s)
+
+
+def check_dssp(history, script, sync):
+    check_single_updates(history, script)
+    check_bound(history, sync.lo, sync.hi)
+
+
+def check_bound(history, low, high):
+    """Who is let go is at most `high` pushes ahead of the slowest; who waits is more than `low` ahead.
+
+    A worker that comes back is taken for as far as the slowest of the others.
+    """
+    replay = Replay(len(history["clocks"]))
+    progress = [0] * len(history["clocks"])
+    now = 0.0
+    for entry in history["entries"]:
+        least = min((progress[worker] for worker in replay.present), default=0)
+        if entry[1] > now:
+            assert all(progress[w] > least + low for w in replay.present if replay.waits[w])
+            now = entry[1]
+        replay.add(entry)
+        if entry[0] in ("update", "superstep"):
+            continue
+        worker = entry[2]
+        if entry[0] == "present":
+            others = [progress[other] for other in replay.present if other != worker]
+            progress[worker] = min(others, default=progress[worker])
+        elif entry[0] == "push":
+            progress[worker] += 1
+        elif entry[0] == "release":
+            assert progress[worker] - least <= high
+
+
+def check_elastic(history, script, sync):
+    """Barriers are no later than the lookahead, and who waits has made the push of the barrier."""
+    check_single_updates(history, script)
+    replay = Replay(script.workers)
+    begun, predicted = [0] * script.workers, None
+    changed = False
+    for entry in history["entries"]:
+        replay.add(entry)
+        if entry[0] == "superstep":
+            assert changed or all(clock <= at + sync.lookahead for clock, at in zip(entry[5], predicted, strict=True))
+            begun, predicted, changed = entry[5], None, False
+        elif entry[0] in ("present", "missing", "left"):
+            changed = True
+        elif predicted is None and all(replay.clock[w] >= begun[w] + 2 for w in replay.present):
+            predicted = [*replay.clock]
+        if entry[0] == "release" and entry[4] > 0 and not changed:
+            assert predicted is None  # all are let go together
+            assert entry[3] == begun[entry[2]]
+
+
+def check_ringmaster(history, script, sync):
+    assert not any(of(history, "release", 3))
+    for delay, verdict in zip(of(history, "push", 4), of(history, "push", 5), strict=True):
+        assert verdict == ("used" if delay < sync.limit else "discarded")
+    assert all(len(terms) == 1 and terms[0][2] < sync.limit and terms[0][3] == 1 for terms in of(history, "update", 2))
+    assert history["gathered"] == []
+    assert script
+
+
+def check_rennala(history, script, sync):
+    assert not any(of(history, "release", 3))
+    for delay, verdict in zip(of(history, "push", 4), of(history, "push", 5), strict=True):
+        assert verdict == ("discarded" if delay else "used")
+    for terms in of(history, "update", 2):
+        assert [term[2:] for term in terms] == [(0, 1 / sync.batch)] * sync.batch
+    assert len(history["gathered"]) < sync.batch
+    assert script
+
+
+def check_ringleader(history, script, _):
+    """Delays are at most 2n - 2; each worker has the same weight; n updates a round."""
+    n = script.workers
+    assert not any(of(history, "release", 3))
+    for terms in of(history, "update", 2):
+        assert max(delay for _, _, delay, _ in terms) <= max(2 * n - 2, 0)
+        of_worker = {}
+        for worker, _, _, weight in terms:
+            of_worker.setdefault(worker, []).append(weight)
+        for weights in of_worker.values():
+            assert sum(weights) == pytest.approx(1 / len(of_worker))
+            assert len(set(weights)) == 1
+    updates = 0
+    for entry in history["entries"]:
+        updates += entry[0] == "update"
+        if entry[0] == "superstep":
+            assert updates <= n
+            updates = 0
+    history = before_absences(history)
+    assert verdicts(history) <= {"used"}
+    assert all({worker for worker, *_ in terms} == {*range(n)} for terms in of(history, "update", 2))
+    assert len(of(history, "update", 2)) // n == len(of(history, "superstep", 0))
+
+
+def check_rescaled(history, script, _):
+    """A gradient's weight is its worker's interval over the mean of those that are known."""
+    assert not any(of(history, "release", 3))
+    replay = Replay(script.workers)
+    pusher = 0
+    for entry in history["entries"]:
+        if entry[0] == "update":
+            known = [max(replay.interval[w], 1e-9) for w in replay.present if replay.interval[w] is not None]
+            assert [worker for worker, *_ in entry[3]] == [pusher]
+            assert entry[3][0][3] == pytest.approx(max(replay.interval[pusher], 1e-9) * len(known) / sum(known))
+        replay.add(entry)
+        if entry[0] == "push":
+            pusher = entry[2]
+
+
+def check_mindflayer(history, script, sync):
+    """An update is the mean of what has come of a superstep's trials; nobody makes more."""
+    for terms in of(history, "update", 2):
+        assert {term[2:] for term in terms} == {(0, 1 / len(terms))}
+    for entry in history["entries"]:
+        if entry[0] == "push" and script.latency == 0 and script.gives_up:
+            assert (entry[6] == "given up") == (script.work[entry[2]][entry[3]] > sync.seconds[0])
+        if entry[0] == "push" and not script.gives_up:
+            assert entry[6] != "given up"
+    before = [0] * script.workers
+    for clocks in of(before_absences(history), "superstep", 4):
+        assert clocks == [clock + sync.trials[0] for clock in before]
+        before = clocks
+    if script.latency == 0 and script.gives_up:
+        assert verdicts(before_absences(history)) <= {"used", "given up"}
+
+
+CHECKS = {
+    "bsp": (check_bsp, lambda draw, patience: pc.BSP(patience=patience)),
+    "asp": (check_asp, lambda draw, patience: pc.ASP()),
+    "eamsgd": (check_asp, lambda draw, patience: pc.EAMSGD(10, 0.1)),
+    "ssp": (check_ssp, lambda draw, patience: pc.SSP(draw.randint(0, 6), patience=patience)),
+    "dssp": (check_dssp, lambda draw, patience: random_dssp(draw, patience)),
+    "elastic": (check_elastic, lambda draw, patience: random_elastic(draw, patience)),
+    "ringmaster": (check_ringmaster, lambda draw, patience: pc.Ringmaster(draw.randint(1, 12))),
+    "rennala": (check_rennala, lambda draw, patience: pc.Rennala(draw.randint(1, 12))),
+    "ringleader": (check_ringleader, lambda draw, patience: pc.Ringleader(patience=patience)),
+    "rescaled": (check_rescaled, lambda draw, patience: pc.Rescaled()),
+    "mindflayer": (check_mindflayer, lambda draw, patience: random_mindflayer(draw, patience)),
+}
+
+
+def random_dssp(draw, patience):
+    low = draw.randint(0, 4)
+    return pc.DSSP(low, low + draw.randint(0, 12), patience=patience)
+
+
+def random_elastic(draw, patience):
+    if draw.random() < 0.3:
+        return pc.ElasticBSP(draw.randint(1, 20), objective="waiting-per-time", patience=patience)
+    algorithm = draw.choice(["linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan"])
+    return pc.ElasticBSP(draw.randint(1, 20), algorithm, patience=patience)
+
+
+def random_mindflayer(draw, patience):
+    return pc.MindFlayer(draw.randint(1, 5), draw.choice([0.5, 1.0, 2.0, 20.0]), patience=patience)
+
+
+# --- Many histories
+
+
+@pytest.mark.parametrize("kind", CHECKS)
+def test_many_histories(kind):
+    """Random in everything; the seed is in the failure's text."""
+    check, make = CHECKS[kind]
+    for case in range(CASES // 3):
+        draw = random.Random(f"{kind} {case}")
+        sync = make(draw, draw.choice([1.5, 10.0, 10.0, math.inf]))
+        script = random_script(draw, sync)
+        if min(script.vanishes) < script.columns and getattr(sync, "patience", 0) == math.inf:
+            script.vanishes = [script.columns] * script.workers  # that would be waiting for ever, as was asked for
+        print("seed", kind, case, sync)
+        check(run(sync, script), script, sync)
