@@ -33,12 +33,12 @@ from common.server import (
     Speeds,
     audit,
     ideal_of,
+    model_of,
     parse_syncs,
     server_record,
 )
 from common.server_micro import measure_push_pulls, micro_record
 from common.timing import SleepingBarrier
-from pycollectives.parameter_server import sync as models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -213,7 +213,7 @@ def run(
     with (
         pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator,
         communicator.parameter_server(
-            weights, sync=models.parse(name), update=pc.SGD(rate=1.0), servers=servers.argument, workers=list(work)
+            weights, sync=model_of(name), update=pc.SGD(rate=1.0), servers=servers.argument, workers=list(work)
         ) as made,
     ):
         barrier.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +37,12 @@ def parse_syncs(text: str) -> list[str]:
         if isinstance(models.parse(name), models.EAMSGD):
             raise ValueError("expected a model in which gradients are pushed, got eamsgd, which pushes weights")
     return list(dict.fromkeys([BSP, *names]))
+
+
+def model_of(name: str) -> models.Synchronization:
+    """The model, in which no worker is taken out: on a machine with fewer cores than ranks, any may pause."""
+    found = models.parse(name)
+    return replace(found, patience=math.inf) if isinstance(found, models.Patient) else found
 
 
 @dataclass(frozen=True)
@@ -214,7 +221,7 @@ def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def ideal_of(sync: str, seconds: Sequence[float], iterations: int) -> ServerSummary:
     """What the same rules make of these times if communication costs nothing."""
-    return simulate(models.parse(sync), np.repeat(np.array(seconds)[:, None], iterations, axis=1))
+    return simulate(model_of(sync), np.repeat(np.array(seconds)[:, None], iterations, axis=1))
 
 
 def weight_of_gradient(sync: str, workers: int) -> float | None:
