@@ -30,6 +30,13 @@ from .mpi_api import Allreduce_init, PartialRequest
 from .neighbor_averaging.d_psgd import NeighborAveraging
 from .neighbor_averaging.pairwise import PairwiseAveraging, PairwiseStatistics
 from .neighbor_averaging.push_sum import PushSum
+from .parameter_server.collective import (
+    ParameterServer,
+    PushInfo,
+    PushRequest,
+    ServerStatistics,
+    WorkerStatistics,
+)
 from .parameter_server.sync import (
     ASP,
     BSP,
@@ -43,6 +50,7 @@ from .parameter_server.sync import (
     Ringleader,
     Ringmaster,
 )
+from .parameter_server.update import SGD, Adam
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Quorum, Solo
 from .partial_allreduce.requests import wait_all, wait_any
@@ -67,7 +75,9 @@ __all__ = [
     "BSP",
     "DSSP",
     "EAMSGD",
+    "SGD",
     "SSP",
+    "Adam",
     "AllOf",
     "Allreduce_init",
     "AnyOf",
@@ -88,11 +98,14 @@ __all__ = [
     "NotifyAck",
     "PairwiseAveraging",
     "PairwiseStatistics",
+    "ParameterServer",
     "PartialAllreduce",
     "PartialReduce",
     "PartialRequest",
     "Policy",
     "PunctualGroups",
+    "PushInfo",
+    "PushRequest",
     "PushSum",
     "Quorum",
     "RandomGroups",
@@ -104,6 +117,7 @@ __all__ = [
     "Round",
     "RoundInfo",
     "ScheduleError",
+    "ServerStatistics",
     "Skip",
     "SmartGroups",
     "Solo",
@@ -115,6 +129,7 @@ __all__ = [
     "TransportError",
     "Update",
     "UpdateQueue",
+    "WorkerStatistics",
     "__version__",
     "flatten",
     "hop",

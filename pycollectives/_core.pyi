@@ -3,7 +3,7 @@
 What it raises are the classes of `support.errors`, and Python's own ValueError, TypeError and RuntimeError.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -646,6 +646,51 @@ def simulate_pairwise(**script: Any) -> dict[str, Any]:
 
 def simulate_hop(**script: Any) -> dict[str, Any]:
     """Hop of scripted ranks in virtual time: see csrc/simulation/hop_simulation.h."""
+
+@final
+class ParameterServer:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        weights: Any,  # a buffer: the first ones
+        dtype_name: str,  # a float type
+        count: int,
+        workers: Sequence[int],  # ascending
+        servers: Sequence[int],  # ascending
+        direct: bool,  # whoever pushes updates the weights; one node, one server
+        sync: Mapping[str, Any],
+        update: Mapping[str, Any],
+        call: Callable[..., None] | None = None,  # in place of a rule; direct only
+        nan: str,  # reject, skip, accept
+        nodes: Sequence[int],  # of each rank; those of one node share memory
+        timeout: float | None = None,  # of making that
+        name: str,
+    ) -> None:
+        """Collective; every rank must create the same objects in the same order."""
+    def push(self, gradient: Any, *, timeout: float | None = None) -> int:
+        """Waits until the push before is let go; the clock. StallError: nothing is pushed."""
+    def give_up(self, *, timeout: float | None = None) -> int:
+        """A push of nothing."""
+    def test(self, clock: int) -> bool:
+        """Whether the worker has been let go after that push."""
+    def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
+    def pull(self, out: Any, *, timeout: float | None = None) -> None: ...
+    def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
+    def leave(self) -> None: ...
+    def close(self) -> None:
+        """Leaves, without waiting. Idempotent."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def clock(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def outcome(self) -> tuple[int, int, int, bool]:
+        """Of the newest push that was let go: clock, version, staleness, used."""
+    def statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
+        """workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps, version, superstep."""
 
 def simulate_server(**script: Any) -> dict[str, Any]:
     """A parameter server and scripted workers in virtual time: see csrc/simulation/parameter_server_simulation.h."""

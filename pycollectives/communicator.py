@@ -15,6 +15,7 @@ from .at_exit import open_communicators
 from .context import Context
 from .hop.methods import HopMethods
 from .neighbor_averaging.methods import NeighborAveragingMethods
+from .parameter_server.methods import ParameterServerMethods
 from .partial_allreduce.methods import PartialAllreduceMethods
 from .partial_reduce.methods import PartialReduceMethods
 from .support.deadline import Deadline
@@ -38,7 +39,9 @@ __all__ = ["Communicator"]
 SignedT = TypeVar("SignedT", bound=Signed)
 
 
-class Communicator(PartialAllreduceMethods, PartialReduceMethods, NeighborAveragingMethods, HopMethods):
+class Communicator(
+    PartialAllreduceMethods, PartialReduceMethods, NeighborAveragingMethods, HopMethods, ParameterServerMethods
+):
     """A group of ranks with an engine that works in the background; made and closed by all of them (collective).
 
     The messages of this package go over duplicates of the communicator given, so that they never meet the user's.

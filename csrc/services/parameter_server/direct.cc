@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <mutex>
 
 #include "core/error.h"
@@ -35,11 +36,7 @@ std::vector<Direct::Job> Direct::decide(const Decide& decide) {
     const std::lock_guard lock(board_->mutex());
     decisions_.clear();
     decide(board_->ledger());
-    for (Step& step : decisions_.steps) {
-      Job job{std::move(step), {}};
-      if (job.step.update != 0 || job.step.use) job.ticket = shard().pipeline().enter(job.step.update != 0, rank());
-      jobs.push_back(std::move(job));
-    }
+    for (Step& step : decisions_.steps) jobs.push_back(placed(std::move(step)));
   }
   for (const Release& release : decisions_.releases) board_->ring(options_.workers[release.worker]);
   for (const Worker w : decisions_.missing) {
@@ -47,6 +44,22 @@ std::vector<Direct::Job> Direct::decide(const Decide& decide) {
                   " has stopped pushing while others wait: it is left out until it pushes again.");
   }
   return jobs;
+}
+
+/// Under the mutex: in the order of decisions.
+Direct::Job Direct::placed(Step step) {
+  Job job;
+  if (step.update != 0 || step.use) job.ticket = shard().pipeline().enter(step.update != 0, rank());
+  const auto is_own = [&](const Part& part) { return part.worker == step.worker; };
+  const bool in_place = step.use && !step.adds && !step.next && !step.keep && !layout_.elements().widened() &&
+                        std::any_of(step.parts.begin(), step.parts.end(), is_own);
+  if (step.use && !in_place) job.accumulator = shard().accumulator(step.worker, step.next);
+  for (const Part& part : step.parts) {
+    job.terms.push_back({in_place && is_own(part) ? nullptr : shard().accumulator(part.worker), part.weight});
+  }
+  if (step.turn) shard().turn();
+  job.step = std::move(step);
+  return job;
 }
 
 Outcome Direct::outcome() const {
@@ -83,7 +96,7 @@ bool Direct::submit(const std::byte* gradient, std::byte* out, const Limit& limi
   bool has_weights = false;
   for (const Job& job : jobs) {
     if (!job.ticket) continue;
-    const bool is_own = job.step.clock != Step::kNoPush;
+    const bool is_own = job.step.has_gradient();
     const bool gives = is_own && job.step.update != 0 && out != nullptr && goes_on;
     work(job, is_own ? gradient : nullptr, gives ? out : nullptr, limit.interrupt);
     if (!gives) continue;
@@ -149,33 +162,56 @@ void Direct::check_whole() const {
 }
 
 void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, const Engine::Interrupt& interrupt) {
-  const Step& step = job.step;
-  const auto is_own = [&](const Part& part) { return part.worker == step.worker && gradient != nullptr && step.use; };
-  const bool in_place = step.update != 0 && !step.adds && !layout_.elements().widened() && !update_ && !is_elastic() &&
-                        std::any_of(step.parts.begin(), step.parts.end(), is_own);
-  terms_.clear();
-  for (const Part& part : step.parts) {
-    const bool is_given = in_place && is_own(part);
-    terms_.push_back({is_given ? gradient : shard().accumulator(part.worker), part.weight});
+  std::vector<Term> terms = job.terms;
+  for (Term& term : terms) {
+    if (term.values == nullptr) term.values = gradient;
   }
-  const bool gathers = gradient != nullptr && step.use && !in_place && !is_elastic();
+  if (update_ && job.step.update != 0) return call(job, terms, gradient, out, interrupt);
   in_order(*job.ticket, interrupt, [&](std::size_t block) {
-    if (gathers) shard().gather(block, step.worker, gradient, step.adds);
-    if (is_elastic()) {
-      average(block, gradient, out);
-    } else if (step.update != 0 && !terms_.empty()) {
-      shard().update(block, terms_, step.update);
-    }
-    if (out != nullptr && !is_elastic()) shard().read(block, out);
+    if (is_elastic()) return average(block, gradient, out);
+    if (job.accumulator != nullptr) shard().gather(block, job.accumulator, gradient, job.step.adds);
+    if (!terms.empty()) shard().update(block, terms, job.step.update);
+    if (out != nullptr) shard().read(block, out);
   });
   has_reply_ = is_elastic() && gradient != nullptr && out == nullptr;
+}
+
+/// All that came before is done, and the whole model is this rank's until the call is over. What the call throws is
+/// thrown when the others may go on.
+void Direct::call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
+                  const Engine::Interrupt& interrupt) {
+  Pipeline& pipeline = shard().pipeline();
+  if (!sum_) sum_ = memory_.allocate(shard().count() * layout_.wide_bytes());
+  std::exception_ptr error;
+  const auto begin = [&] {
+    for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
+      if (job.accumulator != nullptr) shard().gather(b, job.accumulator, gradient, job.step.adds);
+      if (!terms.empty()) shard().sum(b, terms, sum_.get());
+    }
+    try {
+      if (!terms.empty()) update_(shard().weights(), sum_.get());
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
+  wait_in_work(
+      [&] {
+        check_whole();
+        return pipeline.may_enter(*job.ticket, pipeline.blocks() - 1);
+      },
+      interrupt);
+  in_order(*job.ticket, interrupt, [&](std::size_t block) {
+    if (block == 0) begin();
+    if (out != nullptr) shard().read(block, out);
+  });
+  if (error) std::rethrow_exception(error);
 }
 
 /// What becomes of the pushed weights goes to the caller, or waits for his `pull`.
 void Direct::average(std::size_t block, const std::byte* values, std::byte* out) {
   if (values == nullptr) return;
   if (out != nullptr) return shard().average(block, values, out);
-  shard().gather(block, worker(), values, false);
+  shard().gather(block, shard().accumulator(worker()), values, false);
   shard().average(block, shard().accumulator(worker()));
 }
 

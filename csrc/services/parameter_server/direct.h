@@ -41,27 +41,32 @@ class Direct final : public ParameterServer {
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
 
  private:
-  /// A step of this rank, with its place in the order.
+  /// A step of this rank, with its place in the order, and where it finds what: later steps may change that.
   struct Job {
     Step step;
-    std::optional<Ticket> ticket;  // none: nothing is to be done
+    std::optional<Ticket> ticket;      // none: nothing is to be done
+    std::byte* accumulator = nullptr;  // for its gradient; null: the update takes that from the caller
+    std::vector<Term> terms;           // of the update; `values` is null for the caller's gradient
   };
 
   Shard& shard() const { return *board_->shard(0); }
   const Account& account() const { return board_->ledger().account(worker()); }
+  Job placed(Step step);
   template <class Decide>
   std::vector<Job> decide(const Decide& decide);
   bool submit(const std::byte* gradient, std::byte* out, const Limit& limit);
   void look(const Engine::Interrupt& interrupt);
   void work(const Job& job, const std::byte* gradient, std::byte* out, const Engine::Interrupt& interrupt);
+  void call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
+            const Engine::Interrupt& interrupt);
   void average(std::size_t block, const std::byte* values, std::byte* out);
   void in_order(const Ticket& ticket, const Engine::Interrupt& interrupt,
                 const std::function<void(std::size_t)>& act);
   void check_whole() const;
 
   const Update update_;
+  BufferPtr sum_;  // what `update_` is given
   Decisions decisions_;
-  std::vector<Term> terms_;
   Seconds next_look_ = 0;
 };
 

@@ -15,7 +15,7 @@ bool Executor::advance() {
   while (!steps_.empty()) {
     const Step& step = steps_.front();
     if (!taken_) {
-      if (step.clock != Step::kNoPush && shard_.slot(step.worker).full.load(std::memory_order_acquire) < step.clock) {
+      if (step.has_gradient() && shard_.slot(step.worker).full.load(std::memory_order_acquire) < step.clock) {
         return moved;
       }
       moved = true;
@@ -37,15 +37,16 @@ bool Executor::advance() {
 
 /// Whether the gradient stays in its slot, from where the update uses it.
 bool Executor::take(const Step& step) {
-  if (step.clock == Step::kNoPush) return false;
+  if (!step.has_gradient()) return false;
   if (!step.use) return true;  // nobody uses it: `end` says that it is taken
   const bool updates = std::any_of(step.parts.begin(), step.parts.end(),
                                    [&](const Part& part) { return part.worker == step.worker; });
-  if (updates && !step.adds) return true;
+  if (updates && !step.adds && !step.next && !step.keep) return true;
   if (step.adds) {
-    for (std::size_t b = 0; b < shard_.pipeline().blocks(); ++b) shard_.gather_slot(b, step.worker);
+    std::byte* const accumulator = shard_.accumulator(step.worker, step.next);
+    for (std::size_t b = 0; b < shard_.pipeline().blocks(); ++b) shard_.gather_slot(b, accumulator, step.worker);
   } else {
-    shard_.exchange(step.worker);
+    shard_.exchange(step.worker, Shard::Role::kSlot, step.next ? Shard::Role::kSecond : Shard::Role::kFirst);
   }
   shard_.slot(step.worker).taken.store(step.clock, std::memory_order_release);
   return false;
@@ -81,6 +82,7 @@ bool Executor::work(const Step& step) {
 
 void Executor::end(const Step& step) {
   if (in_slot_) shard_.slot(step.worker).taken.store(step.clock, std::memory_order_release);
+  if (step.turn) shard_.turn();
   taken_ = in_slot_ = false;
   ticket_.reset();
 }

@@ -8,6 +8,9 @@ namespace pyc::server {
 namespace {
 
 constexpr std::size_t kLine = 64;
+/// A worker with short intervals may lose its core for longer than many of them.
+constexpr Seconds kLeastPatience = 1;
+
 constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
@@ -41,37 +44,41 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
   Account& account = accounts_[worker];
   if (row.presence != Presence::kPresent) change(worker, Presence::kPresent, now, decisions);
   ++row.clock;
-  if (row.released != kUnknown) row.interval = now - row.released;
-  row.last_push = now;
-  row.waits = 1;
+  account.called = now;
   const std::uint64_t superstep = server_->superstep;
   const Seconds begun = server_->begun;
   const std::uint64_t staleness = server_->version - version;
   Step step;
+  step.worker = worker;
   Verdict verdict;
   if (kind == Kind::kGradient) {
+    if (row.released != kUnknown) row.interval = now - row.released;
+    row.last_push = now;
+    step.clock = row.clock;
     verdict = policy_->on_push(table(), worker, version, now);
+    take(verdict, step);
     ++account.pushes;
     if (!verdict.use) ++account.discarded;
     ++counts_->ages[std::min<std::uint64_t>(staleness, kAges - 1)];
-    step = {.worker = worker,
-            .clock = row.clock,
-            .use = verdict.use,
-            .adds = account.filled != 0,
-            .update = 0,
-            .parts = {}};
-    if (verdict.use) account.filled = 1;
   } else {
     verdict = policy_->on_give_up(table(), worker, now);
     ++account.given_up;
   }
-  account.outcome = {.clock = row.clock,
-                     .version = 0,
-                     .staleness = staleness,
-                     .used = kind == Kind::kGradient && verdict.use};
+  account.outcome = {.clock = row.clock, .version = 0, .staleness = staleness, .used = step.use};
   follow(verdict, std::move(step), decisions);
+  row.waits = 1;
   note_superstep(superstep, begun, now);
   release(now, decisions);
+}
+
+/// The gradient goes into an accumulator, if anywhere.
+void Ledger::take(const Verdict& verdict, Step& step) {
+  if (!verdict.use) return;
+  std::uint32_t& filled = accounts_[step.worker].filled[verdict.next ? 1 : 0];
+  step.use = true;
+  step.next = verdict.next;
+  step.adds = filled != 0;
+  filled = 1;
 }
 
 void Ledger::leave(Worker worker, Seconds now, Decisions& decisions) {
@@ -80,10 +87,15 @@ void Ledger::leave(Worker worker, Seconds now, Decisions& decisions) {
   release(now, decisions);
 }
 
+/// When the worker was last known to be at work.
+Seconds Ledger::heard_of(Worker worker) const {
+  return std::max({rows_[worker].last_push, rows_[worker].released, accounts_[worker].called, server_->begun});
+}
+
 void Ledger::look(Seconds now, Decisions& decisions) {
   for (;;) {
     const Worker missing = policy_->missing(table(), now);
-    if (missing >= workers_) break;
+    if (missing >= workers_ || now - heard_of(missing) < kLeastPatience) break;
     decisions.missing.push_back(missing);
     change(missing, Presence::kMissing, now, decisions);
   }
@@ -103,13 +115,18 @@ void Ledger::change(Worker worker, Presence presence, Seconds now, Decisions& de
 void Ledger::follow(const Verdict& verdict, Step step, Decisions& decisions) {
   if (verdict.update) {
     step.update = ++server_->version;
+    step.keep = verdict.keep;
     for (Worker w = 0; w < workers_; ++w) {
-      if (accounts_[w].filled == 0 || rows_[w].weight == 0) continue;
+      if (accounts_[w].filled[0] == 0 || rows_[w].weight == 0) continue;
       step.parts.push_back({w, rows_[w].weight});
-      accounts_[w].filled = 0;
+      if (!verdict.keep) accounts_[w].filled[0] = 0;
     }
   }
-  if (step.clock != Step::kNoPush || step.update != 0) decisions.steps.push_back(std::move(step));
+  step.turn = verdict.turn;
+  for (Worker w = 0; verdict.turn && w < workers_; ++w) {
+    accounts_[w].filled[0] = std::exchange(accounts_[w].filled[1], 0);
+  }
+  if (step.has_gradient() || step.update != 0 || step.turn) decisions.steps.push_back(std::move(step));
 }
 
 /// Again and again: to let one go may let another go.
@@ -122,7 +139,7 @@ void Ledger::release(Seconds now, Decisions& decisions) {
       row.waits = 0;
       row.version = server_->version;
       row.released = now;
-      accounts_[w].waiting += now - row.last_push;
+      accounts_[w].waiting += now - accounts_[w].called;
       accounts_[w].outcome.version = row.version;
       policy_->on_release(table(), w, now);
       decisions.releases.push_back({w, accounts_[w].outcome});
@@ -136,7 +153,7 @@ void Ledger::note_superstep(std::uint64_t before, Seconds begun, Seconds now) {
   if (server_->superstep == before) return;
   Seconds slack = 0;
   for (Worker w = 0; w < workers_; ++w) {
-    if (rows_[w].waits != 0) slack = std::max(slack, now - rows_[w].last_push);
+    if (rows_[w].waits != 0) slack = std::max(slack, now - accounts_[w].called);
   }
   counts_->supersteps[(server_->superstep - 1) % kSupersteps] = {now - begun, slack};
 }

@@ -31,8 +31,13 @@ struct Step {
   Clock clock = kNoPush;     ///< the push that has a gradient; from 1
   bool use = false;          ///< it goes into its worker's accumulator; else it is thrown away
   bool adds = false;         ///< ... which has something already
+  bool next = false;         ///< ... the second one
+  bool turn = false;         ///< in the end every worker's second accumulator takes the place of the first
+  bool keep = false;         ///< the update leaves the accumulators as they are; else they are empty afterwards
   Version update = 0;        ///< the number of the update, from 1; 0: none
-  std::vector<Part> parts;   ///< of the update, ascending; their accumulators are empty afterwards
+  std::vector<Part> parts;   ///< of the update, ascending
+
+  bool has_gradient() const { return clock != kNoPush; }
 };
 
 /// How a push came out, and from which version of the weights its worker may go on.
@@ -74,7 +79,8 @@ struct Account {
   std::uint64_t discarded = 0;  ///< of them
   std::uint64_t given_up = 0;
   Seconds waiting = 0;
-  std::uint64_t filled = 0;  ///< whether its accumulator has something
+  Seconds called = 0;        ///< when its newest push or give-up came
+  std::uint32_t filled[2] = {0, 0};  ///< whether its accumulators, the first and the second, have something
   Outcome outcome;           ///< of its newest push; before `released`
   std::atomic<Clock> released{0};  ///< pushes after which it has been let go
 };
@@ -98,7 +104,7 @@ class Ledger {
   void leave(Worker worker, Seconds now, Decisions& decisions);
   /// Takes out who is missing. To be called when the deadline has passed.
   void look(Seconds now, Decisions& decisions);
-  Seconds deadline() { return policy_->deadline(table()); }
+  Seconds deadline() const { return policy_->deadline(table()); }
 
   /// Workers whose push others wait for.
   std::vector<Worker> awaited();
@@ -110,9 +116,11 @@ class Ledger {
   std::span<const std::byte> memory() const { return {memory_, bytes(workers_)}; }
 
  private:
-  Table table() { return {*server_, {rows_, workers_}}; }
+  Table table() const { return {*server_, {rows_, workers_}}; }
+  void take(const Verdict& verdict, Step& step);
   void follow(const Verdict& verdict, Step step, Decisions& decisions);
   void change(Worker worker, Presence presence, Seconds now, Decisions& decisions);
+  Seconds heard_of(Worker worker) const;
   void release(Seconds now, Decisions& decisions);
   void note_superstep(std::uint64_t before, Seconds begun, Seconds now);
 

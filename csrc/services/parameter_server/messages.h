@@ -31,8 +31,7 @@ struct Parts {
 /// To servers: what they do next.
 struct Step {
   std::uint32_t worker;
-  std::uint32_t use;
-  std::uint64_t adds;
+  std::uint32_t flags;
   Clock clock;
   Version update;
 };

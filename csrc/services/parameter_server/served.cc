@@ -12,6 +12,17 @@ namespace pyc::server {
 
 using messages::Messages;
 
+namespace {
+
+enum StepFlag : std::uint32_t { kUse = 1, kAdds = 2, kNext = 4, kTurn = 8, kKeep = 16 };
+
+std::uint32_t flags_of(const Step& step) {
+  return (step.use ? kUse : 0U) | (step.adds ? kAdds : 0U) | (step.next ? kNext : 0U) | (step.turn ? kTurn : 0U) |
+         (step.keep ? kKeep : 0U);
+}
+
+}  // namespace
+
 Served::Served(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
     : ParameterServer(engine, memory, std::move(options), nodes),
       closed_ranks_(static_cast<std::size_t>(engine.size())),
@@ -189,8 +200,7 @@ void Served::tell_servers(const Step& step) {
       const std::size_t count = std::min(kMost, ranges.size() - first);
       mailbox().send(to, messages::Parts{}, std::span(ranges).subspan(first, count));
     }
-    mailbox().send(to, messages::Step{static_cast<std::uint32_t>(step.worker), step.use ? 1U : 0U, step.adds ? 1U : 0U,
-                                      step.clock, step.update});
+    mailbox().send(to, messages::Step{static_cast<std::uint32_t>(step.worker), flags_of(step), step.clock, step.update});
   }
 }
 
@@ -261,8 +271,11 @@ void Served::on_message(Rank from, ConstBytes bytes) {
       [this](Rank, const messages::Step& step) {
         executor_->add({.worker = step.worker,
                         .clock = step.clock,
-                        .use = step.use != 0,
-                        .adds = step.adds != 0,
+                        .use = (step.flags & kUse) != 0,
+                        .adds = (step.flags & kAdds) != 0,
+                        .next = (step.flags & kNext) != 0,
+                        .turn = (step.flags & kTurn) != 0,
+                        .keep = (step.flags & kKeep) != 0,
                         .update = step.update,
                         .parts = std::exchange(parts_, {})});
       },

@@ -22,7 +22,7 @@ Pipeline::Shared& pipeline_at(std::byte* memory, bool first) {
 
 std::size_t Shard::bytes(const Layout& layout, std::size_t shard) {
   const std::size_t states = UpdateRule(layout.options().update, layout.elements().accumulator).states();
-  const std::size_t ranges = 1 + states + 2 * layout.workers();
+  const std::size_t ranges = 1 + states + kRoles * layout.workers();
   return kPipelineBytes + slots_bytes(layout.workers()) + ranges * in_pages(layout.count(shard) * layout.wide_bytes());
 }
 
@@ -33,6 +33,7 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
       count_(layout.count(shard)),
       block_count_(kBlockBytes / wide_),
       stride_(in_pages(count_ * wide_)),
+      workers_(layout.workers()),
       rule_(layout.options().update, elements_.accumulator),
       sum_(memory, {elements_.accumulator, elements_.accumulator}),
       scratch_(memory.allocate(kBlockBytes)),
@@ -42,13 +43,28 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
   std::byte* next = weights_ + stride_;
   for (; states_.size() < rule_.states(); next += stride_) states_.push_back(next);
   buffers_ = next;
-  for (Worker w = 0; first && w < layout.workers(); ++w) ::new (slots_ + w) Slot{};
+  constexpr std::uint32_t kFirstRoles = 0U | 1U << 2U | 2U << 4U;
+  for (Worker w = 0; first && w < workers_; ++w) {
+    ::new (slots_ + w) Slot{.full = {}, .taken = {}, .roles = kFirstRoles};
+  }
 }
 
 void Shard::start(const std::byte* weights) { memory_.load(elements_, weights_, weights, count_); }
 
-void Shard::gather(std::size_t block, Worker worker, const std::byte* values, bool add) {
-  std::byte* const into = accumulator(worker) + first(block) * wide_;
+/// By one process at a time; the slot's is never changed while its worker looks for it.
+void Shard::exchange(Worker worker, Role a, Role b) const {
+  const std::uint32_t roles = slots_[worker].roles.load();
+  const std::uint32_t differ = place(roles, a) ^ place(roles, b);
+  slots_[worker].roles.store(roles ^ (differ << (2 * static_cast<std::uint32_t>(a))) ^
+                             (differ << (2 * static_cast<std::uint32_t>(b))));
+}
+
+void Shard::turn() const {
+  for (Worker w = 0; w < workers_; ++w) exchange(w, Role::kFirst, Role::kSecond);
+}
+
+void Shard::gather(std::size_t block, std::byte* accumulator, const std::byte* values, bool add) {
+  std::byte* const into = accumulator + first(block) * wide_;
   const std::byte* const from = values + first(block) * size_of(elements_.type);
   if (add) {
     memory_.accumulate(elements_, ReduceOp::kSum, into, from, length(block));
@@ -57,9 +73,10 @@ void Shard::gather(std::size_t block, Worker worker, const std::byte* values, bo
   }
 }
 
-void Shard::gather_slot(std::size_t block, Worker worker) {
+void Shard::gather_slot(std::size_t block, std::byte* accumulator, Worker worker) {
   const std::size_t start = first(block) * wide_;
-  memory_.reduce(elements_, ReduceOp::kSum, accumulator(worker) + start, incoming(worker) + start, length(block));
+  memory_.reduce({elements_.accumulator, elements_.accumulator}, ReduceOp::kSum, accumulator + start,
+                 incoming(worker) + start, length(block));
 }
 
 /// The whole block at once if there is one term as it is; else in parts that stay in the first-level cache.
@@ -73,6 +90,14 @@ void Shard::update(std::size_t block, const std::vector<Term>& terms, Version nu
     std::array<std::byte*, 2> states{};
     for (std::size_t i = 0; i < states_.size(); ++i) states.at(i) = states_[i] + at * wide_;
     rule_.apply(weights_ + at * wide_, states.data(), gradient, count, number);
+  }
+}
+
+void Shard::sum(std::size_t block, const std::vector<Term>& terms, std::byte* into) {
+  const std::size_t end = first(block) + length(block);
+  for (std::size_t at = first(block); at < end; at += sum_.longest_block()) {
+    const std::size_t count = std::min(sum_.longest_block(), end - at);
+    memory_.copy(into + at * wide_, sum_.block(terms, at, count), count * wide_);
   }
 }
 

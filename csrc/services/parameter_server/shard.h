@@ -1,9 +1,9 @@
 // One server's part of the weights, in memory that its node shares: the weights, what the update rule keeps beside
-// them, and for each worker two buffers, which are its slot and its accumulator.
+// them, and for each worker its slot and its accumulators.
 //
-// A worker's gradient comes into its slot: the worker copies it, or a message fills it. If the accumulator is empty,
-// the two are exchanged, so that nothing is copied; else the gradient is added. The slot is the worker's until it says
-// that it is full, and the server's until it says that it has taken the gradient.
+// A worker's gradient comes into its slot: the worker copies it, or a message fills it. If the accumulator that it is
+// for is empty, the two are exchanged, so that nothing is copied; else the gradient is added. The slot is the worker's
+// until it says that it is full, and the server's until it says that it has taken the gradient.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,10 @@ class Shard {
   struct Slot {
     alignas(64) std::atomic<Clock> full;  // pushes whose gradients have come
     std::atomic<Clock> taken;             // ... and are not needed there any more
-    std::atomic<std::uint32_t> which;     // of the two buffers
+    std::atomic<std::uint32_t> roles;     // which buffer is what, two bits for each Role
   };
+  /// What the three buffers of a worker are.
+  enum class Role : std::uint32_t { kSlot, kFirst, kSecond };
 
   static std::size_t bytes(const Layout& layout, std::size_t shard);
   /// Of so many bytes, zeroed, aligned to a page. `first`: nobody has made it before.
@@ -37,19 +39,25 @@ class Shard {
   Pipeline& pipeline() { return pipeline_; }
   Slot& slot(Worker worker) const { return slots_[worker]; }
   /// Where the gradient of the next push goes.
-  std::byte* incoming(Worker worker) const { return buffer(worker, slot(worker).which.load() % 2); }
-  std::byte* accumulator(Worker worker) const { return buffer(worker, (slot(worker).which.load() + 1) % 2); }
-  void exchange(Worker worker) const { slot(worker).which.fetch_add(1); }
+  std::byte* incoming(Worker worker) const { return buffer(worker, Role::kSlot); }
+  std::byte* accumulator(Worker worker, bool second = false) const {
+    return buffer(worker, second ? Role::kSecond : Role::kFirst);
+  }
+  void exchange(Worker worker, Role a, Role b) const;
+  /// Every worker's second accumulator takes the place of the first.
+  void turn() const;
 
   /// Before anything else: the weights, of the element type.
   void start(const std::byte* weights);
 
   // ---- the work on one block; ranges given are of the whole shard
 
-  /// Into the accumulator of a worker, or onto what it has: values of the element type.
-  void gather(std::size_t block, Worker worker, const std::byte* values, bool add);
-  /// ... the slot's, of the accumulator type.
-  void gather_slot(std::size_t block, Worker worker);
+  /// Into an accumulator, or onto what it has: values of the element type.
+  void gather(std::size_t block, std::byte* accumulator, const std::byte* values, bool add);
+  /// The slot's, onto what an accumulator has.
+  void gather_slot(std::size_t block, std::byte* accumulator, Worker worker);
+  /// The sum of terms of the accumulator type, of which there is at least one.
+  void sum(std::size_t block, const std::vector<Term>& terms, std::byte* into);
   /// Update `number` by the sum of terms of the accumulator type, of which there is at least one.
   void update(std::size_t block, const std::vector<Term>& terms, Version number);
   /// Elastic averaging with weights of the accumulator type.
@@ -67,7 +75,14 @@ class Shard {
   std::size_t length(std::size_t block) const { return std::min(block_count_, count_ - first(block)); }
 
  private:
-  std::byte* buffer(Worker worker, std::size_t which) const { return buffers_ + (2 * worker + which) * stride_; }
+  static constexpr std::uint32_t kRoles = 3;
+
+  std::byte* buffer(Worker worker, Role role) const {
+    return buffers_ + (kRoles * worker + place(slots_[worker].roles.load(), role)) * stride_;
+  }
+  static std::uint32_t place(std::uint32_t roles, Role role) {
+    return roles >> (2 * static_cast<std::uint32_t>(role)) & 3U;
+  }
 
   Memory& memory_;
   const Elements elements_;
@@ -75,6 +90,7 @@ class Shard {
   const std::size_t count_;
   const std::size_t block_count_;
   const std::size_t stride_;
+  const std::size_t workers_;
   UpdateRule rule_;
   WeightedSum sum_;
   BufferPtr scratch_;  // one block

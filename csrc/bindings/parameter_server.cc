@@ -1,0 +1,243 @@
+// The parameter server.
+#include "services/parameter_server/parameter_server.h"
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/one_thread.h"
+#include "bindings/parameter_server_options.h"
+#include "services/parameter_server/finite.h"
+
+namespace pyc {
+namespace {
+
+using server::Clock;
+using server::ParameterServer;
+
+server::UpdateOptions update_options_from(const py::dict& arguments) {
+  server::UpdateOptions options;
+  const auto get = [&](const char* name, double& value) {
+    if (arguments.contains(name)) value = arguments[name].cast<double>();
+  };
+  const auto rule = arguments["rule"].cast<std::string>();
+  options.rule = rule == "adam" ? server::Rule::kAdam : rule == "elastic" ? server::Rule::kElastic : server::Rule::kSgd;
+  get("rate", options.rate);
+  get("momentum", options.momentum);
+  get("beta1", options.beta1);
+  get("beta2", options.beta2);
+  get("epsilon", options.epsilon);
+  get("alpha", options.alpha);
+  return options;
+}
+
+/// Python's `update(weights, gradient)` on arrays of the accumulator type.
+server::Update update_from(const py::object& update, const server::Options& options) {
+  if (update.is_none()) return {};
+  const char* const format =
+      elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
+  // The function is freed under Python's lock, wherever the collective is.
+  const std::shared_ptr<py::object> function(new py::object(update), [](py::object* held) {
+    const GilHeld held_lock;
+    delete held;
+  });
+  return [function, format, count = static_cast<py::ssize_t>(options.count)](std::byte* weights,
+                                                                            const std::byte* gradient) {
+    const GilHeld lock;
+    const auto array_of = [&](const std::byte* data) {
+      return py::array(py::dtype(format), std::vector{count}, std::vector<py::ssize_t>{}, data, py::none());
+    };
+    (*function)(array_of(weights), array_of(gradient));
+  };
+}
+
+/// What a call does with values that are not finite.
+enum class NotFinite { kReject, kSkip, kAccept };
+
+NotFinite not_finite(const std::string& name) {
+  return name == "accept" ? NotFinite::kAccept : name == "skip" ? NotFinite::kSkip : NotFinite::kReject;
+}
+
+py::dict statistics_from(const server::Options& options, std::vector<std::byte> memory) {
+  const auto lines = std::make_unique<std::byte[]>(memory.size() + 64);
+  void* start = lines.get();
+  std::size_t room = memory.size() + 64;
+  std::align(64, memory.size(), start, room);
+  std::memcpy(start, memory.data(), memory.size());
+  server::Ledger ledger(options, static_cast<std::byte*>(start), false, 0);
+  py::dict out;
+  py::list workers;
+  for (server::Worker w = 0; w < options.workers.size(); ++w) {
+    const server::Account& account = ledger.account(w);
+    workers.append(py::make_tuple(options.workers[w], account.pushes, account.discarded, account.given_up,
+                                  account.waiting, static_cast<int>(ledger.row(w).presence)));
+  }
+  py::list ages;
+  for (const std::uint64_t pushes : ledger.counts().ages) ages.append(pushes);
+  py::list supersteps;
+  const std::uint64_t last = ledger.superstep();
+  for (std::uint64_t k = last > server::kSupersteps ? last - server::kSupersteps : 0; k < last; ++k) {
+    const server::Superstep& superstep = ledger.counts().supersteps[k % server::kSupersteps];
+    supersteps.append(py::make_tuple(superstep.length, superstep.slack));
+  }
+  out["workers"] = workers;
+  out["staleness"] = ages;
+  out["supersteps"] = supersteps;
+  out["version"] = ledger.version();
+  out["superstep"] = last;
+  return out;
+}
+
+class BoundParameterServer {
+ public:
+  /// Making memory that ranks share is collective and takes at most `timeout` seconds.
+  BoundParameterServer(std::shared_ptr<Engine> engine, const py::buffer& weights, const Nodes& nodes, Seconds timeout,
+                       server::Options options, const py::object& update, const std::string& nan)
+      : engine_(engine.get()), nan_(not_finite(nan)) {
+    const py::buffer_info memory = requested(weights, false, options.name, options.count);
+    server::Update call = update_from(update, options);
+    const GilReleased released;
+    server_ = ParameterServer::create(std::move(engine), host_memory(), std::move(options),
+                                      static_cast<const std::byte*>(memory.ptr), std::move(call), nodes,
+                                      {timeout, run_signal_handlers_});
+  }
+
+  Clock push(const py::buffer& gradient, const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const py::buffer_info memory = requested(gradient, false, server_->name(), server_->options().count);
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    server_->push(checked(memory.ptr), {limit, run_signal_handlers_});
+    return server_->clock();
+  }
+
+  Clock give_up(const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    server_->push(nullptr, {limit, run_signal_handlers_});
+    return server_->clock();
+  }
+
+  bool test(Clock clock) {
+    const GilReleased released;
+    if (server_->is_released(clock)) return true;
+    engine_->check();
+    engine_->advance();
+    return server_->is_released(clock);
+  }
+
+  void wait(Clock clock, const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    server_->wait(clock, {limit, run_signal_handlers_});
+  }
+
+  void pull(const py::buffer& out, const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const py::buffer_info memory = requested(out, true, server_->name(), server_->options().count);
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    server_->pull(static_cast<std::byte*>(memory.ptr), {limit, run_signal_handlers_});
+  }
+
+  void push_pull(const py::buffer& gradient, const py::buffer& out, const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const py::buffer_info from = requested(gradient, false, server_->name(), server_->options().count);
+    const py::buffer_info into = requested(out, true, server_->name(), server_->options().count);
+    const Seconds limit = timeout_from(timeout);
+    const GilReleased released;
+    server_->push_pull(checked(from.ptr), static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
+  }
+
+  void leave() {
+    const OneThread one(in_use_, server_->name());
+    const GilReleased released;
+    server_->leave();
+  }
+
+  py::tuple outcome() {
+    const server::Outcome o = server_->outcome();
+    return py::make_tuple(o.clock, o.version, o.staleness, o.used);
+  }
+
+  py::dict statistics(const py::object& timeout) {
+    const OneThread one(in_use_, server_->name());
+    const Seconds limit = timeout_from(timeout);
+    std::vector<std::byte> memory;
+    {
+      const GilReleased released;
+      memory = server_->counts({limit, run_signal_handlers_});
+    }
+    return statistics_from(server_->options(), std::move(memory));
+  }
+
+  ParameterServer& operator*() { return *server_; }
+
+ private:
+  /// Null if it is to be left out.
+  const std::byte* checked(const void* memory) const {
+    const auto* const gradient = static_cast<const std::byte*>(memory);
+    const server::Options& options = server_->options();
+    if (nan_ == NotFinite::kAccept || server::all_finite(options.type, gradient, options.count)) return gradient;
+    if (nan_ == NotFinite::kSkip) return nullptr;
+    throw std::invalid_argument("'" + options.name +
+                                "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
+                                "without an effect instead, nan=\"accept\" takes them");
+  }
+
+  const Engine::Interrupt run_signal_handlers_ = run_signal_handlers;
+  Engine* const engine_;  // the server keeps it alive
+  const NotFinite nan_;
+  std::shared_ptr<ParameterServer> server_;
+  std::atomic_flag in_use_;
+};
+
+}  // namespace
+
+void bind_parameter_server(py::module_& m) {
+  using Bound = BoundParameterServer;
+  py::class_<Bound>(m, "ParameterServer", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
+                       std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct,
+                       const py::dict& sync, const py::dict& update, const py::object& call, const std::string& nan,
+                       std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+             server::Options options{.name = std::move(name),
+                                     .count = count,
+                                     .type = data_type(dtype_name),
+                                     .workers = std::move(workers),
+                                     .servers = std::move(servers),
+                                     .direct = direct,
+                                     .sync = sync_options_from(sync),
+                                     .update = update_options_from(update)};
+             return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
+                                            std::move(options), call, nan);
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("weights"), py::arg("dtype_name"), py::arg("count"),
+           py::arg("workers"), py::arg("servers"), py::arg("direct"), py::arg("sync"), py::arg("update"),
+           py::arg("call") = py::none(), py::arg("nan"), py::arg("nodes"), py::arg("timeout") = py::none(),
+           py::arg("name"))
+      .def("push", &Bound::push, py::arg("gradient"), py::kw_only(), py::arg("timeout") = py::none())
+      .def("give_up", &Bound::give_up, py::kw_only(), py::arg("timeout") = py::none())
+      .def("test", &Bound::test, py::arg("clock"))
+      .def("wait", &Bound::wait, py::arg("clock"), py::kw_only(), py::arg("timeout") = py::none())
+      .def("pull", &Bound::pull, py::arg("out"), py::kw_only(), py::arg("timeout") = py::none())
+      .def("push_pull", &Bound::push_pull, py::arg("gradient"), py::arg("out"), py::kw_only(),
+           py::arg("timeout") = py::none())
+      .def("leave", &Bound::leave)
+      .def(
+          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
+      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
+      .def_property_readonly("clock", [](Bound& b) { return (*b).clock(); })
+      .def_property_readonly("version", [](Bound& b) { return (*b).version(); })
+      .def_property_readonly("outcome", &Bound::outcome)
+      .def("statistics", &Bound::statistics, py::kw_only(), py::arg("timeout") = py::none());
+}
+
+}  // namespace pyc
