@@ -48,20 +48,21 @@ if TYPE_CHECKING:
     Source = dict[str, str | None]
 MODEL_BYTES, MICRO_BYTES = "1e6", "16e6"
 MICRO_SERVERS = ("1", "node")
+WIDTH = 14
 
 COLUMNS = [
     Column("Sync"),
-    Column("Servers"),
-    Column("Workers"),
-    Column("Iterations/s", 3),
-    Column("Ideal", 3),
-    Column("Of ideal", 3),
-    Column("Speedup", 3),
-    Column("Ideal speedup", 3),
-    Column("Waiting", 4),
-    Column("Staleness"),
-    Column("Superstep(ms)", 1),
-    Column("Slack(ms)", 1),
+    Column("Servers", least_width=10),
+    Column("Workers", least_width=10),
+    Column("Iterations/s", 3, WIDTH),
+    Column("Ideal", 3, WIDTH),
+    Column("Of ideal", 3, WIDTH),
+    Column("Speedup", 3, WIDTH),
+    Column("Ideal speedup", 3, WIDTH),
+    Column("Waiting", 4, WIDTH),
+    Column("Staleness", 2, WIDTH),
+    Column("Superstep(ms)", 1, WIDTH),
+    Column("Slack(ms)", 1, WIDTH),
 ]
 
 MICRO_COLUMNS = [
@@ -206,7 +207,8 @@ def run(
     comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]
 ) -> list[Outcome] | None:
     """Collective; None on all ranks but 0, which has what workers say. `work`: what each sleeps in an iteration."""
-    gradient = (step_of(comm.rank) / 1024) * pattern(setting.bytes // ITEM)
+    gradient = pattern(setting.bytes // ITEM)
+    gradient *= np.float32(step_of(comm.rank))
     weights = np.zeros_like(gradient)
     barrier = SleepingBarrier(comm)
     outcome = None
