@@ -44,7 +44,8 @@ PARTS: dict[str, str] = {
     "hop.modes": "support",
     "hop.gaps": "hop.modes topology",
     "parameter_server.sync": "support",
-    "simulation": "hop.gaps parameter_server.sync partial_allreduce.policies partial_reduce.generators simulation.workload",
+    "simulation": "hop.gaps parameter_server.sync partial_allreduce.policies partial_reduce.generators "
+    "simulation.workload",
     "collective": "support",
     "context": "agreement",
     "partial_allreduce": "agreement selection collective",

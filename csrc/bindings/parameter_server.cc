@@ -112,7 +112,8 @@ class BoundParameterServer {
     const py::buffer_info memory = requested(gradient, false, server_->name(), server_->options().count);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
-    server_->push(checked(memory.ptr), {limit, run_signal_handlers_});
+    const std::byte* const values = checked(memory.ptr);
+    server_->push(kind_of(values), values, {limit, run_signal_handlers_});
     return server_->clock();
   }
 
@@ -120,7 +121,7 @@ class BoundParameterServer {
     const OneThread one(in_use_, server_->name());
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
-    server_->push(nullptr, {limit, run_signal_handlers_});
+    server_->push(Kind::kGivenUp, nullptr, {limit, run_signal_handlers_});
     return server_->clock();
   }
 
@@ -153,7 +154,8 @@ class BoundParameterServer {
     const py::buffer_info into = requested(out, true, server_->name(), server_->options().count);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
-    server_->push_pull(checked(from.ptr), static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
+    const std::byte* const values = checked(from.ptr);
+    server_->push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
   }
 
   void leave() {
@@ -181,6 +183,8 @@ class BoundParameterServer {
   ParameterServer& operator*() { return *server_; }
 
  private:
+  using Kind = ParameterServer::Kind;
+  static Kind kind_of(const std::byte* values) { return values == nullptr ? Kind::kSkipped : Kind::kGradient; }
   /// Null if it is to be left out.
   const std::byte* checked(const void* memory) const {
     const auto* const gradient = static_cast<const std::byte*>(memory);

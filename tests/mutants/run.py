@@ -1,11 +1,11 @@
 """Breaks the library in one line at a time, and sees that tests notice.
 
     make mutants                        # all of them
-    make mutants ONLY="lost reply"      # those with these words in what they break
+    make mutants ONLY="lost reply"      # those with these words in what they break, or in their file's path
 
-A mutant (neighbor_averaging.py, hop.py) is a text of one file and what replaces it. Each is built in a copy of the
-tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text
-is not there exactly once, fails the run. The original has to pass first.
+A mutant (neighbor_averaging.py, hop.py, parameter_server.py) is a text of one file and what replaces it. Each is built
+in a copy of the tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that
+survives, or whose text is not there exactly once, fails the run. The original has to pass first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import hop
 import neighbor_averaging
+import parameter_server
 
 if TYPE_CHECKING:
     from mutant import Mutant
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "mutants"
 BUILD = TREE / "build"
-MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS]
+MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS, *parameter_server.MUTANTS]
 SECONDS = 150
 """That the tests of a mutant may take: those of the original take a third of it."""
 
@@ -36,8 +37,11 @@ SECONDS = 150
 def main() -> int:
     """Run what is asked for; the exit code is the number of mutants that survive."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("only", nargs="?", default="", help="words of the mutants to run (default: all)")
-    chosen = [m for m in MUTANTS if parser.parse_args().only in m.breaks]
+    parser.add_argument(
+        "only", nargs="?", default="", help="words of the mutants to run, or their folder (default: all)"
+    )
+    only = parser.parse_args().only
+    chosen = [m for m in MUTANTS if only in m.breaks or only in m.file]
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()

@@ -246,3 +246,118 @@ def test_many_histories(kind):
             script.vanishes = [script.columns] * script.workers  # that would be waiting for ever, as was asked for
         print("seed", kind, case, sync)
         check(run(sync, script), script, sync)
+
+
+# --- By hand
+
+
+def releases(history, worker):
+    """When a worker is let go, and how long it has waited."""
+    return [(entry[1], entry[4]) for entry in history["entries"] if entry[0] == "release" and entry[2] == worker]
+
+
+def test_bsp_is_serial_training_bit_for_bit():
+    """On gradients that depend on the weights, of workers whose order of pushing changes."""
+    draw = random.Random(5)
+    values = [[draw.uniform(-1, 1) for _ in range(50)] for _ in range(7)]
+    work = [[draw.uniform(0.1, 10) for _ in range(50)] for _ in range(7)]
+    history = run(pc.BSP(patience=math.inf), Script(work, values, slope=-0.3))
+    weights, expected = 0.0, []
+    for step in range(50):
+        mean = 0.0
+        for worker in range(7):
+            mean += (1 / 7) * (values[worker][step] - 0.3 * weights)
+        weights += mean
+        expected.append(weights)
+    assert of(history, "update", 1) == expected
+    ends = [sum(max(row[step] for row in work) for step in range(k + 1)) for k in range(50)]
+    assert of(history, "update", 0) == pytest.approx(ends)
+
+
+def test_ssp_lets_the_fastest_go_when_the_slowest_has_pushed():
+    history = run(pc.SSP(2), Script([[1.0] * 6, [4.0] * 6]))
+    assert releases(history, 0) == [(1, 0), (2, 0), (4, 1), (8, 3), (12, 3), (16, 3)]
+    assert sum(waited for _, waited in releases(history, 1)) == 0
+
+
+def test_dssp_waits_where_it_costs_least():
+    """The slow worker pushes every 1.5 s. Of 0 to 3 more iterations of 1 s, 2 end when it pushes."""
+    script = Script([[1.0] * 12, [1.5] * 12])
+    assert {waited for _, waited in releases(run(pc.SSP(0), script), 0)} == {0.5}
+    found = releases(run(pc.DSSP(0, 3), script), 0)
+    assert found[:7] == [(1.5, 0.5), (2.5, 0), (3.5, 0), (4.5, 0), (5.5, 0), (6.5, 0), (7.5, 0)]
+    assert {waited for _, waited in found[7:]} == {0.5}  # 3 ahead
+
+
+def test_ringleader_uses_gradients_of_its_round_several_times():
+    """The second worker pushes after 2.4 and 4.8 s; the first after each second."""
+    history = run(pc.Ringleader(), Script([[1.0] * 5, [2.4] * 5], [[1, 2, 3, 4, 5], [10, 20, 0, 0, 0]], pushes=[5, 2]))
+    terms = [[term[:2] for term in each] for each in of(history, "update", 2)]
+    assert terms == [
+        [(0, 0), (0, 1), (1, 0)],
+        [(0, 0), (0, 1), (0, 2), (1, 0)],
+        [(0, 3), (1, 1)],
+        [(0, 3), (0, 4), (1, 1)],
+    ]
+    means = [(1.5 + 10) / 2, (2 + 10) / 2, (4 + 20) / 2, (4.5 + 20) / 2]
+    assert of(history, "update", 1) == pytest.approx([sum(means[: k + 1]) for k in range(4)])
+
+
+def test_mindflayer_gives_up():
+    """Trials of 2 s: what would take 50 s is given up, and the others are averaged."""
+    work = [[1.0, 50.0, 1.0, 1.0], [1.0, 1.0, 50.0, 50.0]]
+    history = run(pc.MindFlayer(2, 2.0), Script(work, [[1, 2, 3, 4], [5, 6, 7, 8]]))
+    assert of(history, "update", 1) == pytest.approx([(1 + 5 + 6) / 3, (1 + 5 + 6) / 3 + (3 + 4) / 2])
+    assert of(history, "superstep", 0) == pytest.approx([3, 7])
+
+
+def test_mindflayer_goes_on_without_an_update_if_nothing_has_come():
+    history = run(pc.MindFlayer(2, 2.0), Script([[50.0, 50.0, 1.0, 1.0]] * 2))
+    assert len(of(history, "superstep", 0)) == 2
+    assert len(of(history, "update", 0)) == 1
+    assert history["clocks"] == [4, 4]
+
+
+@pytest.mark.parametrize("text", ["bsp", "ssp", "dssp", "elastic", "ringleader", "mindflayer"])
+def test_a_worker_that_vanishes_is_taken_out(text):
+    """Its last sign was at 5 s, when it was let go; intervals are 1 s."""
+    sync = {"bsp": pc.BSP(), "ssp": pc.SSP(2), "dssp": pc.DSSP(1, 3), "elastic": pc.ElasticBSP(4)}.get(text)
+    sync = sync or {"ringleader": pc.Ringleader(), "mindflayer": pc.MindFlayer(2, 2.0)}[text]
+    script = Script([[1.0] * 40] * 3, vanishes=[40, 5, 40])
+    history = run(sync, script)
+    missing = [entry for entry in history["entries"] if entry[0] == "missing"]
+    assert missing[0][2] == 1
+    assert len(missing) == 1
+    allowed = 10 * (2 if text == "mindflayer" else 1)
+    assert 5 + allowed <= missing[0][1] <= 6 + allowed
+    assert history["clocks"] == [40, 5, 40]
+
+
+@pytest.mark.parametrize("sync", [pc.BSP(patience=math.inf), pc.SSP(2, patience=math.inf)], ids=repr)
+def test_without_end_of_patience_all_wait(sync):
+    history = run(sync, Script([[1.0] * 40] * 3, vanishes=[40, 5, 40]), stuck="0, 2")
+    assert max(history["clocks"]) < 10
+
+
+def test_a_missing_worker_comes_back():
+    """Its gradient is discarded under BSP; then it takes part again."""
+    work = [[1.0] * 30, [1.0] * 3 + [20.0] + [1.0] * 26]
+    history = run(pc.BSP(), Script(work))
+    names = [entry[0] for entry in history["entries"]]
+    assert names.count("missing") == 1
+    assert names[names.index("present") + 1] == "push"
+    assert [push[1:3] for push in pushes_of(history) if push[-1] == "discarded"] == [(1, 3)]
+    workers = [len(terms) for terms in of(history, "update", 2)]
+    assert workers[:3] == [2, 2, 2]
+    assert workers[3:].count(2) > 10
+
+
+def pushes_of(history):
+    return [entry[1:] for entry in history["entries"] if entry[0] == "push"]
+
+
+def test_ssp_does_not_wait_for_what_an_absent_worker_has_missed():
+    """A worker that was away for 20 pushes of the other is 2 pushes behind at most when it is back."""
+    history = run(pc.SSP(2), Script([[1.0] * 60] * 2, absences=[(1, 9, 20.0)]))
+    assert max(waited for _, waited in releases(history, 0)) <= 1
+    assert history["clocks"] == [60, 60]

@@ -67,24 +67,23 @@ Outcome Direct::outcome() const {
   return account().outcome;
 }
 
-void Direct::push_pull(const std::byte* gradient, std::byte* out, const Limit& limit) {
+void Direct::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_open();
   check_worker();
   wait_for_turn(limit);
   const Seconds begin = track().now();
-  const bool has_weights = submit(gradient, out, limit);
+  const bool has_weights = submit(kind, gradient, out, limit);
   track().add("push", begin, clock_.load());
   if (!has_weights) pull(out, limit);
 }
 
 /// Whether `out` has been filled.
-bool Direct::submit(const std::byte* gradient, std::byte* out, const Limit& limit) {
+bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_whole();
   Pipeline& pipeline = shard().pipeline();
   if (!pipeline.has_room(kTicketsOfAPush)) {
     wait_for("push", [&] { return pipeline.has_room(kTicketsOfAPush); }, limit);
   }
-  const auto kind = gradient == nullptr ? Ledger::Kind::kNothing : Ledger::Kind::kGradient;
   const std::vector<Job> jobs = decide([&](Ledger& ledger) {
     ledger.push(worker(), kind, given_.load(), node_now(), decisions_);
   });

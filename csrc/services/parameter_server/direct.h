@@ -21,7 +21,7 @@ class Direct final : public ParameterServer {
   bool is_released(Clock clock) override { return account().released.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
   void leave() override;
-  void push_pull(const std::byte* gradient, std::byte* out, const Limit& limit) override;
+  void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 
   bool advance() override { return false; }
@@ -35,7 +35,9 @@ class Direct final : public ParameterServer {
  protected:
   void tell_closed() override;
   void start(const std::byte* weights) override;
-  void hand_over(const std::byte* gradient, const Limit& limit) override { submit(gradient, nullptr, limit); }
+  void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override {
+    submit(kind, gradient, nullptr, limit);
+  }
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
@@ -54,7 +56,7 @@ class Direct final : public ParameterServer {
   Job placed(Step step);
   template <class Decide>
   std::vector<Job> decide(const Decide& decide);
-  bool submit(const std::byte* gradient, std::byte* out, const Limit& limit);
+  bool submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
   void look(const Engine::Interrupt& interrupt);
   void work(const Job& job, const std::byte* gradient, std::byte* out, const Engine::Interrupt& interrupt);
   void call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,

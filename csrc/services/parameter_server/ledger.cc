@@ -51,14 +51,13 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
   Step step;
   step.worker = worker;
   Verdict verdict;
-  if (kind == Kind::kGradient) {
+  if (kind != Kind::kGivenUp) {
     if (row.released != kUnknown) row.interval = now - row.released;
     row.last_push = now;
-    step.clock = row.clock;
     verdict = policy_->on_push(table(), worker, version, now);
-    take(verdict, step);
+    if (kind == Kind::kGradient) take(verdict, step);
     ++account.pushes;
-    if (!verdict.use) ++account.discarded;
+    if (!step.use) ++account.discarded;
     ++counts_->ages[std::min<std::uint64_t>(staleness, kAges - 1)];
   } else {
     verdict = policy_->on_give_up(table(), worker, now);
@@ -73,6 +72,7 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
 
 /// The gradient goes into an accumulator, if anywhere.
 void Ledger::take(const Verdict& verdict, Step& step) {
+  step.clock = rows_[step.worker].clock;
   if (!verdict.use) return;
   std::uint32_t& filled = accounts_[step.worker].filled[verdict.next ? 1 : 0];
   step.use = true;

@@ -98,8 +98,9 @@ class Ledger {
 
   // Each adds to `decisions`.
 
-  enum class Kind : std::uint64_t { kGradient, kNothing };
-  /// A push, computed on the weights of `version`; or one of nothing: a trial given up.
+  /// A gradient; one that counts, but is thrown away before it comes here, as if it were zero; a trial that is given up.
+  enum class Kind : std::uint64_t { kGradient, kSkipped, kGivenUp };
+  /// A push, computed on the weights of `version`.
   void push(Worker worker, Kind kind, Version version, Seconds now, Decisions& decisions);
   void leave(Worker worker, Seconds now, Decisions& decisions);
   /// Takes out who is missing. To be called when the deadline has passed.

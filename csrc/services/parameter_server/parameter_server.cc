@@ -48,12 +48,12 @@ void ParameterServer::make_board(const std::shared_ptr<SharedMemory>& shared, co
 
 // ------------------------------------------------------------------------------------------------ the application
 
-void ParameterServer::push(const std::byte* gradient, const Limit& limit) {
+void ParameterServer::push(Kind kind, const std::byte* gradient, const Limit& limit) {
   check_open();
   check_worker();
   wait_for_turn(limit);
   const Seconds begin = track().now();
-  hand_over(gradient, limit);
+  hand_over(kind, gradient, limit);
   track().add("push", begin, clock_.load());
 }
 
@@ -87,8 +87,8 @@ void ParameterServer::pull(std::byte* out, const Limit& limit) {
   track().add("pull", released, given_.load());
 }
 
-void ParameterServer::push_pull(const std::byte* gradient, std::byte* out, const Limit& limit) {
-  push(gradient, limit);
+void ParameterServer::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
+  push(kind, gradient, limit);
   pull(out, limit);
 }
 

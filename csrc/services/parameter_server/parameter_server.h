@@ -43,9 +43,10 @@ class ParameterServer : public Collective {
 
   // ---- workers
 
-  /// Hands a gradient over; null: a trial that is given up. Waits until the push before is let go. After a StallError
-  /// nothing is handed over.
-  void push(const std::byte* gradient, const Limit& limit);
+  using Kind = Ledger::Kind;
+  /// Hands a gradient over, or null of other kinds. Waits until the push before is let go. After a StallError nothing
+  /// is handed over.
+  void push(Kind kind, const std::byte* gradient, const Limit& limit);
   /// Whether the worker has been let go after that push of its own.
   virtual bool is_released(Clock clock) = 0;
   void wait(Clock clock, const Limit& limit);
@@ -60,7 +61,7 @@ class ParameterServer : public Collective {
   /// The weights, as elements: of a worker those after its push, when it is let go; of others the newest.
   void pull(std::byte* out, const Limit& limit);
   /// `push` and `pull`. After a StallError in the pull, `pull` goes on.
-  virtual void push_pull(const std::byte* gradient, std::byte* out, const Limit& limit);
+  virtual void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
   /// Of the weights that this rank has been given last.
   Version version() const { return given_.load(); }
   /// The ledger's memory, as of one moment.
@@ -87,7 +88,7 @@ class ParameterServer : public Collective {
   virtual void start(const std::byte* weights) = 0;
 
   /// What `push` does once the push before is let go, and what `pull` does once the own push is.
-  virtual void hand_over(const std::byte* gradient, const Limit& limit) = 0;
+  virtual void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) = 0;
   virtual void fetch(std::byte* out, const Limit& limit) = 0;
 
   /// Ranks whose pushes are waited for, if that can be found out; takes half a second at most.

@@ -40,7 +40,7 @@ class Served final : public ParameterServer {
   void tell_closed() override;
   void open(std::uint32_t id) override;
   void start(const std::byte* weights) override;
-  void hand_over(const std::byte* gradient, const Limit& limit) override;
+  void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override;
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
 

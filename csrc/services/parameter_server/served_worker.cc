@@ -44,12 +44,11 @@ bool Served::has_room() const {
 }
 
 /// The coordinator is told first, and decides while the gradient is on its way.
-void Served::hand_over(const std::byte* gradient, const Limit& limit) {
+void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit) {
   const Clock clock = clock_.load() + 1;
   if (gradient != nullptr && !has_room()) {
     wait_for("push " + std::to_string(clock), [this] { return has_room(); }, limit);
   }
-  const auto kind = gradient == nullptr ? Ledger::Kind::kNothing : Ledger::Kind::kGradient;
   const Version version = given_.load();
   clock_.store(clock);
   tell_coordinator(

@@ -8,6 +8,13 @@
 
 namespace pyc::server {
 
+namespace {
+
+/// Windows that repeat have the same waiting per time, but for rounding: the earliest of them is meant.
+constexpr double kBetter = 1 - 1e-6;
+
+}  // namespace
+
 ChosenBarrier least_waiting(const Prediction& rows, Solver solver) {
   switch (solver) {
     case Solver::kLinear:
@@ -31,7 +38,7 @@ ChosenBarrier least_waiting_per_time(const Prediction& rows, std::int64_t elapse
   zipline::Window<std::int64_t> best{0, -1};
   zipline::scan_windows(rows, [&](std::int64_t start, std::int64_t end) {
     const double ratio = static_cast<double>(end - start) / static_cast<double>(end + elapsed);
-    if (best.end >= best.start && ratio >= least) return;
+    if (best.end >= best.start && ratio > least * kBetter) return;
     least = ratio;
     best = {start, end};
   });

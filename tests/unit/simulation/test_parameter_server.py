@@ -1,0 +1,135 @@
+"""The summary of a simulated parameter server, and the command that prints it."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pycollectives as pc
+from pycollectives.commands.simulate import simulate as command
+from pycollectives.simulation.parameter_server import history, simulate
+
+ONE_SLOW = np.repeat(np.array([0.1] * 7 + [0.3])[:, None], 90, axis=1)
+
+
+def test_bsp():
+    """Each iteration takes as long as its slowest worker; nothing is stale."""
+    work = np.random.default_rng(4).uniform(0.1, 0.2, (5, 40))
+    summary = simulate(pc.BSP(), work)
+    seconds = work.max(axis=0).sum()
+    assert summary.seconds == pytest.approx(seconds)
+    assert summary.iterations_per_s == pytest.approx(40 / seconds)
+    assert summary.waiting_fraction == pytest.approx(1 - work.sum() / (5 * seconds))
+    assert (summary.workers, summary.updates, summary.supersteps) == (5, 40, 40)
+    assert (summary.staleness_mean, summary.staleness_max, summary.discarded_fraction) == (0, 0, 0)
+    assert summary.superstep_s_mean == pytest.approx(seconds / 40)
+    assert summary.slack_s_mean == pytest.approx((work.max(axis=0) - work.min(axis=0)).mean())
+
+
+def test_asp():
+    """Until the fastest has ended, after 9 s: 7 * 90 + 30 iterations."""
+    summary = simulate(pc.ASP(), ONE_SLOW)
+    assert summary.seconds == pytest.approx(9)
+    assert summary.iterations_per_s == pytest.approx((7 * 90 + 30) / 8 / 9, rel=0.005)
+    assert summary.waiting_fraction == 0
+    assert summary.staleness_mean == pytest.approx(7, rel=0.05)
+    assert summary.supersteps == 0
+
+
+def test_elastic_bsp_with_one_slow_worker():
+    """Each superstep of 0.9 s has 7 * 9 + 3 iterations, and nobody waits."""
+    summary = simulate(pc.ElasticBSP(15), ONE_SLOW)
+    assert summary.iterations_per_s / simulate(pc.BSP(), ONE_SLOW).iterations_per_s == pytest.approx(2.75)
+    assert summary.supersteps == 10
+    assert summary.superstep_s_mean == pytest.approx(0.9)
+    assert summary.slack_s_mean == pytest.approx(0, abs=1e-9)
+
+
+def test_waiting_that_goes_on_in_the_end_is_cut():
+    """SSP(0): the fast worker waits 3 s of each 4."""
+    summary = simulate(pc.SSP(0), np.array([[1.0] * 10, [4.0] * 10]))
+    assert summary.waiting_fraction == pytest.approx(3 / 8)
+
+
+def test_messages_take_time():
+    assert simulate(pc.BSP(), np.full((3, 10), 0.1), latency=0.05).iterations_per_s == pytest.approx(1 / 0.2)
+
+
+def test_eamsgd_pushes_after_each_period():
+    summary = simulate(pc.EAMSGD(10, 0.1), np.full((2, 95), 0.1))
+    assert summary.updates == 18
+    assert summary.iterations_per_s == pytest.approx(10)
+    with pytest.raises(ValueError, match="expected at least 10 iterations, got 9"):
+        simulate(pc.EAMSGD(10, 0.1), np.full((2, 9), 0.1))
+
+
+def test_discarded():
+    """A gradient that takes twice as long as the others' is always too old for Ringmaster(1)."""
+    summary = simulate(pc.Ringmaster(1), np.array([[1.0] * 20, [2.5] * 20]))
+    assert summary.discarded_fraction == pytest.approx(8 / 28)
+    assert summary.staleness_max == 0
+
+
+@pytest.mark.parametrize(
+    "work", [np.zeros((2, 3)), np.ones(3), np.ones((0, 3)), -np.ones((2, 3)), np.full((2, 3), np.inf)]
+)
+def test_work_that_is_refused(work):
+    with pytest.raises(ValueError, match="work: expected finite seconds"):
+        simulate(pc.BSP(), work)
+
+
+def test_a_negative_latency_is_refused():
+    with pytest.raises(ValueError, match="latency: expected seconds >= 0, got -1"):
+        simulate(pc.BSP(), np.ones((2, 3)), latency=-1)
+
+
+def test_workers_that_wait_for_ever_are_named():
+    with pytest.raises(RuntimeError, match="workers 0, 2 wait for ever"):
+        history(pc.BSP(patience=float("inf")), np.ones((3, 5)), vanishes=[5, 2, 5])
+
+
+# --- The command
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, list(arguments))
+
+
+def test_the_command_prints_json():
+    load = ["--load", "one-slow", "--work-us", "100000", "--skew-us", "200000"]
+    done = run("--sync", "elastic:15", *load, "--ideal", "--calls", "90", "--json")
+    figures = json.loads(done.stdout)
+    assert (figures["sync"], figures["load"], figures["workers"]) == ("elastic:15", "one-slow", 8)
+    assert figures["iterations_per_s"] == pytest.approx(2.75 / 0.3)
+    assert figures["supersteps"] == 10
+
+
+def test_the_command_prints_a_table():
+    done = run("--sync", "ssp:3", "-n", "4")
+    assert done.exit_code == 0
+    for text in ("ssp:3, linear load", "throughput over BSP", "waiting", "staleness, mean", "supersteps"):
+        assert text in done.stdout
+
+
+def test_messages_of_the_command_take_time():
+    load = ["--load", "equal", "--work-us", "1000", "--calls", "10", "--json"]
+    done = run(
+        "--sync", "bsp", *load, "--latency-us", "300", "--overhead-us", "50", "--gap-ns", "1", "--bytes", "100000"
+    )
+    assert json.loads(done.stdout)["iterations_per_s"] == pytest.approx(1 / 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--sync", "often"], "expected bsp, asp"),
+        (["--sync", "bsp", "--policy", "solo"], "a parameter server has no --policy"),
+        (["--sync", "bsp", "--barrier"], "a parameter server has no --barrier"),
+        (["--sync", "bsp", "--late", "drop"], "a parameter server has no --late"),
+    ],
+)
+def test_what_the_command_refuses(arguments, text):
+    done = run(*arguments)
+    assert done.exit_code != 0
+    assert text in done.output
