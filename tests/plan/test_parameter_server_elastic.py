@@ -124,3 +124,37 @@ def test_a_lookahead_of_one_is_the_next_push():
     found = supersteps(pc.ElasticBSP(1), [1.0, 1.9])
     assert found[0][4] == [4, 3]
     assert found[0][1] == pytest.approx(5.7)
+
+
+CHANGING = Script([[1.0] * 60, [1.45] * 3 + [1.0] * 57])
+"""The second worker becomes as fast as the first at 4.35 s, soon after the prediction at 2.9 s."""
+
+
+def first_superstep(lookahead):
+    return next(entry[1:] for entry in run(pc.ElasticBSP(lookahead), CHANGING)["entries"] if entry[0] == "superstep")
+
+
+def test_the_barrier_is_chosen_anew_when_an_interval_changes():
+    """At first (10, 10.15); at 5.35 s that becomes (6, 6.35), the earliest at which the first worker waits 0.35 s."""
+    end, _, slack, predicted, clocks = first_superstep(10)
+    assert clocks == [6, 5]
+    assert (end, slack, predicted) == pytest.approx((6.35, 0.35, 6.35))
+
+
+def test_the_barrier_stays_if_choosing_takes_long():
+    """With 2 * 10^4 points: 29 pushes of 1 s, as it seemed, are 20 of 1.45 s."""
+    end, _, slack, predicted, clocks = first_superstep(10_000)
+    assert clocks == [29, 20]
+    assert (end, slack, predicted) == pytest.approx((29, 29 - 21.35, 29))
+
+
+def test_a_late_worker_is_expected_now():
+    """Uneven times: much of what choosing anew gains is lost if who is late is expected in the past."""
+    gains = []
+    for seed in range(5):
+        work = np.random.default_rng(seed).lognormal(0, 0.3, (8, 200))
+        history = run(pc.ElasticBSP(15), Script(work.tolist()))
+        barriers = [entry[1:] for entry in history["entries"] if entry[0] == "superstep" and max(entry[5]) < 200]
+        end, _, _, _, clocks = barriers[-1]
+        gains.append(sum(clocks) / 8 / end * work.max(axis=0).mean())
+    assert np.mean(gains) > 1.31
