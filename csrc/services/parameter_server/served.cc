@@ -62,9 +62,6 @@ bool Served::advance() {
     ledger_->look(engine_->transport().now(), decisions_);
     publish();
   }
-  if (executor_) moved = executor_->advance();
-  if (!offers_.empty()) moved = take_offers() || moved;
-  moved = serve_readers() || moved;
   const auto sent = [this](Rank to, Transfers::Kind kind, std::uint64_t) {
     if (kind == Transfers::Kind::kGradient) {
       --open_gradients_;
@@ -83,7 +80,10 @@ bool Served::advance() {
       question.version = number;
     }
   };
-  return transfers_.advance(sent, received) || moved;
+  moved = transfers_.advance(sent, received);
+  if (executor_) moved = executor_->advance() || moved;
+  if (!offers_.empty()) moved = take_offers() || moved;
+  return serve_readers() || moved;
 }
 
 /// What policies want to be asked for, and not too often.
@@ -106,6 +106,7 @@ bool Served::take_offers() {
            const Worker from = *layout_.worker_of(offer.first);
            Shard& shard = *shard_at(*layout_.shard_of(rank()));
            const Shard::Slot& slot = shard.slot(from);
+           if (transfers_.is_receiving(offer.first, Transfers::Kind::kGradient)) return false;
            if (slot.taken.load() != slot.full.load()) return false;
            transfers_.accept(offer.first, Transfers::Kind::kGradient, offer.second, shard.incoming(from));
            return true;

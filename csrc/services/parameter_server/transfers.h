@@ -36,8 +36,14 @@ class Transfers {
   void offer(Rank to, Kind kind, std::uint64_t number, std::byte* data);
   void accepted(Rank by, Kind kind);
 
-  /// What `from` has offered last is to come to `into`.
+  /// What `from` has offered last is to come to `into`; not while `is_receiving`.
   void accept(Rank from, Kind kind, std::uint64_t number, std::byte* into);
+
+  /// Whether one is on its way, or has come and was not told. Its sender may offer the next by then.
+  bool is_receiving(Rank from, Kind kind) const {
+    const auto found = receiving_.find({from, kind});
+    return found != receiving_.end() && found->second.is_moving;
+  }
 
   /// A rank, which kind, and its number.
   using Done = std::function<void(Rank, Kind, std::uint64_t)>;
