@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <queue>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -236,6 +237,7 @@ void ServerSimulation::update(bool keeps) {
     const double weight = rows_[w].weight;
     if (weight == 0) continue;
     Accumulator& accumulator = applications_[w].accumulator;
+    if (accumulator.pushes.empty()) throw std::logic_error("an update by an accumulator that has no gradient");
     sum += weight * accumulator.sum;
     for (const auto& [number, version] : accumulator.pushes) {
       terms.push_back({w, number, row_.version - version, weight});

@@ -81,8 +81,8 @@ MUTANTS = [
     Mutant(
         "DSSP: a grant that goes beyond the upper bound",
         f"{POLICIES}/dssp.cc",
-        "return ahead <= low_ || (ahead <= high_ && has_grant(table.workers[worker]));",
-        "return ahead <= low_ || has_grant(table.workers[worker]);",
+        "std::min(high_ - ahead + 1, kMostGranted);",
+        "std::min(high_ - ahead + 2, kMostGranted);",
         HISTORIES,
     ),
     Mutant(
@@ -129,11 +129,39 @@ MUTANTS = [
         HISTORIES,
     ),
     Mutant(
-        "ElasticBSP: who comes back before a barrier is not let go at it",
+        "ElasticBSP: who has come back is not awaited at the barrier",
         ELASTIC,
         "row.limit = is_predicted(table) ? row.clock + 1 : kNoLimit;",
         "row.limit = is_predicted(table) ? 0 : kNoLimit;",
         HISTORIES,
+    ),
+    Mutant(
+        "ElasticBSP: a barrier stays though an interval has changed",
+        ELASTIC,
+        "> kChange * row.predicted &&",
+        "> 1e9 * row.predicted &&",
+        BARRIERS,
+    ),
+    Mutant(
+        "ElasticBSP: who is late is expected in the past",
+        ELASTIC,
+        "    last = std::max(last, -interval);",
+        "    last = std::max(last, -1000 * interval);",
+        BARRIERS,
+    ),
+    Mutant(
+        "ElasticBSP: a new prediction goes beyond the first one",
+        ELASTIC,
+        "for (Clock left = row.extra - row.clock; left > 0; --left)",
+        "for (Clock left = 20; left > 0; --left)",
+        HISTORIES + BARRIERS,
+    ),
+    Mutant(
+        "ElasticBSP: choosing anew however long it takes",
+        ELASTIC,
+        "kMostToSolveAgain = 1 << 14;",
+        "kMostToSolveAgain = 1 << 24;",
+        BARRIERS,
     ),
     Mutant(
         "waiting per time: the latest of equal windows",

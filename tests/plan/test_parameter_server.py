@@ -191,7 +191,8 @@ def check_mindflayer(history, script, sync):
         if entry[0] == "push" and script.latency == 0 and script.gives_up:
             assert (entry[6] == "given up") == (script.work[entry[2]][entry[3]] > sync.seconds[0])
         if entry[0] == "push" and not script.gives_up:
-            assert entry[6] != "given up"
+            seconds = script.work[entry[2]][entry[3]] + 2 * script.latency
+            assert entry[6] == "discarded" or (entry[6] == "used" and seconds <= sync.seconds[0] + 1e-9)
     before = [0] * script.workers
     for clocks in of(before_absences(history), "superstep", 4):
         assert clocks == [clock + sync.trials[0] for clock in before]
@@ -331,6 +332,21 @@ def test_a_worker_that_vanishes_is_taken_out(text):
     allowed = 10 * (2 if text == "mindflayer" else 1)
     assert 5 + allowed <= missing[0][1] <= 6 + allowed
     assert history["clocks"] == [40, 5, 40]
+
+
+def test_elastic_bsp_misses_a_worker_while_it_monitors():
+    """Barriers are at 3, 6, ... s. The worker has pushed once after the first of them."""
+    history = run(pc.ElasticBSP(4), Script([[1.0] * 40] * 3, vanishes=[40, 4, 40]))
+    assert [entry[1:] for entry in history["entries"] if entry[0] == "missing"] == [(14.0, 1)]
+    assert of(history, "superstep", 4)[1:3] == [[15, 4, 15], [18, 4, 18]]
+
+
+def test_elastic_bsp_waits_for_who_has_come_back():
+    """The third worker leaves at 3 s, is back at 4 s, and pushes at 14 s; the barrier would have been at 10.15 s."""
+    script = Script([[1.0] * 30, [1.45] * 30, [1.0] * 3 + [10.0] + [1.0] * 26], absences=[(2, 2, 1.0)])
+    history = run(pc.ElasticBSP(10), script)
+    assert of(history, "superstep", 0)[0] == pytest.approx(14)
+    assert of(history, "superstep", 4)[0] == [10, 7, 4]
 
 
 @pytest.mark.parametrize("sync", [pc.BSP(patience=math.inf), pc.SSP(2, patience=math.inf)], ids=repr)

@@ -33,8 +33,7 @@ class Dssp final : public ImmediatePolicy {
   }
 
   bool may_go(Table table, Worker worker) const override {
-    const Clock ahead = lead(table, worker);
-    return ahead <= low_ || (ahead <= high_ && has_grant(table.workers[worker]));
+    return lead(table, worker) <= low_ || has_grant(table.workers[worker]);
   }
   bool is_awaited(Table table, Worker worker) const override { return is_too_slow(table, worker, low_); }
 
