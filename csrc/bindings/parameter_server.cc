@@ -57,6 +57,9 @@ server::Update update_from(const py::object& update, const server::Options& opti
 }
 
 /// What a call does with values that are not finite.
+/// In real time. Intervals may be microseconds, and a machine with fewer cores than ranks pauses any of them.
+constexpr Seconds kLeastPatience = 1;
+
 enum class NotFinite { kReject, kSkip, kAccept };
 
 NotFinite not_finite(const std::string& name) {
@@ -220,6 +223,7 @@ void bind_parameter_server(py::module_& m) {
                                      .direct = direct,
                                      .sync = sync_options_from(sync),
                                      .update = update_options_from(update)};
+             options.sync.least_patience = kLeastPatience;
              return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
                                             std::move(options), call, nan);
            }),

@@ -76,7 +76,8 @@ class Patient(Synchronization):
     ----------
     patience
         A worker that others wait for is taken out, with a warning, if nothing has come of it for `patience` times the
-        longest interval between pushes that is known. It takes part again when it pushes. > 0; `math.inf`: never.
+        longest interval between pushes that is known, and for a second at least. It takes part again when it pushes.
+        > 0; `math.inf`: never.
     """
 
     patience: float = field(default=10.0, kw_only=True)

@@ -9,7 +9,7 @@ namespace pyc::server {
 /// others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
 class PatientPolicy : public Policy {
  public:
-  explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience) {}
+  explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience), least_patience_(options.least_patience) {}
 
   Seconds deadline(Table table) const override;
   Worker missing(Table table, Seconds now) const override;
@@ -24,6 +24,7 @@ class PatientPolicy : public Policy {
   Seconds deadline_of(Table table, Worker worker, Seconds longest) const;
 
   const double patience_;
+  const Seconds least_patience_;
 };
 
 /// Each gradient is an update by itself, as in equation 5, unless it is from before the return of its worker. What the

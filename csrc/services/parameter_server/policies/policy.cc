@@ -34,7 +34,7 @@ bool PatientPolicy::has_waiting(Table table) const {
 Seconds PatientPolicy::deadline_of(Table table, Worker worker, Seconds longest) const {
   const WorkerRow& row = table.workers[worker];
   if (!is_present(row) || row.waits != 0 || !is_awaited(table, worker)) return Collective::kNever;
-  return std::max({row.released, row.last_push, table.server.begun}) + patience_ * longest;
+  return std::max({row.released, row.last_push, table.server.begun}) + std::max(patience_ * longest, least_patience_);
 }
 
 Seconds PatientPolicy::deadline(Table table) const {
