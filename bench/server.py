@@ -94,7 +94,7 @@ def _servers(context: click.Context, option: click.Parameter, values: tuple[str,
     metavar="LIST",
     default="bsp,asp,ssp:3,dssp:3:15,elastic:15",
     show_default=True,
-    help="Models, as pycollectives.parameter_server.sync.parse reads them, separated by commas. BSP is always measured.",
+    help="Models as pycollectives.parameter_server.sync.parse reads them, separated by commas. BSP is always measured.",
 )
 @click.option(
     "--servers",
@@ -203,9 +203,7 @@ def _measure(
             records.write({**record, **source})
 
 
-def run(
-    comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]
-) -> list[Outcome] | None:
+def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]) -> list[Outcome] | None:
     """Collective; None on all ranks but 0, which has what workers say. `work`: what each sleeps in an iteration."""
     gradient = pattern(setting.bytes // ITEM)
     gradient *= np.float32(step_of(comm.rank))

@@ -1,4 +1,4 @@
-"""What bench/server.py measures, without MPI: who serves and who works how fast, one cell, its record, and its check."""
+"""What bench/server.py measures, without MPI: who serves, who works how fast, one cell, its record, and its check."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class ServerCell:
 
 
 def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Times since the first start, where ranks have one clock, as on one machine; else as if all had started at once."""
+    """Times since the first start, where ranks have one clock, as on one machine; else as if all began at once."""
     first = min(outcome.start for outcome in outcomes)
     if max(outcome.start for outcome in outcomes) - first >= 1.0:
         return list(outcomes)

@@ -42,7 +42,7 @@ class Subject(Protocol):
 
 
 class MpiServer:
-    """Written in mpi4py: receives posted in advance, a subtraction in place, and the weights sent from where they are."""
+    """Written in mpi4py: receives posted in advance, a subtraction in place, weights sent from where they are."""
 
     def __init__(self, comm: MPI.Comm, count: int) -> None:
         self._comm = comm

@@ -1,4 +1,4 @@
-"""`bench/server.py` on a few ranks: synchronisation models beside what they are at no cost, and push-pulls beside MPI's."""
+"""`bench/server.py` on a few ranks: models beside what they are at no cost, and push-pulls beside MPI's."""
 
 from __future__ import annotations
 

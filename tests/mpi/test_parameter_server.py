@@ -109,7 +109,9 @@ def stepped(update, weights, gradient, state, number):
 
 @where
 @pytest.mark.parametrize(
-    "sync", [pc.BSP(), pc.Rennala(3), pc.Ringleader(), pc.MindFlayer(1, 100.0), pc.ASP()], ids=lambda s: type(s).__name__
+    "sync",
+    [pc.BSP(), pc.Rennala(3), pc.Ringleader(), pc.MindFlayer(1, 100.0), pc.ASP()],
+    ids=lambda s: type(s).__name__,
 )
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 def test_means_of_equal_gradients(comm, where, sync, dtype):

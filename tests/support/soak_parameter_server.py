@@ -46,9 +46,7 @@ def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
     gradient = np.zeros_like(w)
     gradient[comm.rank] = -1
     sync = synchronizations.parse(name)
-    with comm.parameter_server(
-        w, sync=sync, update=pc.SGD(1.0), servers=servers, workers=range(comm.size)
-    ) as ps:
+    with comm.parameter_server(w, sync=sync, update=pc.SGD(1.0), servers=servers, workers=range(comm.size)) as ps:
         for _ in range(pushes):
             draw = own.random()
             if draw < 0.03:

@@ -1,7 +1,7 @@
 """A parameter server: ranks push what they would change, and pull what the weights have become (Zhao et al. 2021).
 
-A rank computes the gradient at the weights that it was given last. What its update rule makes of it, with the rank's own
-momentum and the schedule's rate, is pushed, and the server subtracts it. So every rule and schedule will do, and
+A rank computes the gradient at the weights that it was given last. What its update rule makes of it, with the rank's
+own momentum and the schedule's rate, is pushed, and the server subtracts it. So every rule and schedule will do, and
 checkpoints hold their state. With BSP and a rule that is linear in the gradient this is SGD on the whole batch.
 
 Rejected: the rule on the server. It has one rate, so schedules would be left out, and its state is in no checkpoint.
@@ -18,7 +18,7 @@ import numpy as np
 from ...parameter_server import sync as synchronizations
 from ...parameter_server.update import SGD
 from ...partial_allreduce.policies import Full
-from ..values import Size
+from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Outcome, Synchronizer
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ class ParameterServer(Served):
         if isinstance(kind, synchronizations.EAMSGD):
             raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}: see the method eamsgd")
         if isinstance(kind, synchronizations.Patient):
-            kind = replace(kind, patience=math.inf)  # a rank that fails tells the others; one that is slow is waited for
+            kind = replace(
+                kind, patience=math.inf
+            )  # a rank that fails tells the others; one that is slow is waited for
         super().__init__(comm, model, sync=kind, update=SGD(rate=1.0), servers=servers)
         self._is_lockstep = isinstance(kind, synchronizations.BSP)
         self._change = np.empty_like(model.weights)
@@ -113,8 +115,8 @@ class ParameterServer(Served):
 class Eamsgd(Served):
     """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
 
-    Zhang et al. 2015, Algorithm 2. `alpha`: by which part of their distance; by default 0.9 over the number of ranks, as
-    there. Where replicas are made equal, they become the center.
+    Zhang et al. 2015, Algorithm 2. `alpha`: by which part of their distance; by default 0.9 over the number of ranks,
+    as there. Where replicas are made equal, they become the center.
     """
 
     def __init__(

@@ -83,10 +83,13 @@ def test_what_each_worker_sleeps():
     with pytest.raises(ValueError, match="expected 2 ranks or more, got 1"):
         dataclasses.replace(SETTING, ranks=1).check(Servers(None), micro=True)
 
+
 # --- what is measured ---
 
 
-def outcomes(ends: list[list[float]], *, waited: float = 0.01, said: float = 0.0, discards: bool = False) -> list[Outcome]:
+def outcomes(
+    ends: list[list[float]], *, waited: float = 0.01, said: float = 0.0, discards: bool = False
+) -> list[Outcome]:
     """Workers of ranks 1, 2, ..., whose push-pulls end then."""
     return [
         Outcome(
@@ -140,7 +143,9 @@ def test_the_record_of_a_cell():
     ends = [[0.1, 0.2, 0.3, 0.4], [0.25, 0.5, 0.75, 1.0]]
     ideal = ideal_of("bsp", [0.1, 0.25], 4)
     bsp = ServerCell.of("bsp", outcomes([[0.25, 0.5, 0.75, 1.0]] * 2), ideal)
-    record = server_record(SETTING, Servers(None), ServerCell.of("asp", outcomes(ends), ideal_of("asp", [0.1, 0.25], 4)), bsp)
+    record = server_record(
+        SETTING, Servers(None), ServerCell.of("asp", outcomes(ends), ideal_of("asp", [0.1, 0.25], 4)), bsp
+    )
     keys = {"sync", "iterations_per_s", "ideal_iterations_per_s", "waiting_fraction", "staleness_mean"}
     assert keys <= record.keys()
     assert (record["sync"], record["servers"], record["workers"], record["used"]) == ("asp", "node", 2, 8)

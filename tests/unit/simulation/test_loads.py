@@ -52,7 +52,7 @@ def test_each_rank_has_a_speed_of_its_own_that_stays():
     assert (load == load[:, :1]).all()
     assert 1.25 <= load.min() < load.max() <= 1.75
     assert load.mean() == pytest.approx(1.5, rel=0.02)
-    with pytest.raises(ValueError, match="most >= 1, got 0.5"):
+    with pytest.raises(ValueError, match=r"most >= 1, got 0\.5"):
         workload.make("speeds", ranks=2, calls=2, work=1.0, skew=0.0, seed=1, most=0.5)
 
 
