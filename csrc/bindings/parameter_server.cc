@@ -39,15 +39,14 @@ server::UpdateOptions update_options_from(const py::dict& arguments) {
 /// Python's `update(weights, gradient)` on arrays of the accumulator type.
 server::Update update_from(const py::object& update, const server::Options& options) {
   if (update.is_none()) return {};
-  const char* const format =
-      elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
+  const char* const format = elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
   // The function is freed under Python's lock, wherever the collective is.
   const std::shared_ptr<py::object> function(new py::object(update), [](py::object* held) {
     const GilHeld held_lock;
     delete held;
   });
   return [function, format, count = static_cast<py::ssize_t>(options.count)](std::byte* weights,
-                                                                            const std::byte* gradient) {
+                                                                             const std::byte* gradient) {
     const GilHeld lock;
     const auto array_of = [&](const std::byte* data) {
       return py::array(py::dtype(format), std::vector{count}, std::vector<py::ssize_t>{}, data, py::none());
@@ -57,9 +56,6 @@ server::Update update_from(const py::object& update, const server::Options& opti
 }
 
 /// What a call does with values that are not finite.
-/// In real time. Intervals may be microseconds, and a machine with fewer cores than ranks pauses any of them.
-constexpr Seconds kLeastPatience = 1;
-
 enum class NotFinite { kReject, kSkip, kAccept };
 
 NotFinite not_finite(const std::string& name) {
@@ -194,9 +190,10 @@ class BoundParameterServer {
     const server::Options& options = server_->options();
     if (nan_ == NotFinite::kAccept || server::all_finite(options.type, gradient, options.count)) return gradient;
     if (nan_ == NotFinite::kSkip) return nullptr;
-    throw std::invalid_argument("'" + options.name +
-                                "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
-                                "without an effect instead, nan=\"accept\" takes them");
+    throw std::invalid_argument(
+        "'" + options.name +
+        "': expected finite values, got NaN or infinity; nothing is pushed. nan=\"skip\" pushes "
+        "without an effect instead, nan=\"accept\" takes them");
   }
 
   const Engine::Interrupt run_signal_handlers_ = run_signal_handlers;
@@ -223,7 +220,6 @@ void bind_parameter_server(py::module_& m) {
                                      .direct = direct,
                                      .sync = sync_options_from(sync),
                                      .update = update_options_from(update)};
-             options.sync.least_patience = kLeastPatience;
              return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
                                             std::move(options), call, nan);
            }),

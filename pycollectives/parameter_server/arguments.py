@@ -137,12 +137,13 @@ def checked_update(update: Any, sync: Synchronization, direct: bool) -> UpdateRu
         return update
     if not callable(update) or isinstance(update, type):
         raise TypeError(f"update: expected one such as SGD(0.1) or Adam(1e-3), or a function, got {update!r}")
+    function: Callable[..., Any] = update
     if not direct:
         raise ValueError(
             "update: a function is called by the rank that pushes, which needs servers='node' and all ranks on one "
             "node; use SGD or Adam"
         )
-    return update
+    return function
 
 
 def checked_servers(servers: Any, nodes: Sequence[int]) -> tuple[int, ...]:

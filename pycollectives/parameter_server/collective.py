@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..collective import WithoutFlush
 from ..support import buffers
 from .arguments import ServerSpecification
@@ -17,6 +15,7 @@ from .update import UpdateRule
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import numpy as np
     from typing_extensions import Self
 
     from .. import _core
@@ -335,8 +334,8 @@ class ParameterServer(WithoutFlush):
         sync = self._specification.sync
         if not isinstance(sync, MindFlayer):
             return True
-        seconds = sync.seconds
-        allotted = seconds[self._specification.workers.index(self._context.rank)] if len(seconds) > 1 else seconds[0]
+        each = sync.engine_arguments()["allotted"]  # of each worker, or one of all
+        allotted: float = each[self._specification.workers.index(self._context.rank)] if len(each) > 1 else each[0]
         return time.monotonic() - self._pulled <= allotted
 
     def leave(self) -> None:
@@ -381,7 +380,10 @@ class ParameterServer(WithoutFlush):
         counted = self._collective.statistics(timeout=self._context.limit(timeout))
         return ServerStatistics(
             version=counted["version"],
-            workers=tuple(WorkerStatistics(*entry, present == 0) for *entry, present in counted["workers"]),
+            workers=tuple(
+                WorkerStatistics(rank, pushes, discarded, given_up, waiting, presence == 0)
+                for rank, pushes, discarded, given_up, waiting, presence in counted["workers"]
+            ),
             staleness=tuple(counted["staleness"]),
             superstep=counted["superstep"],
             supersteps=tuple(counted["supersteps"]),

@@ -76,8 +76,8 @@ class Patient(Synchronization):
     ----------
     patience
         A worker that others wait for is taken out, with a warning, if nothing has come of it for `patience` times the
-        longest interval between pushes that is known, and for a second at least. It takes part again when it pushes.
-        > 0; `math.inf`: never.
+        longest interval between pushes that is known, and for 1 s. It takes part again when it pushes. > 0;
+        `math.inf`: never.
     """
 
     patience: float = field(default=10.0, kw_only=True)
@@ -227,7 +227,7 @@ class ElasticBSP(Patient):
 
 @dataclass(frozen=True)
 class EAMSGD(Synchronization):
-    """Elastic averaging: Zhang et al. 2015, "Deep learning with elastic averaging SGD", Algorithm 2.
+    """Elastic averaging: Zhang et al. 2015, "Deep learning with elastic averaging SGD".
 
     Workers train by themselves. Every `period` steps a worker pushes its weights; the server's weights move toward them
     by `alpha` times the difference, and the worker's move toward the server's as far.
@@ -257,7 +257,7 @@ class EAMSGD(Synchronization):
 
 @dataclass(frozen=True)
 class Ringmaster(Synchronization):
-    """ASP without old gradients: those of a delay of `limit` or more are discarded. arXiv 2501.16168, Algorithm 4.
+    """ASP without old gradients: those of a delay of `limit` or more are discarded. arXiv 2501.16168.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class Ringmaster(Synchronization):
 
 @dataclass(frozen=True)
 class Rennala(Synchronization):
-    """Minibatches of whoever is fast: arXiv 2305.12387, Method 4.
+    """Minibatches of whoever is fast: Rennala SGD, Tyurin and Richtárik, NeurIPS 2023.
 
     An update is the mean of `batch` gradients of the newest weights, of any workers. Older gradients are discarded.
 
@@ -309,7 +309,7 @@ class Rennala(Synchronization):
 
 @dataclass(frozen=True)
 class Ringleader(Patient):
-    """Every worker has the same weight in every update, and none waits: arXiv 2509.22860, Algorithm 1.
+    """Every worker has the same weight in every update, and none waits: arXiv 2509.22860.
 
     For workers whose data differ. The server keeps a table of gradients, and each worker's next gradient is followed by
     an update of the whole table, so a gradient is used several times. It is never older than 2n - 2 updates.

@@ -20,7 +20,7 @@ class UpdateRule:
 
 @dataclass(frozen=True)
 class SGD(UpdateRule):
-    """Gradient descent: weights -= rate * gradient; with momentum, weights -= rate * v where v = momentum * v + gradient.
+    """Gradient descent: weights -= rate * v, where v = momentum * v + gradient.
 
     Parameters
     ----------

@@ -236,6 +236,13 @@ MUTANTS = [
         HISTORIES,
     ),
     Mutant(
+        "a worker is missing after less than a second",
+        f"{POLICIES}/policy.cc",
+        "constexpr Seconds kLeastPatience = 1;",
+        "constexpr Seconds kLeastPatience = 0;",
+        HISTORIES,
+    ),
+    Mutant(
         "a worker is missing after its own time, not after the longest",
         f"{POLICIES}/policy.cc",
         "longest = std::max(longest, row.interval);",

@@ -355,6 +355,13 @@ def test_without_end_of_patience_all_wait(sync):
     assert max(history["clocks"]) < 10
 
 
+def test_nobody_is_missing_within_a_second():
+    """Intervals are 1 ms; a worker that sleeps for 0.9 s is waited for, one that sleeps for 1.1 s is not."""
+    for sleep, missing in ((0.9, 0), (1.1, 1)):
+        history = run(pc.BSP(), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
+        assert [entry[0] for entry in history["entries"]].count("missing") == missing
+
+
 def test_a_missing_worker_comes_back():
     """Its gradient is discarded under BSP; then it takes part again."""
     work = [[1.0] * 30, [1.0] * 3 + [20.0] + [1.0] * 26]

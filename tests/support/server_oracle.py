@@ -124,14 +124,14 @@ def check_weights(history, script):
 
 
 def check_missing(history, sync):
-    """A worker is missing only after `patience` times the longest interval without a push; never, if nobody waits."""
+    """A worker is missing only after `patience` times the longest interval, and 1 s, without a push."""
     replay = Replay(len(history["clocks"]))
     for entry in history["entries"]:
         if entry[0] == "missing":
             known = [interval for interval in replay.interval if interval is not None]
             known += sync.seconds if isinstance(sync, MindFlayer) else ()
             silent = entry[1] - max(replay.heard[entry[2]], replay.begun)
-            assert silent >= 0.999 * sync.patience * max(known)
+            assert silent >= 0.999 * max(sync.patience * max(known), 1)
             assert replay.is_present[entry[2]]
             assert not replay.waits[entry[2]]
         replay.add(entry)

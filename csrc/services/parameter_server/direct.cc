@@ -84,9 +84,8 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   if (!pipeline.has_room(kTicketsOfAPush)) {
     wait_for("push", [&] { return pipeline.has_room(kTicketsOfAPush); }, limit);
   }
-  const std::vector<Job> jobs = decide([&](Ledger& ledger) {
-    ledger.push(worker(), kind, given_.load(), node_now(), decisions_);
-  });
+  const std::vector<Job> jobs =
+      decide([&](Ledger& ledger) { ledger.push(worker(), kind, given_.load(), node_now(), decisions_); });
   const Clock clock = clock_.load() + 1;
   const bool goes_on = std::any_of(decisions_.releases.begin(), decisions_.releases.end(),
                                    [this](const Release& release) { return release.worker == worker(); });
@@ -169,7 +168,7 @@ void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, con
   in_order(*job.ticket, interrupt, [&](std::size_t block) {
     if (is_elastic()) return average(block, gradient, out);
     if (job.accumulator != nullptr) shard().gather(block, job.accumulator, gradient, job.step.adds);
-    if (!terms.empty()) shard().update(block, terms, job.step.update);
+    if (!terms.empty()) return shard().update(block, terms, job.step.update, out);
     if (out != nullptr) shard().read(block, out);
   });
   has_reply_ = is_elastic() && gradient != nullptr && out == nullptr;

@@ -39,8 +39,8 @@ bool Executor::advance() {
 bool Executor::take(const Step& step) {
   if (!step.has_gradient()) return false;
   if (!step.use) return true;  // nobody uses it: `end` says that it is taken
-  const bool updates = std::any_of(step.parts.begin(), step.parts.end(),
-                                   [&](const Part& part) { return part.worker == step.worker; });
+  const bool updates =
+      std::any_of(step.parts.begin(), step.parts.end(), [&](const Part& part) { return part.worker == step.worker; });
   if (updates && !step.adds && !step.next && !step.keep) return true;
   if (step.adds) {
     std::byte* const accumulator = shard_.accumulator(step.worker, step.next);
@@ -59,8 +59,7 @@ bool Executor::begin_update(const Step& step) {
   terms_.clear();
   for (const Part& part : step.parts) {
     const bool is_in_slot = in_slot_ && part.worker == step.worker;
-    terms_.push_back(
-        {is_in_slot ? shard_.incoming(part.worker) : shard_.accumulator(part.worker), part.weight});
+    terms_.push_back({is_in_slot ? shard_.incoming(part.worker) : shard_.accumulator(part.worker), part.weight});
   }
   return true;
 }

@@ -17,8 +17,7 @@ namespace pyc::server {
 
 class Layout {
  public:
-  explicit Layout(const Options& options)
-      : options_(options), elements_(elements_of(options.type, ReduceOp::kSum)) {}
+  explicit Layout(const Options& options) : options_(options), elements_(elements_of(options.type, ReduceOp::kSum)) {}
 
   const Options& options() const { return options_; }
   Elements elements() const { return elements_; }

@@ -8,9 +8,6 @@ namespace pyc::server {
 namespace {
 
 constexpr std::size_t kLine = 64;
-/// A worker with short intervals may lose its core for longer than many of them.
-constexpr Seconds kLeastPatience = 1;
-
 constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 }  // namespace
@@ -87,15 +84,10 @@ void Ledger::leave(Worker worker, Seconds now, Decisions& decisions) {
   release(now, decisions);
 }
 
-/// When the worker was last known to be at work.
-Seconds Ledger::heard_of(Worker worker) const {
-  return std::max({rows_[worker].last_push, rows_[worker].released, accounts_[worker].called, server_->begun});
-}
-
 void Ledger::look(Seconds now, Decisions& decisions) {
   for (;;) {
     const Worker missing = policy_->missing(table(), now);
-    if (missing >= workers_ || now - heard_of(missing) < kLeastPatience) break;
+    if (missing >= workers_) break;
     decisions.missing.push_back(missing);
     change(missing, Presence::kMissing, now, decisions);
   }

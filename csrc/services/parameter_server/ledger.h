@@ -28,14 +28,14 @@ struct Step {
   static constexpr Clock kNoPush = 0;
 
   Worker worker = 0;
-  Clock clock = kNoPush;     ///< the push that has a gradient; from 1
-  bool use = false;          ///< it goes into its worker's accumulator; else it is thrown away
-  bool adds = false;         ///< ... which has something already
-  bool next = false;         ///< ... the second one
-  bool turn = false;         ///< in the end every worker's second accumulator takes the place of the first
-  bool keep = false;         ///< the update leaves the accumulators as they are; else they are empty afterwards
-  Version update = 0;        ///< the number of the update, from 1; 0: none
-  std::vector<Part> parts;   ///< of the update, ascending
+  Clock clock = kNoPush;    ///< the push that has a gradient; from 1
+  bool use = false;         ///< it goes into its worker's accumulator; else it is thrown away
+  bool adds = false;        ///< ... which has something already
+  bool next = false;        ///< ... the second one
+  bool turn = false;        ///< in the end every worker's second accumulator takes the place of the first
+  bool keep = false;        ///< the update leaves the accumulators as they are; else they are empty afterwards
+  Version update = 0;       ///< the number of the update, from 1; 0: none
+  std::vector<Part> parts;  ///< of the update, ascending
 
   bool has_gradient() const { return clock != kNoPush; }
 };
@@ -65,7 +65,7 @@ struct Decisions {
   }
 };
 
-inline constexpr std::size_t kAges = 64;        ///< of the histogram; the last counts all that are older
+inline constexpr std::size_t kAges = 64;         ///< of the histogram; the last counts all that are older
 inline constexpr std::size_t kSupersteps = 256;  ///< that are remembered
 
 struct Superstep {
@@ -79,14 +79,14 @@ struct Account {
   std::uint64_t discarded = 0;  ///< of them
   std::uint64_t given_up = 0;
   Seconds waiting = 0;
-  Seconds called = 0;        ///< when its newest push or give-up came
+  Seconds called = 0;                ///< when its newest push or give-up came
   std::uint32_t filled[2] = {0, 0};  ///< whether its accumulators, the first and the second, have something
-  Outcome outcome;           ///< of its newest push; before `released`
-  std::atomic<Clock> released{0};  ///< pushes after which it has been let go
+  Outcome outcome;                   ///< of its newest push; before `released`
+  std::atomic<Clock> released{0};    ///< pushes after which it has been let go
 };
 
 struct Counts {
-  std::uint64_t ages[kAges] = {};  ///< pushes by staleness
+  std::uint64_t ages[kAges] = {};          ///< pushes by staleness
   Superstep supersteps[kSupersteps] = {};  ///< superstep k, from 1, at (k - 1) % kSupersteps
 };
 
@@ -98,7 +98,8 @@ class Ledger {
 
   // Each adds to `decisions`.
 
-  /// A gradient; one that counts, but is thrown away before it comes here, as if it were zero; a trial that is given up.
+  /// A gradient; one that counts, but is thrown away before it comes here, as if it were zero; a trial that is given
+  /// up.
   enum class Kind : std::uint64_t { kGradient, kSkipped, kGivenUp };
   /// A push, computed on the weights of `version`.
   void push(Worker worker, Kind kind, Version version, Seconds now, Decisions& decisions);
@@ -121,7 +122,6 @@ class Ledger {
   void take(const Verdict& verdict, Step& step);
   void follow(const Verdict& verdict, Step step, Decisions& decisions);
   void change(Worker worker, Presence presence, Seconds now, Decisions& decisions);
-  Seconds heard_of(Worker worker) const;
   void release(Seconds now, Decisions& decisions);
   void note_superstep(std::uint64_t before, Seconds begun, Seconds now);
 

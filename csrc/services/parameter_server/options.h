@@ -38,7 +38,6 @@ struct SyncOptions {
   Solver solver = Solver::kLinear;
   bool weigh_length = false;          ///< ElasticBSP, ours: least waiting per time, not least waiting
   double patience = 10;               ///< times the longest interval, until a worker that others wait for is missing
-  Seconds least_patience = 0;         ///< ... and at least so long: a machine may pause any process
   std::uint64_t limit = 1;            ///< Ringmaster's R, Rennala's S
   std::vector<std::uint64_t> trials;  ///< MindFlayer, by worker
   std::vector<Seconds> allotted;      ///< MindFlayer, by worker: time of a trial

@@ -201,7 +201,8 @@ void Served::tell_servers(const Step& step) {
       const std::size_t count = std::min(kMost, ranges.size() - first);
       mailbox().send(to, messages::Parts{}, std::span(ranges).subspan(first, count));
     }
-    mailbox().send(to, messages::Step{static_cast<std::uint32_t>(step.worker), flags_of(step), step.clock, step.update});
+    mailbox().send(to,
+                   messages::Step{static_cast<std::uint32_t>(step.worker), flags_of(step), step.clock, step.update});
   }
 }
 

@@ -1,8 +1,9 @@
 // A parameter server whose servers serve: each from its engine's progress, whatever its application does.
 //
-// The lowest server is the coordinator: workers tell it of their pushes, it alone asks the policy, and tells all servers
-// what to do, in the same order, and workers when they may go on. Gradients go to the servers directly: a worker of a
-// server's node copies its part into its slot there, and one of another node sends it (Transfers). Weights likewise.
+// The lowest server is the coordinator: workers tell it of their pushes, it alone asks the policy, and tells all
+// servers what to do, in the same order, and workers when they may go on. Gradients go to the servers directly: a
+// worker of a server's node copies its part into its slot there, and one of another node sends it (Transfers). Weights
+// likewise.
 #pragma once
 
 #include <atomic>
@@ -79,9 +80,7 @@ class Served final : public ParameterServer {
                      const std::string& what);
   bool has_answered(std::size_t s, Version version, Clock reply);
   void take_release(const messages::Release& release);
-  std::byte* part(std::byte* all, std::size_t s, std::size_t element) const {
-    return all + layout_.first(s) * element;
-  }
+  std::byte* part(std::byte* all, std::size_t s, std::size_t element) const { return all + layout_.first(s) * element; }
 
   // ---- the server
 
@@ -105,23 +104,23 @@ class Served final : public ParameterServer {
   std::vector<bool> closed_ranks_;
   Seconds next_look_ = 0;
 
-  std::optional<Executor> executor_;  // the server's
-  std::vector<Part> parts_;           // of its next step
+  std::optional<Executor> executor_;      // the server's
+  std::vector<Part> parts_;               // of its next step
   std::map<Rank, std::uint64_t> offers_;  // gradients that are offered and not accepted: pushes
   std::map<Rank, Reader> readers_;
 
   Transfers transfers_;
-  BufferPtr outgoing_;                // the worker's: its gradient for servers of other nodes
-  BufferPtr incoming_;                // weights of servers of other nodes
+  BufferPtr outgoing_;                          // the worker's: its gradient for servers of other nodes
+  BufferPtr incoming_;                          // weights of servers of other nodes
   std::atomic<std::size_t> open_gradients_{0};  // offered by this worker and not sent yet
-  std::vector<Question> questions_;   // by server
-  Clock last_gradient_ = 0;           // the application's
+  std::vector<Question> questions_;             // by server
+  Clock last_gradient_ = 0;                     // the application's
   std::atomic<Clock> released_{0};
-  Outcome outcome_;                   // under the progress lock
+  Outcome outcome_;  // under the progress lock
   std::atomic<bool> all_closed_{false};
   std::vector<Rank> awaited_;
   bool awaited_is_known_ = false;
-  std::vector<std::byte> counts_;     // as far as they have come
+  std::vector<std::byte> counts_;  // as far as they have come
 };
 
 }  // namespace pyc::server

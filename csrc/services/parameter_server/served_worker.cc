@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "services/common/waiting.h"
 #include "services/parameter_server/served.h"
+#include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 
@@ -51,9 +52,8 @@ void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit)
   }
   const Version version = given_.load();
   clock_.store(clock);
-  tell_coordinator(
-      [&] { ledger_->push(worker(), kind, version, engine_->transport().now(), decisions_); },
-      messages::Push{static_cast<std::uint64_t>(kind), version});
+  tell_coordinator([&] { ledger_->push(worker(), kind, version, engine_->transport().now(), decisions_); },
+                   messages::Push{static_cast<std::uint64_t>(kind), version});
   if (gradient == nullptr) return;
   last_gradient_ = clock;
   has_reply_ = is_elastic();
@@ -69,7 +69,9 @@ void Served::fill_slots(const std::byte* gradient, Clock clock) {
   const std::size_t remote = count_remote();
   open_gradients_ = remote;
   const auto load = [&](std::size_t s, std::byte* into) {
-    memory_.load(layout_.elements(), into, gradient + layout_.first(s) * layout_.element_bytes(), layout_.count(s));
+    const std::byte* const from = gradient + layout_.first(s) * layout_.element_bytes();
+    if (layout_.elements().widened()) return memory_.load(layout_.elements(), into, from, layout_.count(s));
+    stream_copy(into, from, layout_.count(s) * layout_.element_bytes());
   };
   for (std::size_t s = 0; s < layout_.shards(); ++s) {
     if (shard_at(s) != nullptr) continue;
@@ -189,8 +191,7 @@ std::vector<std::byte> Served::counts(const Limit& limit) {
     counts_.clear();
     mailbox().send(layout_.coordinator(), messages::AskCounts{});
   });
-  wait_for(
-      "statistics", [&] { return engine_->exclusively([&] { return counts_.size() == bytes; }); }, limit);
+  wait_for("statistics", [&] { return engine_->exclusively([&] { return counts_.size() == bytes; }); }, limit);
   return engine_->exclusively([this] { return counts_; });
 }
 

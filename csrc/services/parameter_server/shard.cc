@@ -1,8 +1,12 @@
 #include "services/parameter_server/shard.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <new>
+
+#include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 namespace {
@@ -44,6 +48,10 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
   for (; states_.size() < rule_.states(); next += stride_) states_.push_back(next);
   buffers_ = next;
   constexpr std::uint32_t kFirstRoles = 0U | 1U << 2U | 2U << 4U;
+  constexpr std::size_t kHugePage = std::size_t{2} << 20U;
+  // Where the kernel gives huge pages: an update goes through tens of megabytes.
+  if (stride_ >= kHugePage)
+    madvise(weights_, Shard::bytes(layout, shard) - kPipelineBytes - slots_bytes(workers_), MADV_HUGEPAGE);
   for (Worker w = 0; first && w < workers_; ++w) {
     ::new (slots_ + w) Slot{.full = {}, .taken = {}, .roles = kFirstRoles};
   }
@@ -79,17 +87,17 @@ void Shard::gather_slot(std::size_t block, std::byte* accumulator, Worker worker
                  incoming(worker) + start, length(block));
 }
 
-/// The whole block at once if there is one term as it is; else in parts that stay in the first-level cache.
-void Shard::update(std::size_t block, const std::vector<Term>& terms, Version number) {
+/// In parts that stay in the first-level cache.
+void Shard::update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out) {
   const bool plain = terms.size() == 1 && terms.front().weight == 1;
-  const std::size_t most = plain ? block_count_ : sum_.longest_block();
   const std::size_t end = first(block) + length(block);
-  for (std::size_t at = first(block); at < end; at += most) {
-    const std::size_t count = std::min(most, end - at);
+  for (std::size_t at = first(block); at < end; at += sum_.longest_block()) {
+    const std::size_t count = std::min(sum_.longest_block(), end - at);
     const std::byte* const gradient = plain ? terms.front().values + at * wide_ : sum_.block(terms, at, count);
     std::array<std::byte*, 2> states{};
     for (std::size_t i = 0; i < states_.size(); ++i) states.at(i) = states_[i] + at * wide_;
     rule_.apply(weights_ + at * wide_, states.data(), gradient, count, number);
+    if (out != nullptr) give(weights_, at, count, out);
   }
 }
 
@@ -113,8 +121,11 @@ void Shard::average(std::size_t block, const std::byte* values, std::byte* resul
   memory_.store(elements_, result + start, scratch_.get(), length(block), 1);
 }
 
-void Shard::narrow(std::size_t block, const std::byte* from, std::byte* out) const {
-  memory_.store(elements_, out + first(block) * size_of(elements_.type), from + first(block) * wide_, length(block), 1);
+void Shard::give(const std::byte* from, std::size_t at, std::size_t count, std::byte* out) const {
+  const std::byte* const values = from + at * wide_;
+  std::byte* const into = out + at * size_of(elements_.type);
+  if (elements_.widened()) return memory_.store(elements_, into, values, count, 1);
+  stream_copy(into, values, count * wide_);
 }
 
 }  // namespace pyc::server

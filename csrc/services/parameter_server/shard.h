@@ -58,8 +58,9 @@ class Shard {
   void gather_slot(std::size_t block, std::byte* accumulator, Worker worker);
   /// The sum of terms of the accumulator type, of which there is at least one.
   void sum(std::size_t block, const std::vector<Term>& terms, std::byte* into);
-  /// Update `number` by the sum of terms of the accumulator type, of which there is at least one.
-  void update(std::size_t block, const std::vector<Term>& terms, Version number);
+  /// Update `number` by the sum of terms of the accumulator type, of which there is at least one. `out`, if not null,
+  /// is given the new weights, as elements.
+  void update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out = nullptr);
   /// Elastic averaging with weights of the accumulator type.
   void average(std::size_t block, std::byte* weights);
   /// ... with values of the element type; what becomes of them goes to `result`.
@@ -67,7 +68,9 @@ class Shard {
   /// The weights, as elements.
   void read(std::size_t block, std::byte* out) const { narrow(block, weights_, out); }
   /// The values of a buffer, as elements.
-  void narrow(std::size_t block, const std::byte* from, std::byte* out) const;
+  void narrow(std::size_t block, const std::byte* from, std::byte* out) const {
+    give(from, first(block), length(block), out);
+  }
 
   /// The weights themselves, of the accumulator type.
   std::byte* weights() const { return weights_; }
@@ -76,6 +79,8 @@ class Shard {
 
  private:
   static constexpr std::uint32_t kRoles = 3;
+
+  void give(const std::byte* from, std::size_t at, std::size_t count, std::byte* out) const;
 
   std::byte* buffer(Worker worker, Role role) const {
     return buffers_ + (kRoles * worker + place(slots_[worker].roles.load(), role)) * stride_;

@@ -27,8 +27,7 @@ class Transfers {
  public:
   enum class Kind : std::uint64_t { kGradient, kWeights };
 
-  Transfers(Engine& engine, Memory& memory, const Layout& layout)
-      : engine_(engine), memory_(memory), layout_(layout) {}
+  Transfers(Engine& engine, Memory& memory, const Layout& layout) : engine_(engine), memory_(memory), layout_(layout) {}
   /// Before anything else, with the tags of `collective`.
   void open(std::uint32_t collective) { collective_ = collective; }
 

@@ -2,7 +2,7 @@
 //
 // Rule: each gradient is an update as soon as it comes, and its worker goes on at once.
 //
-// EAMSGD (Zhang et al. 2015, "Deep learning with elastic averaging SGD", Algorithm 2) is the same with another rule of
+// EAMSGD (Zhang et al. 2015, "Deep learning with elastic averaging SGD") is the same with another rule of
 // updating: what workers push, every `period` of their own steps, are their weights.
 #include "services/parameter_server/policies/base.h"
 #include "services/parameter_server/policies/policies.h"

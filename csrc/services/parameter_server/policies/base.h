@@ -5,11 +5,11 @@
 
 namespace pyc::server {
 
-/// Workers are missing if nothing has come of them for `patience` times the longest interval that is known, while
-/// others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
+/// Workers are missing if nothing has come of them for `patience` times the longest interval that is known, and for
+/// 1 s, while others wait for them. It is not a guess of the worker's own speed: it may be in its first iteration.
 class PatientPolicy : public Policy {
  public:
-  explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience), least_patience_(options.least_patience) {}
+  explicit PatientPolicy(const SyncOptions& options) : patience_(options.patience) {}
 
   Seconds deadline(Table table) const override;
   Worker missing(Table table, Seconds now) const override;
@@ -24,7 +24,6 @@ class PatientPolicy : public Policy {
   Seconds deadline_of(Table table, Worker worker, Seconds longest) const;
 
   const double patience_;
-  const Seconds least_patience_;
 };
 
 /// Each gradient is an update by itself, as in equation 5, unless it is from before the return of its worker. What the

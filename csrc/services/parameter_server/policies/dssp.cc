@@ -7,9 +7,9 @@
 // `high`: of these r the one after which it waits least for the next push of the slowest, the fewest among equals. Both
 // are predicted from their latest intervals. It is asked anew when the slowest has pushed.
 //
-// Where this differs from the paper's Algorithms 1 and 2: there r is at most high - low whenever it is asked, so that
-// grants can add up to more than `high`; here the bound always holds. And every worker that would wait is granted
-// iterations, not only the fastest.
+// The controller is ours, after the summary in section 7: a threshold between two bounds, from the latest intervals of
+// the fastest and the slowest worker, so that the fastest waits least. Grants never add up to more than `high`, and
+// every worker that would wait is granted iterations, not only the fastest.
 //
 // State: a row's limit is the number of its pushes at which its grant ends.
 #include <algorithm>

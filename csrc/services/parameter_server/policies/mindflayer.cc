@@ -6,9 +6,9 @@
 // Rule: in each superstep worker i makes B_i trials on the same weights, each of the time t_i at most, and then waits.
 // When all have made theirs, the update is the mean of the gradients that have come, and all go on.
 //
-// The paper divides by the expected number of gradients, the sum of p_i B_i with p_i the probability that a trial
-// succeeds, which nobody knows. Whether a trial succeeds does not depend on the gradient's value, so given any number
-// above 0 the mean of those that have come is unbiased too. If none has come, all go on without an update.
+// The mean is unbiased: whether a trial succeeds does not depend on the gradient's value, given any number above 0 of
+// those that have come. Dividing by the number that is expected, the sum of p_i B_i with p_i the probability that a
+// trial succeeds, would be unbiased too, but nobody knows p_i. If none has come, all go on without an update.
 //
 // A gradient that comes after its time is a failed trial. The time is from being let go to its coming, so it contains
 // both messages. A gradient of older weights is one as well: its worker was missing. A worker that comes back waits for

@@ -20,6 +20,13 @@ Worker Policy::missing(Table table, Seconds) const { return table.workers.size()
 
 // --- Missing workers
 
+namespace {
+
+/// With intervals of microseconds any multiple of them may be less than the system lets a process wait.
+constexpr Seconds kLeastPatience = 1;
+
+}  // namespace
+
 Seconds PatientPolicy::longest_interval(Table table) const {
   Seconds longest = kUnknown;
   for (const WorkerRow& row : table.workers) longest = std::max(longest, row.interval);
@@ -34,7 +41,7 @@ bool PatientPolicy::has_waiting(Table table) const {
 Seconds PatientPolicy::deadline_of(Table table, Worker worker, Seconds longest) const {
   const WorkerRow& row = table.workers[worker];
   if (!is_present(row) || row.waits != 0 || !is_awaited(table, worker)) return Collective::kNever;
-  return std::max({row.released, row.last_push, table.server.begun}) + std::max(patience_ * longest, least_patience_);
+  return std::max({row.released, row.last_push, table.server.begun}) + std::max(patience_ * longest, kLeastPatience);
 }
 
 Seconds PatientPolicy::deadline(Table table) const {

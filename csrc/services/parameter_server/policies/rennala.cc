@@ -1,5 +1,5 @@
 // Rennala SGD (Tyurin, Richtárik 2023, "Optimal time complexities of parallel stochastic optimization methods under a
-// fixed computation model", NeurIPS, arXiv 2305.12387, Method 4 with Algorithm 5).
+// fixed computation model", NeurIPS).
 //
 // Idea: minibatch SGD that takes its batch from whoever is fast.
 //

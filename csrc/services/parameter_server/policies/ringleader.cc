@@ -1,4 +1,4 @@
-// Ringleader ASGD (Maranjyan, Richtárik 2025, arXiv 2509.22860, Algorithm 1), for workers whose data differ.
+// Ringleader ASGD (Maranjyan, Richtárik 2025, arXiv 2509.22860), for workers whose data differ.
 //
 // Idea: an update uses gradients of every worker, each worker with the same weight, however fast it is. So that nobody
 // waits and nothing is discarded, gradients are kept in a table: the sum and the number of those of each worker.

@@ -1,4 +1,4 @@
-// Ringmaster ASGD (Maranjyan, Tyurin, Richtárik 2025, arXiv 2501.16168, Algorithm 4: without calculation stops).
+// Ringmaster ASGD (Maranjyan, Tyurin, Richtárik 2025, arXiv 2501.16168; the variant that stops no computation).
 //
 // Idea: asynchronous SGD is slow in theory only for gradients that are too old. Without them its time complexity is
 // optimal for any speeds of workers, and speeds that change.
