@@ -64,6 +64,8 @@ HOSTS_GOSSIP = ["bench/gossip.py", "--compute-ms", "100", "--methods", "all"]
 HOSTS_GROUPS = ["bench/groups.py", "--compute-ms", "100", "--model-bytes", "1000000", "--generators", "static,smart"]
 HOSTS_SKEW = ["bench/skew.py", "--bytes", "8,32768,262144"]
 HOSTS_HOP = ["bench/hop.py", "--slowdown", "none", "--compute-ms", "100", "--mode", "standard,backup:1"]
+SERVER = ["bench/server.py", "--servers", "node", "--compute-ms", "100"]
+SERVER_MODELS = "bsp,asp,ssp:3,dssp:3:15,elastic:15"
 MEASUREMENTS = {
     "skew-8": Measurement(8, ["bench/skew.py"]),  # what `make demo` runs
     "skew-32": Measurement(32, ["bench/skew.py"]),
@@ -97,6 +99,9 @@ MEASUREMENTS = {
     "hosts-hop-ring-based": Measurement(8, [*HOSTS_HOP, "--graph", "ring-based"], ["--rate", "100mbit", "3x3"]),
     "hosts-hop-two-level": Measurement(8, [*HOSTS_HOP, "--graph", "two-level"], ["--rate", "100mbit", "3x3"]),
     "hop-queue": Measurement(2, ["bench/hop.py", "--micro"]),
+    "server-8": Measurement(8, [*SERVER, "--sync", f"{SERVER_MODELS},elastic-per-time:15"]),
+    "server-8-slow": Measurement(8, [*SERVER, "--speeds", "none", "--slowdown", "3:3"]),
+    "server-micro": Measurement(5, ["bench/server.py", "--micro", "--iterations", "20"]),
     "kills": Measurement(None, ["tests/support/killer.py"]),
     "bias-8": Measurement(8, ["bench/gossip.py", "--bias", "--slowdown", "0:10"]),
 }

@@ -50,10 +50,10 @@ def parse_methods(text: str) -> list[str]:
 
 def parse_model_bytes(text: str) -> list[int]:
     """Sizes of float32 models, separated by commas."""
-    return [_model_bytes(part.strip()) for part in text.split(",")]
+    return [bytes_of_model(part.strip()) for part in text.split(",")]
 
 
-def _model_bytes(text: str) -> int:
+def bytes_of_model(text: str) -> int:
     try:
         size = float(text)
     except ValueError:

@@ -20,6 +20,7 @@ default has the type of its values.
   399 to 1892 ms, mean 454 ms, for a work of 399 ms and a skew of 55 ms | eager-SGD, Fig. 4 |
 | one-slow | work, times `factor` for the last rank (or `rank`), which has skew on top | Ripples, 7.4 |
 | random-slow | work, times `factor` (6) and skew on top with probability 1/P, for each rank and call | Hop, 7.3.1 |
+| speeds | work, times a factor of each rank that stays, drawn from 1 to `most` (1.5); skew on top | ElasticBSP, 6.1 |
 """
 
 from __future__ import annotations
@@ -86,6 +87,12 @@ def _random_slow(
     return np.where(draws.random(shape) < 1 / shape[0], work * factor + skew, work)
 
 
+def _speeds(work: float, skew: float, shape: tuple[int, int], draws: np.random.Generator, *, most: float = 1.5) -> Work:
+    if not most >= 1:
+        raise ValueError(f"load 'speeds': expected most >= 1, got {most}")
+    return np.repeat(work * draws.uniform(1, most, (shape[0], 1)) + skew, shape[1], axis=1)
+
+
 def _rank(shape: tuple[int, int]) -> npt.NDArray[np.int64]:
     return np.arange(shape[0])[:, None]
 
@@ -106,6 +113,7 @@ LOADS: dict[str, Callable[..., Work]] = {
     "cloud": _cloud,
     "one-slow": _slow,
     "random-slow": _random_slow,
+    "speeds": _speeds,
 }
 """The loads by name: functions of work, skew, shape (ranks, calls), a generator of random numbers, and options."""
 
@@ -124,7 +132,7 @@ def make(name: str, *, ranks: int, calls: int, work: float, skew: float, seed: i
     seed
         Of the random loads.
     options
-        `late` of one-late, `factor` and `rank` of one-slow, `factor` of random-slow.
+        `late` of one-late, `factor` and `rank` of one-slow, `factor` of random-slow, `most` of speeds.
 
     Returns
     -------

@@ -41,6 +41,18 @@ def test_the_programs_of_hop(ranks, tmp_path):
     assert (outcome.status, outcome.err, outcome.out) == (0, "", "[0.5 0.5 0.5]\n" * 2), outcome
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_programs_with_a_parameter_server(ranks, tmp_path):
+    said = {}
+    for name, program in zip(("regression", "serving", "elastic"), programs("docs/parameter-server.md"), strict=True):
+        (tmp_path / f"{name}.py").write_text(program)
+        outcome = mpirun(ranks, str(tmp_path / f"{name}.py"), limit=60, PYC_STALL_WARNING="10")
+        assert outcome.status == 0, outcome  # on a busy machine a worker may be taken out, which is said
+        said[name] = outcome.out
+    ones = "[1. 1. 1.]\n"
+    assert said == {"regression": "[1. 2. 3.]\n", "serving": ones * (ranks - 1), "elastic": ones * ranks}
+
+
 LOOKS_AT_THE_MODEL = """
 models = MPI.COMM_WORLD.allgather(w.tolist())
 print(f"rank {comm.rank}: {all(m == models[0] for m in models)} {0 < min(w) <= max(w) < comm.size - 1}")

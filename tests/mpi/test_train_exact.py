@@ -73,6 +73,16 @@ def test_every_gradient_is_applied_once(comm, method, load, monkeypatch):
     assert equal == [True] * 3
 
 
+@pytest.mark.parametrize("load", [ONE_SLOW, ONE_FAST])
+@pytest.mark.parametrize("servers", ["node", "1"])
+@pytest.mark.parametrize("sync", ["asp", "ssp:1", "elastic:3"])
+def test_a_parameter_server_applies_every_gradient_once(comm, sync, servers, load):
+    """Each by itself: what is divided by the number of ranks elsewhere counts as often here."""
+    method = f"parameter-server,sync={sync},servers={servers}"
+    (*_, last) = count_examples(comm, method, epochs=3, settle_epochs=1.25, load=load).curve
+    assert (last.accuracy, last.loss) == (3 * P, 3 * P), "the least and the most that any example was applied"
+
+
 def test_every_gradient_is_applied_once_if_models_are_not_linear_in_what_is_missed(comm):
     """`missed="latest"`: rounds are lost to a rank, on purpose. That this is seen shows that counting sees it."""
     if P == 1:

@@ -34,7 +34,7 @@ def test_synchronous_training_is_repeatable(comm, output):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd,rate=0.2,momentum=0.9,weight_decay=0.001", "adam"])
-@pytest.mark.parametrize("method", [*WAITING, "ripples", "ripples,groups=static", "ad-psgd", "a2cid2", "hop"])
+@pytest.mark.parametrize("method", [*WAITING, "ripples", "ripples,groups=static", "ad-psgd", "a2cid2", "hop", "eamsgd"])
 def test_to_resume_what_is_finished_changes_nothing(comm, method, optimizer, output):
     settings = {"epochs": 1, "optimizer": optimizer}
     train(comm, method, output, **settings)

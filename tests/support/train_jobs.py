@@ -31,10 +31,16 @@ EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "dd
 VARIANTS = [
     *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,average=contributors"),
     *("eager,policy=solo,max_staleness=2", "ripples,groups=random", "ripples,groups=static,ranks_per_node=2"),
+    *("parameter-server,sync=asp", "parameter-server,sync=ssp:1", "parameter-server,sync=dssp:1:4,servers=1"),
+    *("parameter-server,sync=elastic:4", f"parameter-server,sync=rennala:{P}", "parameter-server,sync=ringleader"),
+    *(f"parameter-server,sync=ringmaster:{P}", "parameter-server,sync=rescaled,servers=1", "eamsgd,period=2"),
     *("ripples,groups=punctual,every=3", "ad-psgd,topology=ring,pace=per_step", "a2cid2,topology=ring"),
 ]
 
-WAITING = ["synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"]
+WAITING = [
+    *("synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"),
+    *("parameter-server", "parameter-server,servers=1"),
+]
 """Methods whose every step waits for all."""
 
 SUMMING = ["eager,policy=solo,missed=sum", "eager,policy=majority,missed=sum", "eager,policy=quorum:1,missed=sum"]

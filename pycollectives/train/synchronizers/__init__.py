@@ -27,6 +27,8 @@ METHODS = Registry(
         "d-psgd": f"{__name__}.d_psgd:DPsgd",
         "sgp": f"{__name__}.sgp:Sgp",
         "hop": f"{__name__}.hop:Hop",
+        "parameter-server": f"{__name__}.parameter_server:ParameterServer",
+        "eamsgd": f"{__name__}.parameter_server:Eamsgd",
         "ddp": f"{__name__}.ddp:Ddp",
     },
 )

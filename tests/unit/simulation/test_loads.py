@@ -47,6 +47,15 @@ def test_each_rank_is_slow_now_and_then():
     assert set(workload.make("random-slow", ranks=2, calls=9, work=1.0, skew=0.0, seed=1, factor=3.0).ravel()) == {1, 3}
 
 
+def test_each_rank_has_a_speed_of_its_own_that_stays():
+    load = make("speeds", ranks=400, skew=0.25)
+    assert (load == load[:, :1]).all()
+    assert 1.25 <= load.min() < load.max() <= 1.75
+    assert load.mean() == pytest.approx(1.5, rel=0.02)
+    with pytest.raises(ValueError, match=r"most >= 1, got 0\.5"):
+        workload.make("speeds", ranks=2, calls=2, work=1.0, skew=0.0, seed=1, most=0.5)
+
+
 def test_every_rank_is_late_by_turns():
     load = make("shifting")
     assert sorted(load[:, 0]) == sorted(load[:, 5]) == [1.125, 1.25, 1.375, 1.5]

@@ -44,6 +44,9 @@ def options_of(method):
         ("ripples", None),
         ("ad-psgd,seed=3", None),
         ("hop,mode=backup:1", None),
+        ("parameter-server", {"policy": policies.Full()}),
+        ("parameter-server,sync=elastic:15", None),
+        ("eamsgd", None),
     ],
 )
 def test_the_simulator_has_the_rounds_of_methods_that_have_rounds(said, expected):
@@ -126,6 +129,79 @@ def test_hop_adds_what_an_update_changes_to_the_average_with_the_neighbors(compu
         assert results == [[first[rank], 1.5 - first[rank] / 2] for rank in range(3)]
 
 
+class Plain:
+    """SGD of rate 1."""
+
+    def update(self, weights, gradient, number):
+        weights -= gradient
+
+
+@pytest.mark.parametrize("servers", ["node", "1", "2"])
+@pytest.mark.parametrize(("sync", "weight"), [("bsp", 1 / 4), ("asp", 1), ("ssp:1", 1), ("elastic:4", 1)])
+def test_a_parameter_server_subtracts_what_an_update_changes(sync, weight, servers):
+    """A mean of it, or each by itself; also of a rank that leaves early, and anew after all have settled."""
+
+    def program(comm):
+        gradient = np.full(2, 1.0 + comm.rank, np.float32)
+        model = SimpleNamespace(weights=np.full(2, 64, np.float32), gradient=gradient)
+        synchronizer = METHODS.make(Choice.parse(f"parameter-server,sync={sync},servers={servers}"), comm, model)
+        settled = []
+        for steps in (3, 5):
+            for number in range(steps):
+                assert synchronizer.begin(model.weights, number) == number
+                before = model.weights.max()
+                synchronizer.update(model, Plain(), number)
+                assert model.weights.max() < before
+                assert not synchronizer.outcome.late
+                if sync == "bsp":
+                    assert synchronizer.outcome == Outcome(active=4)
+            synchronizer.leave()
+            comm.preduce(np.zeros(1), range(comm.size))
+            synchronizer._join().pull(model.weights)
+            settled.append(model.weights.tolist())
+            comm.preduce(np.zeros(1), range(comm.size))
+            synchronizer.rejoin()
+        return settled
+
+    changed = weight * (1 + 2 + 3 + 4)
+    assert run_ranks(4, program) == [[[64 - 3 * changed] * 2, [64 - 8 * changed] * 2]] * 4
+
+
+def test_a_gradient_that_a_parameter_server_discards_is_late():
+    """Of weights that the other rank has changed meanwhile: Ringmaster(1) takes none of those."""
+
+    def program(comm):
+        model = SimpleNamespace(weights=np.zeros(1, np.float32), gradient=np.ones(1, np.float32))
+        synchronizer = METHODS.make(Choice.parse("parameter-server,sync=ringmaster:1"), comm, model)
+        synchronizer.begin(model.weights, 0)
+        for turn in (0, 1):
+            if comm.rank == turn:
+                synchronizer.update(model, Plain(), 0)
+            comm.preduce(np.zeros(1), range(comm.size))
+        synchronizer.close()
+        return synchronizer.outcome.late, synchronizer.outcome.missed, float(model.weights[0])
+
+    assert run_ranks(2, program) == [(False, 0, -1.0), (True, 1, -1.0)]
+
+
+def test_elastic_averaging_meets_the_center_every_so_many_steps():
+    def program(comm):
+        model = SimpleNamespace(weights=np.full(1, 8, np.float32), gradient=np.ones(1, np.float32))
+        synchronizer = METHODS.make(Choice.parse("eamsgd,period=2,alpha=0.5"), comm, model)
+        values = []
+        for number in range(4):
+            synchronizer.begin(model.weights, number)
+            synchronizer.update(model, Plain(), number)
+            values.append(float(model.weights[0]))
+        synchronizer.leave()
+        synchronizer._join().pull(model.weights)
+        synchronizer.close()
+        return values, float(model.weights[0])
+
+    # The center begins at 8. 6 and 8 meet at 7 by half of their difference each, then 5 and 7 at 6.
+    assert run_ranks(1, program) == [([7.0, 7.0, 6.0, 6.0], 6.0)]
+
+
 @pytest.mark.parametrize("method", ["ad-psgd,pace=per_step", "a2cid2,pace=per_step,topology=ring"])
 def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(method):
     """Whatever the rule: here one that decays weights and takes no gradient. Ranks take different numbers of steps."""
@@ -170,6 +246,10 @@ def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(met
         ("ripples,groups=odd", "groups: expected one of random, smart, punctual, static; got 'odd'"),
         ("hop,mode=odd", "expected standard, notify-ack, backup:N"),
         ("hop,max_ig=0", "max_ig: expected"),
+        ("parameter-server,sync=odd", "expected bsp, asp, ssp:S, .*got 'odd'"),
+        ("parameter-server,sync=eamsgd:4:0.5", "got 'eamsgd:4:0.5': see the method eamsgd"),
+        ("eamsgd,period=0", "period: expected at least 1, got 0"),
+        ("eamsgd,alpha=1.5", "expected 0 < alpha < 1, got 1.5"),
         ("ad-psgd,pace=odd", "pace: expected .*continuous.*, got 'odd'"),
         ("ad-psgd,acceleration=odd", "acceleration: expected .*a2cid2.*, got 'odd'"),
         ("a2cid2,topology=odd", "topology: expected .*ring.*, got 'odd'"),

@@ -1,0 +1,290 @@
+"""What bench/server.py measures, without MPI: who serves, who works how fast, one cell, its record, and its check."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from pycollectives.parameter_server import sync as models
+from pycollectives.simulation.parameter_server import ServerSummary, simulate
+
+from .gossip import LOST, TORN, step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from pycollectives import ServerStatistics
+
+    from .gossip import Slowdown
+    from .output import Domain, Record
+
+    Floats = NDArray[np.float64]
+
+BSP = "bsp"
+NODE = "node"
+DISCARDED = -1
+
+
+def parse_syncs(text: str) -> list[str]:
+    """Of a list separated by commas; each once, BSP first: the others are compared with it."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if isinstance(models.parse(name), models.EAMSGD):
+            raise ValueError("expected a model in which gradients are pushed, got eamsgd, which pushes weights")
+    return list(dict.fromkeys([BSP, *names]))
+
+
+def model_of(name: str) -> models.Synchronization:
+    """The model, in which no worker is taken out: on a machine with fewer cores than ranks, any may pause."""
+    found = models.parse(name)
+    return replace(found, patience=math.inf) if isinstance(found, models.Patient) else found
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Which ranks keep the weights. In the memory of the node all ranks are workers; else those that do not serve."""
+
+    number: int | None  # the lowest ranks; None: the memory of the node
+
+    @classmethod
+    def parse(cls, text: str) -> Servers:
+        """A number, or 'node'."""
+        if text == NODE:
+            return cls(None)
+        if not (text.isdecimal() and int(text) > 0):
+            raise ValueError(f"expected a positive number or 'node', got {text!r}")
+        return cls(int(text))
+
+    def __str__(self) -> str:
+        return NODE if self.number is None else str(self.number)
+
+    @property
+    def argument(self) -> int | Literal["node"]:
+        """As `Communicator.parameter_server` takes it."""
+        return NODE if self.number is None else self.number
+
+    def workers(self, ranks: int) -> list[int]:
+        """ValueError if there is none."""
+        first = self.number or 0
+        if first >= ranks:
+            raise ValueError(f"expected more ranks than servers, of which there are {first}; got {ranks}")
+        return list(range(first, ranks))
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Each worker's own factor of the time of its computing, which stays: drawn from an interval with the seed."""
+
+    least: float = 1.0
+    most: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Speeds:
+        """uniform:LEAST:MOST, or none."""
+        if text == "none":
+            return cls()
+        kind, _, rest = text.partition(":")
+        try:
+            least, most = map(float, rest.split(":"))
+        except ValueError:
+            least = most = 0.0
+        if kind != "uniform" or not 0 < least <= most < 1e6:
+            raise ValueError(f"expected uniform:LEAST:MOST with 0 < LEAST <= MOST, or none, got {text!r}")
+        return cls(least, most)
+
+    def __str__(self) -> str:
+        return "none" if self.least == self.most == 1 else f"uniform:{self.least:g}:{self.most:g}"
+
+    def factors(self, workers: int, seed: int) -> NDArray[np.float64]:
+        return np.random.default_rng(seed).uniform(self.least, self.most, workers)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of a table have in common."""
+
+    ranks: int
+    domain: Domain
+    bytes: int
+    compute: float  # seconds
+    speeds: Speeds
+    slowdown: Slowdown
+    iterations: int
+    seed: int
+    verify: bool
+
+    def check(self, servers: Servers, *, micro: bool) -> None:
+        """ValueError if these servers leave no worker, or a rank is slow that is none."""
+        workers = range(1, self.ranks) if micro else servers.workers(self.ranks)
+        if not workers:
+            raise ValueError(f"expected 2 ranks or more, got {self.ranks}")
+        for rank in self.slowdown.factors:
+            if rank not in workers:
+                raise ValueError(f"expected the rank of a worker, {workers[0]} to {workers[-1]}, got {rank}")
+
+    def seconds(self, servers: Servers) -> dict[int, float]:
+        """What each worker sleeps in an iteration, by its rank."""
+        workers = servers.workers(self.ranks)
+        drawn = self.speeds.factors(len(workers), self.seed)
+        return {
+            rank: self.compute * factor * self.slowdown.factors.get(rank, 1.0)
+            for rank, factor in zip(workers, drawn, strict=True)
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One worker's run."""
+
+    rank: int
+    start: float  # on this rank's clock
+    begins: Floats  # of its push-pulls, seconds since then
+    ends: Floats
+    staleness: NDArray[np.int64]  # of its gradients; DISCARDED of those that were
+    supersteps: int
+    superstep_s: float | None  # the mean length
+    slack_s: float | None  # how long the first worker waited in the end, the mean
+    least: float  # what the elements of the weights say in the end
+    most: float
+
+    @classmethod
+    def of(
+        cls,
+        rank: int,
+        start: float,
+        rows: Sequence[tuple[float, float, int]],
+        statistics: ServerStatistics,
+        least: float,
+        most: float,
+    ) -> Outcome:
+        """`rows`: of each iteration begin and end of its push-pull since the start, and its gradient's staleness."""
+        begins, ends, staleness = (np.array(column) for column in zip(*rows, strict=True))
+        lengths, slacks = np.array(statistics.supersteps).T if statistics.supersteps else (None, None)
+        return cls(
+            rank=rank,
+            start=start,
+            begins=begins,
+            ends=ends,
+            staleness=staleness,
+            supersteps=statistics.superstep,
+            superstep_s=None if lengths is None else float(lengths.mean()),
+            slack_s=None if slacks is None else float(slacks.mean()),
+            least=least,
+            most=most,
+        )
+
+    @property
+    def used(self) -> int:
+        """Its gradients that are in the weights."""
+        return int((self.staleness != DISCARDED).sum())
+
+
+@dataclass(frozen=True)
+class ServerCell:
+    """Of the time until the first worker has made all its iterations, as in the simulator."""
+
+    sync: str
+    iterations_per_s: float  # the mean over workers
+    waiting_fraction: float
+    staleness_mean: float
+    outcomes: Sequence[Outcome]
+    ideal: ServerSummary
+
+    @classmethod
+    def of(cls, sync: str, outcomes: Sequence[Outcome], ideal: ServerSummary) -> ServerCell:
+        workers = on_one_clock(outcomes)
+        end = min(float(worker.ends[-1]) for worker in workers)
+        done = sum(int((worker.begins <= end).sum()) for worker in workers)
+        waited = sum(float((worker.ends.clip(max=end) - worker.begins.clip(max=end)).sum()) for worker in workers)
+        ages = np.concatenate([worker.staleness[worker.begins <= end] for worker in workers])
+        ages = ages[ages != DISCARDED]
+        staleness = float(ages.mean()) if len(ages) else 0.0
+        return cls(sync, done / len(workers) / end, waited / len(workers) / end, staleness, workers, ideal)
+
+
+def on_one_clock(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Times since the first start, where ranks have one clock, as on one machine; else as if all began at once."""
+    first = min(outcome.start for outcome in outcomes)
+    if max(outcome.start for outcome in outcomes) - first >= 1.0:
+        return list(outcomes)
+    late = [outcome.start - first for outcome in outcomes]
+    return [
+        replace(outcome, begins=outcome.begins + by, ends=outcome.ends + by)
+        for outcome, by in zip(outcomes, late, strict=True)
+    ]
+
+
+def ideal_of(sync: str, seconds: Sequence[float], iterations: int) -> ServerSummary:
+    """What the same rules make of these times if communication costs nothing."""
+    return simulate(model_of(sync), np.repeat(np.array(seconds)[:, None], iterations, axis=1))
+
+
+def weight_of_gradient(sync: str, workers: int) -> float | None:
+    """How each gradient counts in the weights, by the model; None where that depends on when it comes."""
+    kind = models.parse(sync)
+    if isinstance(kind, models.BSP):
+        return 1 / workers
+    immediate = (models.ASP, models.SSP, models.DSSP, models.ElasticBSP, models.Ringmaster)
+    return 1.0 if isinstance(kind, immediate) else None
+
+
+def audit(sync: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """What is wrong: the weights are the sum of the gradients that were used, each once, as the model weighs them."""
+    weight = weight_of_gradient(sync, len(outcomes))
+    expected = None
+    if weight is not None:
+        expected = -weight * sum(step_of(outcome.rank) * outcome.used for outcome in outcomes)
+    found = []
+    for outcome in outcomes:
+        says = f"rank {outcome.rank}: elements of the weights say {outcome.least:g} to {outcome.most:g}"
+        if not outcome.most - outcome.least <= TORN * max(abs(outcome.most), 1.0):
+            found.append(says)
+        elif expected is not None and not abs(outcome.most - expected) <= LOST * (weight or 1.0) * step_of(2):
+            found.append(f"{says}, and what was pushed comes to {expected:g}")
+    return found
+
+
+def server_record(setting: Setting, servers: Servers, cell: ServerCell, bsp: ServerCell) -> Record:
+    """The keys of a cell; the caller adds where it comes from. `bsp`: that model with the same speeds."""
+    ideal, workers = cell.ideal, cell.outcomes
+    return {
+        "bench": "server",
+        "collective": "parameter_server",
+        "sync": cell.sync,
+        "servers": str(servers),
+        "path": setting.domain.path,
+        "ranks": setting.ranks,
+        "ranks_per_node": setting.domain.ranks_per_node,
+        "workers": len(workers),
+        "bytes": setting.bytes,
+        "model_bytes": setting.bytes,
+        "dtype": "float32",
+        "compute_ms": setting.compute * 1e3,
+        "speeds": str(setting.speeds),
+        "slowdown": str(setting.slowdown),
+        "seed": setting.seed,
+        "iterations": setting.iterations,
+        "iterations_per_s": round(cell.iterations_per_s, 4),
+        "ideal_iterations_per_s": round(ideal.iterations_per_s, 4),
+        "of_ideal": round(cell.iterations_per_s / ideal.iterations_per_s, 4),
+        "baseline": BSP,
+        "speedup": round(cell.iterations_per_s / bsp.iterations_per_s, 4),
+        "ideal_speedup": round(ideal.iterations_per_s / bsp.ideal.iterations_per_s, 4),
+        "waiting_fraction": round(cell.waiting_fraction, 5),
+        "ideal_waiting_fraction": round(ideal.waiting_fraction, 5),
+        "staleness_mean": round(cell.staleness_mean, 4),
+        "supersteps": workers[0].supersteps,
+        "superstep_ms": _milliseconds(workers[0].superstep_s),
+        "slack_ms": _milliseconds(workers[0].slack_s),
+        "used": sum(outcome.used for outcome in workers),
+        "verified": setting.verify,
+    }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1e3 * seconds, 3)

@@ -1,0 +1,342 @@
+"""Iterations per second of workers of a parameter server, per synchronisation model (ElasticBSP, section 6.2).
+
+    mpirun -n 8 python bench/server.py --servers node --sync asp,ssp:3,dssp:3:15,elastic:15
+    mpirun -n 9 python bench/server.py --speeds none --slowdown 3:3 --json server.jsonl
+    mpirun -n 5 python bench/server.py --micro
+
+Each worker computes, which is emulated by sleeping, and pushes a gradient for new weights, a fixed number of times.
+--micro measures push-pulls of a large model, beside the same exchange in mpi4py. README.md explains the columns.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+from mpi4py import MPI
+
+import pycollectives as pc
+from common.cli import Common, common_options, launch, parsed
+from common.errors import RunError
+from common.gossip import ITEM, Slowdown, bytes_of_model, pattern, step_of
+from common.hop import said_by
+from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
+from common.server import (
+    DISCARDED,
+    Outcome,
+    ServerCell,
+    Servers,
+    Setting,
+    Speeds,
+    audit,
+    ideal_of,
+    model_of,
+    parse_syncs,
+    server_record,
+)
+from common.server_micro import measure_push_pulls, micro_record
+from common.timing import SleepingBarrier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Source = dict[str, str | None]
+MODEL_BYTES, MICRO_BYTES = "1e6", "16e6"
+MICRO_SERVERS = ("1", "node")
+WIDTH = 14
+
+COLUMNS = [
+    Column("Sync"),
+    Column("Servers", least_width=10),
+    Column("Workers", least_width=10),
+    Column("Iterations/s", 3, WIDTH),
+    Column("Ideal", 3, WIDTH),
+    Column("Of ideal", 3, WIDTH),
+    Column("Speedup", 3, WIDTH),
+    Column("Ideal speedup", 3, WIDTH),
+    Column("Waiting", 4, WIDTH),
+    Column("Staleness", 2, WIDTH),
+    Column("Superstep(ms)", 1, WIDTH),
+    Column("Slack(ms)", 1, WIDTH),
+]
+
+MICRO_COLUMNS = [
+    Column("Size"),
+    Column("Servers"),
+    Column("Workers"),
+    Column("Avg Push-pull(us)"),
+    Column("p50"),
+    Column("max"),
+    Column("mpi4py(us)"),
+    Column("Speedup"),
+]
+
+
+def _servers(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> list[Servers] | None:
+    """Each once, in the order given; None if none is given."""
+    try:
+        return [Servers.parse(value) for value in dict.fromkeys(values)] or None
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, option) from None
+
+
+@click.command(help=__doc__)
+@common_options(iterations=200)
+@click.option(
+    "--sync",
+    "sync_names",
+    callback=parsed(parse_syncs),
+    metavar="LIST",
+    default="bsp,asp,ssp:3,dssp:3:15,elastic:15",
+    show_default=True,
+    help="Models as pycollectives.parameter_server.sync.parse reads them, separated by commas. BSP is always measured.",
+)
+@click.option(
+    "--servers",
+    "places",
+    multiple=True,
+    callback=_servers,
+    metavar="N|node",
+    help="How many ranks serve, the lowest, which then do not compute; node: the memory of the node, and all ranks "
+    "compute. Given more than once, one after the other. [default: 1; with --micro 1 and node]",
+)
+@click.option(
+    "--compute-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    show_default=True,
+    help="Emulated computing of an iteration.",
+)
+@click.option(
+    "--speeds",
+    callback=parsed(Speeds.parse),
+    metavar="uniform:LEAST:MOST|none",
+    default="uniform:1.0:1.5",
+    show_default=True,
+    help="How many times as long each worker computes, always: drawn with the seed.",
+)
+@click.option(
+    "--slowdown",
+    callback=parsed(Slowdown.parse),
+    metavar="RANK:FACTOR|none",
+    default="none",
+    show_default=True,
+    help="A worker's computing takes FACTOR times as long on top; several ranks separated by commas.",
+)
+@click.option("--model-bytes", metavar="BYTES", help=f"[default: {MODEL_BYTES}; {MICRO_BYTES} with --micro]")
+@click.option("--micro", is_flag=True, help="Measure push-pulls of all ranks but 0, compared with mpi4py.")
+def server(
+    common: Common,
+    sync_names: list[str],
+    places: list[Servers] | None,
+    compute_ms: float,
+    speeds: Speeds,
+    slowdown: Slowdown,
+    model_bytes: str | None,
+    micro: bool,
+) -> None:
+    comm = MPI.COMM_WORLD
+    measured = places or [Servers.parse(text) for text in (MICRO_SERVERS if micro else ("1",))]
+    names = ["micro"] if micro else sync_names
+    try:
+        setting = Setting(
+            ranks=comm.size,
+            domain=Domain.of(comm, common.ranks_per_node),
+            bytes=bytes_of_model(model_bytes or (MICRO_BYTES if micro else MODEL_BYTES)),
+            compute=compute_ms * 1e-3,
+            speeds=speeds,
+            slowdown=slowdown,
+            iterations=common.iterations,
+            seed=common.seed,
+            verify=common.verify,
+        )
+        for servers in measured:
+            setting.check(servers, micro=micro)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if common.list_only:
+        print(f"# ranks {comm.size}, {setting.bytes} bytes")
+        for servers in measured:
+            for name in names:
+                print(f"{name}, servers {servers}")
+        return
+    source = origin(MPI.Get_library_version())
+    with (
+        Records(common.json if comm.rank == 0 else None) as records,
+        progress_bar(len(measured) * len(names), shown=comm.rank == 0) as step,
+    ):
+        if micro:
+            _measure_micro(comm, setting, measured, source, records, step)
+        else:
+            _measure(comm, setting, measured, names, source, records, step)
+
+
+def _measure(
+    comm: MPI.Comm,
+    setting: Setting,
+    measured: list[Servers],
+    names: list[str],
+    source: Source,
+    records: Records,
+    step: Callable[[str], None],
+) -> None:
+    table = _table(setting, source)
+    print(table.head(), flush=True)
+    for servers in measured:
+        work = setting.seconds(servers)
+        bsp: ServerCell | None = None
+        for name in names:
+            step(f"{name}, servers {servers}")
+            outcomes = run(comm, name, setting, servers, work)
+            _verify(comm, name, outcomes, setting)
+            if outcomes is None:
+                continue
+            cell = ServerCell.of(name, outcomes, ideal_of(name, list(work.values()), setting.iterations))
+            bsp = bsp or cell  # it is the first
+            record = server_record(setting, servers, cell, bsp)
+            print(table.row(_row(record)), flush=True)
+            records.write({**record, **source})
+
+
+def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dict[int, float]) -> list[Outcome] | None:
+    """Collective; None on all ranks but 0, which has what workers say. `work`: what each sleeps in an iteration."""
+    gradient = pattern(setting.bytes // ITEM)
+    gradient *= np.float32(step_of(comm.rank))
+    weights = np.zeros_like(gradient)
+    barrier = SleepingBarrier(comm)
+    outcome = None
+    with (
+        pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator,
+        communicator.parameter_server(
+            weights, sync=model_of(name), update=pc.SGD(rate=1.0), servers=servers.argument, workers=list(work)
+        ) as made,
+    ):
+        barrier.wait()
+        rows = _work(made, gradient, work[comm.rank], setting.iterations) if comm.rank in work else None
+        barrier.wait()
+        made.pull(weights)
+        if rows is not None:
+            outcome = Outcome.of(comm.rank, *rows, made.statistics(), *said_by(weights))
+        barrier.wait()
+    gathered = comm.gather(outcome)
+    return None if gathered is None else [each for each in gathered if each is not None]
+
+
+def _work(
+    made: pc.ParameterServer, gradient: NDArray[np.float32], seconds: float, iterations: int
+) -> tuple[float, list[tuple[float, float, int]]]:
+    """When it began; of each iteration begin and end of its push-pull since then, and its gradient's staleness."""
+    clock, sleep = time.perf_counter, time.sleep
+    weights = np.zeros_like(gradient)
+    rows = []
+    gc.collect()
+    gc.disable()
+    try:
+        start = clock()
+        for _ in range(iterations):
+            sleep(seconds)
+            begin = clock()
+            made.push_pull(gradient, weights)
+            end = clock()
+            push = made.last_push
+            rows.append((begin - start, end - start, push.staleness if push is not None and push.used else DISCARDED))
+    finally:
+        gc.enable()
+    made.leave()
+    return start, rows
+
+
+def _verify(comm: MPI.Comm, name: str, outcomes: list[Outcome] | None, setting: Setting) -> None:
+    """Collective. RunError on every rank if the weights are not what was pushed."""
+    findings = comm.bcast(audit(name, outcomes) if setting.verify and outcomes is not None else [])
+    if findings:
+        raise RunError(f"{name}: {len(findings)} findings\n  " + "\n  ".join(findings[:5]))
+
+
+def _measure_micro(
+    comm: MPI.Comm,
+    setting: Setting,
+    measured: list[Servers],
+    source: Source,
+    records: Records,
+    step: Callable[[str], None],
+) -> None:
+    table = _micro_table(setting, source)
+    print(table.head(), flush=True)
+    for servers in measured:
+        step(f"micro, servers {servers}")
+        cell = measure_push_pulls(comm, setting, servers)
+        if cell is None:
+            continue
+        record = micro_record(setting, servers, cell)
+        print(table.row(_micro_row(record)), flush=True)
+        records.write({**record, **source})
+
+
+def _table(setting: Setting, source: Source) -> Table:
+    return Table(
+        f"pycollectives Parameter Server v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}",
+            f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms, "
+            f"speeds {setting.speeds}, slowdown {setting.slowdown}",
+            f"iterations {setting.iterations}, seed {setting.seed}, "
+            f"weights {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+        first_width=16,
+    )
+
+
+def _row(record: Record) -> list[float | str | None]:
+    return [
+        record["sync"],
+        record["servers"],
+        record["workers"],
+        record["iterations_per_s"],
+        record["ideal_iterations_per_s"],
+        record["of_ideal"],
+        record["speedup"],
+        record["ideal_speedup"],
+        record["waiting_fraction"],
+        record["staleness_mean"],
+        record["superstep_ms"],
+        record["slack_ms"],
+    ]
+
+
+def _micro_table(setting: Setting, source: Source) -> Table:
+    return Table(
+        f"pycollectives Push-pull v{version()}",
+        [
+            f"ranks {setting.ranks}, {setting.domain}; rank 0 is no worker",
+            f"dtype float32, iterations {setting.iterations} in each block, "
+            f"weights {'verified' if setting.verify else 'not verified'}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        MICRO_COLUMNS,
+    )
+
+
+def _micro_row(record: Record) -> list[float | str | None]:
+    latency = record["latency_us"]
+    return [
+        record["bytes"],
+        record["servers"],
+        record["workers"],
+        latency["mean"],
+        latency["p50"],
+        latency["max"],
+        record["baseline_us"]["mean"],
+        record["speedup"],
+    ]
+
+
+if __name__ == "__main__":
+    launch(server)

@@ -1,0 +1,143 @@
+"""A parameter server: ranks push what they would change, and pull what the weights have become (Zhao et al. 2021).
+
+A rank computes the gradient at the weights that it was given last. What its update rule makes of it, with the rank's
+own momentum and the schedule's rate, is pushed, and the server subtracts it. So every rule and schedule will do, and
+checkpoints hold their state. With BSP and a rule that is linear in the gradient this is SGD on the whole batch.
+
+Rejected: the rule on the server. It has one rate, so schedules would be left out, and its state is in no checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...parameter_server import sync as synchronizations
+from ...parameter_server.update import SGD
+from ...partial_allreduce.policies import Full
+from ..values import Size  # noqa: TC001 - the registry evaluates it
+from .base import Outcome, Synchronizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...communicator import Communicator
+    from ...parameter_server.collective import ParameterServer as Collective
+    from ..models.base import Model
+    from ..optimizers import Optimizer
+
+__all__ = ["Eamsgd", "ParameterServer"]
+
+
+class Served(Synchronizer):
+    """Weights that are kept in one place, while ranks, which all are workers, go at their own pace."""
+
+    def __init__(self, comm: Communicator, model: Model, **options: Any) -> None:
+        self._comm = comm
+        self._model = model
+        self._options = {"workers": range(comm.size), "nan": "accept", "name": "weights", **options}
+        self._joined: Collective | None = None
+
+    def begin(self, weights: NDArray[np.float32], number: int) -> int:
+        """Take part; the gradient is computed at the weights that the last step was given."""
+        self._join()
+        return number
+
+    def leave(self) -> None:
+        """Let no rank wait for this one."""
+        self._join().leave()
+
+    def equalize(self, weights: NDArray[np.float32]) -> None:
+        """Give every rank the weights that are kept."""
+        self._join().pull(weights)
+        self._comm.mpi_comm.Bcast(weights)
+
+    def rejoin(self) -> None:
+        """Begin anew with the weights that all ranks have."""
+        self.close()
+        self._joined = None
+
+    def close(self) -> None:
+        """Leave for good."""
+        if self._joined is not None:
+            self._joined.close()
+
+    def _join(self) -> Collective:
+        """Return the server; collective at first, when the weights are those of a checkpoint if there is one."""
+        if self._joined is None:
+            self._joined = self._comm.parameter_server(self._model.weights, **self._options)
+        return self._joined
+
+
+class ParameterServer(Served):
+    """`sync`: as `pycollectives.parameter_server.sync.parse` reads it; `servers`: how many ranks serve, or "node"."""
+
+    def __init__(self, comm: Communicator, model: Model, *, sync: str = "bsp", servers: int | str = "node") -> None:
+        kind = synchronizations.parse(sync)
+        if isinstance(kind, synchronizations.EAMSGD):
+            raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}: see the method eamsgd")
+        if isinstance(kind, synchronizations.Patient):
+            kind = replace(
+                kind, patience=math.inf
+            )  # a rank that fails tells the others; one that is slow is waited for
+        super().__init__(comm, model, sync=kind, update=SGD(rate=1.0), servers=servers)
+        self._is_lockstep = isinstance(kind, synchronizations.BSP)
+        self._change = np.empty_like(model.weights)
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any] | None:
+        """Rounds of all ranks, with BSP."""
+        kind = synchronizations.parse(options.get("sync", "bsp"))
+        return {"policy": Full()} if isinstance(kind, synchronizations.BSP) else None
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Push what the update rule changes, and take what the weights have become."""
+        np.copyto(self._change, model.weights)
+        optimizer.update(model.weights, model.gradient, number)
+        self._change -= model.weights
+        server = self._join()
+        before = server.version
+        if server.is_in_time():
+            server.push_pull(self._change, model.weights)
+        else:
+            server.give_up()
+            server.pull(model.weights)
+        push = server.last_push
+        assert push is not None
+        ranks = self._comm.size
+        active = ranks if self._is_lockstep else min(ranks, max(1, server.version - before))
+        self.outcome = Outcome(active, late=not push.used, missed=push.staleness)
+
+
+class Eamsgd(Served):
+    """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
+
+    Zhang et al. 2015, Algorithm 2. `alpha`: by which part of their distance; by default 0.9 over the number of ranks,
+    as there. Where replicas are made equal, they become the center.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: Model,
+        *,
+        period: Size = 4,
+        alpha: float | None = None,
+        servers: int | str = "node",
+    ) -> None:
+        kind = synchronizations.EAMSGD(period, 0.9 / comm.size if alpha is None else alpha)
+        super().__init__(comm, model, sync=kind, servers=servers)
+        self._period = period
+
+    def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
+        """Apply this rank's gradient; every so many steps meet the center."""
+        optimizer.update(model.weights, model.gradient, number)
+        self.outcome = Outcome()
+        if (number + 1) % self._period == 0:
+            server = self._join()
+            before = server.version
+            server.push_pull(model.weights, model.weights)
+            self.outcome = Outcome(active=min(self._comm.size, max(1, server.version - before)))
