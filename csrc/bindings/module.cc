@@ -85,5 +85,6 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_hop(m);
   pyc::bind_hop_queues(m);
   pyc::bind_simulation(m);
+  pyc::bind_cuda(m);
   pyc::bind_testing(m);
 }

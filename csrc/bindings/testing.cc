@@ -262,6 +262,8 @@ void bind_testing(py::module_& m) {
   bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
+  bind_testing_executors(t);
+  bind_testing_cuda(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));
