@@ -129,7 +129,7 @@ layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
 	pre-commit run --all-files
 
-mutants: $(VENV)/.installed  ## Break neighbor averaging and Hop in one place at a time, and see that tests notice; some: ONLY="lost reply"
+mutants: $(VENV)/.installed  ## Break neighbor averaging, Hop and CUDA memory in one place at a time, and see that tests notice; some: ONLY="lost reply"
 	python tests/mutants/run.py "$(ONLY)"
 
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers

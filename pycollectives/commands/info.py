@@ -10,7 +10,7 @@ from ..selection import tables
 from ..support.environment import Settings, settings
 from ..tuning import report
 
-__all__ = ["info"]
+__all__ = ["described_cuda", "info"]
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
@@ -40,7 +40,7 @@ def info() -> None:
         ("ranks", str(MPI.COMM_WORLD.size) if started else "MPI is not initialised"),
         ("transports", ", ".join(TRANSPORTS)),
         ("progress", environment.progress),
-        ("CUDA", _cuda(core.cuda_availability())),
+        ("CUDA", described_cuda(core.cuda_availability())),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),
@@ -58,7 +58,7 @@ def info() -> None:
     console.print(f"Measured by: {table.source}.")
 
 
-def _cuda(found: dict[str, Any]) -> str:
+def described_cuda(found: dict[str, Any]) -> str:
     """Why CUDA is off, and the devices that there are."""
     devices = "".join(
         f"\n{number}: {device['name']}, compute capability {device['capability']}, {device['bytes'] / 2**30:.0f} GiB"

@@ -3,9 +3,10 @@
     make mutants                        # all of them
     make mutants ONLY="lost reply"      # those with these words in what they break
 
-A mutant (neighbor_averaging.py, hop.py) is a text of one file and what replaces it. Each is built in a copy of the
-tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose text
-is not there exactly once, fails the run. The original has to pass first.
+A mutant (neighbor_averaging.py, hop.py, cuda.py) is a text of one file and what replaces it. Each is built in a copy of
+the tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant that survives, or whose
+text is not there exactly once, fails the run. The original has to pass first. Where there is an nvcc, those of kernels
+take minutes: the device code is compiled again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cuda
 import hop
 import neighbor_averaging
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "mutants"
 BUILD = TREE / "build"
-MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS]
+MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS, *cuda.MUTANTS]
 SECONDS = 150
 """That the tests of a mutant may take: those of the original take a third of it."""
 

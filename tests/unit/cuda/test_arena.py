@@ -69,6 +69,7 @@ class Rank:
         self.stream = machine.executor.stream_of_caller(self.handle)
         self.values = machine.put(np.zeros(COUNT, job.dtype))
         self.outs = [machine.put(np.zeros(COUNT, job.dtype)) for _ in range(ROUNDS)]
+        self.seen = [machine.put(np.zeros(COUNT, job.dtype)) for _ in range(ROUNDS)]
         self.done = {"deposited": 0, "reduced": 0, "given": 0}
 
     def program(self, ranks: list[Rank], values: np.ndarray, absences: list[int], order: list[int]):
@@ -105,7 +106,7 @@ class Rank:
             out = self.outs[number - 1].address
             self.machine.write(self.handle, out, np.full(COUNT, 88, self.job.dtype))  # before what is given
             self.arena.give(out, divisor, self.stream)
-            self.stream.copy(self.values.address, out, COUNT * mine.itemsize)
+            self.stream.copy(self.seen[number - 1].address, out, COUNT * mine.itemsize)  # the caller reads it
             while not self.arena.given():
                 yield
             self.done["given"] = number
@@ -135,10 +136,13 @@ def run(kind, job: Job, seed: int) -> None:
         if next(running[slot], "ended") == "ended":
             del running[slot]
     assert not running, "a hang"
+    if machine.executor.kind == "cuda":
+        machine.driver.finish()
     for rank in ranks:
-        for number, out in enumerate(rank.outs):
+        for number in range(ROUNDS):
             expected = job.expected(values[number], absences[number])
-            np.testing.assert_array_equal(bits(out.get()), bits(expected), f"rank {rank.slot}, round {number}")
+            for block in (rank.outs[number], rank.seen[number]):
+                np.testing.assert_array_equal(bits(block.get()), bits(expected), f"rank {rank.slot}, round {number}")
     end(machine, ranks)
 
 
@@ -152,7 +156,7 @@ def end(machine, ranks: list[Rank]) -> None:
                 rank.arena.detach(slot)
         wait(rank.arena.advance)
     for rank in ranks:
-        for block in (rank.values, *rank.outs):
+        for block in (rank.values, *rank.outs, *rank.seen):
             block.free()
         rank.arena = rank.stream = None
     machine.end()
