@@ -17,6 +17,7 @@ constexpr std::size_t kVector = 16;  // bytes that a thread moves at a time
 constexpr unsigned kBlocksPerMultiprocessor = 8;
 
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
+// NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are numbers to the driver
 std::byte* pointer(CUdeviceptr data) { return reinterpret_cast<std::byte*>(data); }
 
 class CudaEvent final : public Event {
@@ -71,7 +72,7 @@ class CudaStream final : public Stream {
             std::size_t divisor) override {
     const KernelElements parts = kernel_elements(elements.type);
     const bool in_parts = parts.per_element == 1 || op == ReduceOp::kSum || op == ReduceOp::kAvg;
-    const CUfunction kernel = in_parts ? context_.fold(op, parts.type, divisor != 1) : nullptr;
+    auto* const kernel = in_parts ? context_.fold(op, parts.type, divisor != 1) : nullptr;
     if (kernel == nullptr) {
       const std::string what = std::string(name_of(op)) + (divisor == 1 ? "" : " with a divisor");
       throw std::invalid_argument("CUDA: expected SUM, PROD, MIN, MAX or AVG of numbers, got " + what + " of " +
@@ -82,7 +83,7 @@ class CudaStream final : public Stream {
 
   void weighted_sum(DataType type, Outputs outputs, Inputs inputs, std::span<const double> factors,
                     std::size_t count) override {
-    const CUfunction kernel = context_.weighted_sum(type);
+    auto* const kernel = context_.weighted_sum(type);
     if (kernel == nullptr) {
       throw std::invalid_argument("CUDA: expected a weighted sum of floats, got " + std::string(name_of(type)));
     }
@@ -166,6 +167,7 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Stream> new_stream() override { return std::make_unique<CudaStream>(context_); }
   std::unique_ptr<Event> new_event() override { return std::make_unique<CudaEvent>(context_); }
   std::unique_ptr<Stream> stream_of_caller(std::uintptr_t handle) override {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr)
     return std::make_unique<CudaStream>(context_, reinterpret_cast<CUstream>(handle));
   }
 

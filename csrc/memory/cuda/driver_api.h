@@ -74,6 +74,7 @@ inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
   X(cuIpcCloseMemHandle, (CUdeviceptr data))
 
 struct DriverApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define PYC_DECLARE(name, parameters) CUresult(*name) parameters = nullptr;
   PYC_DRIVER_FUNCTIONS(PYC_DECLARE)
 #undef PYC_DECLARE
