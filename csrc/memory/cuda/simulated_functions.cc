@@ -6,7 +6,7 @@
 #include "memory/cuda/simulated_state.h"
 
 // Names are the driver's, and handles are numbers.
-// NOLINTBEGIN(readability-identifier-naming,performance-no-int-to-ptr)
+// NOLINTBEGIN(readability-identifier-naming,performance-no-int-to-ptr,bugprone-macro-parentheses)
 
 namespace pyc::cuda {
 namespace {
@@ -276,4 +276,4 @@ const DriverApi kSimulatedApi = {
 
 }  // namespace pyc::cuda
 
-// NOLINTEND(readability-identifier-naming,performance-no-int-to-ptr)
+// NOLINTEND(readability-identifier-naming,performance-no-int-to-ptr,bugprone-macro-parentheses)
