@@ -25,7 +25,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 # With the folders: a file that is removed changes nothing else.
 SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -name '*.so' -not -name _version.py) \
            _build/backend.py CMakeLists.txt CMakePresets.json setup.py $(wildcard .git/logs/HEAD)
-CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc')
+CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
@@ -129,7 +129,7 @@ layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
 	pre-commit run --all-files
 
-mutants: $(VENV)/.installed  ## Break neighbor averaging, Hop and servers in one place at a time, and see that tests notice; some: ONLY="lost reply"
+mutants: $(VENV)/.installed  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"
 	python tests/mutants/run.py "$(ONLY)"
 
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers

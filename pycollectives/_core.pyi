@@ -16,6 +16,9 @@ interface: str  # SHA-256 of this file when the extension was built
 def mpi_library_version() -> str:
     """What MPI_Get_library_version says to this module; must equal mpi4py's."""
 
+def cuda_availability() -> dict[str, Any]:
+    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "devices"}."""
+
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
 

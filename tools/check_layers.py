@@ -110,7 +110,9 @@ class Violation(NamedTuple):
 def cpp_layers(root: Path) -> dict[str, set[str]]:
     """The layers, each with those that it may use, itself included."""
     layers: dict[str, set[str]] = {}
-    for name, uses in re.findall(r"^pyc_layer\(([\w/]+)([^)]*)\)", (root / "CMakeLists.txt").read_text(), re.MULTILINE):
+    for name, uses in re.findall(
+        r"^ *pyc_layer\(([\w/]+)([^)]*)\)", (root / "CMakeLists.txt").read_text(), re.MULTILINE
+    ):
         layers[name] = {name}.union(*(layers[used] for used in uses.split()))
     layers["bindings"] = {"bindings", *layers}
     return layers
@@ -120,7 +122,7 @@ def check_cpp(root: Path) -> Iterator[Violation]:
     """The forbidden includes of csrc/."""
     layers = cpp_layers(root)
     for path in sorted((root / "csrc").rglob("*")):
-        if path.suffix not in {".cc", ".h", ".inc"}:
+        if path.suffix not in {".cc", ".h", ".inc", ".cu", ".cuh"}:
             continue
         where = path.relative_to(root)
         layer = layer_of(where.relative_to("csrc"))
@@ -333,7 +335,7 @@ def check_lengths(root: Path) -> Iterator[Violation]:
     """The files that are too long to be about one noun."""
     for folder in ("csrc", PACKAGE, "bench", "tests", "tools", "docs"):
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in {".cc", ".h", ".inc", ".py", ".pyi"}:
+            if path.suffix in {".cc", ".h", ".inc", ".cu", ".cuh", ".py", ".pyi"}:
                 lines = len(path.read_text().splitlines())
                 if lines > LONGEST_FILE and path.name != STUB:
                     yield Violation(
@@ -351,7 +353,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def cpp_map(root: Path) -> str:
     """The layers of csrc/, what each is for, and which layers it uses itself."""
-    lines = re.findall(r"^pyc_layer\(([\w/]+)([^)]*)\)  # (.*)$", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
+    lines = re.findall(r"^ *pyc_layer\(([\w/]+)([^)]*)\)  # (.*)$", (root / "CMakeLists.txt").read_text(), re.MULTILINE)
     rows = [[f"`{name}`", about, quoted(uses.split())] for name, uses, about in lines]
     rows.append(["`bindings`", "pybind11; no logic", "everything"])
     return table(["layer", "what it is for", "uses"], rows)

@@ -279,6 +279,8 @@ void bind_testing(py::module_& m) {
   bind_recorder(t);
   bind_group_boards(t);
   bind_update_slot(t);
+  bind_testing_executors(t);
+  bind_testing_cuda(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

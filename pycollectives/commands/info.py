@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..selection import tables
 from ..support.environment import Settings, settings
 from ..tuning import report
 
-__all__ = ["info"]
+__all__ = ["described_cuda", "info"]
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
@@ -38,6 +40,7 @@ def info() -> None:
         ("ranks", str(MPI.COMM_WORLD.size) if started else "MPI is not initialised"),
         ("transports", ", ".join(TRANSPORTS)),
         ("progress", environment.progress),
+        ("CUDA", described_cuda(core.cuda_availability())),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),
@@ -53,6 +56,16 @@ def info() -> None:
     for part in (facts, known, report.selection_table(table)):
         console.print(part)
     console.print(f"Measured by: {table.source}.")
+
+
+def described_cuda(found: dict[str, Any]) -> str:
+    """Why CUDA is off, and the devices that there are."""
+    devices = "".join(
+        f"\n{number}: {device['name']}, compute capability {device['capability']}, {device['bytes'] / 2**30:.0f} GiB"
+        for number, device in enumerate(found["devices"])
+    )
+    state = f"off: {found['reason']}" if found["reason"] else "ready, but no collective takes device memory yet"
+    return state + devices
 
 
 def _settings() -> Settings:

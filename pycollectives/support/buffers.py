@@ -28,6 +28,7 @@ __all__ = [
     "checked_dtype",
     "contiguous_array",
     "describe",
+    "device_type",
     "matching_array",
     "name_of",
     "writable_array",
@@ -41,6 +42,9 @@ DTYPE_NAMES = (
 
 _ON_HOST = (1, 3, 11)
 """DLPack's device types whose memory the processor reads: host, and host memory pinned by CUDA or ROCm."""
+_DEVICES = {2: "CUDA device", 4: "OpenCL device", 7: "Vulkan device", 8: "Metal device", 10: "ROCm device"}
+_DEVICES |= {13: "CUDA managed memory of device", 14: "oneAPI device"}
+"""Names of DLPack's other device types."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +144,8 @@ def as_array(buffer: object) -> Array:
     except TypeError:
         pass  # exports no PEP 3118 buffer
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
-        device, number = buffer.__dlpack_device__()
-        if int(device) not in _ON_HOST:
-            raise _on_device(buffer, f"device {number} of DLPack type {int(device)}")
+        if (where := device_type(buffer)) is not None:
+            raise _on_device(buffer, where[0])
         return np.from_dlpack(buffer)
     if hasattr(buffer, "__cuda_array_interface__"):
         raise _on_device(buffer, "a CUDA device")
@@ -152,9 +155,17 @@ def as_array(buffer: object) -> Array:
     )
 
 
+def device_type(buffer: Any) -> tuple[str, int, int] | None:
+    """Return name, DLPack type and number of the device that a DLPack exporter is on; None: the host."""
+    kind, number = (int(value) for value in buffer.__dlpack_device__())
+    if kind in _ON_HOST:
+        return None
+    return f"{_DEVICES.get(kind, f'device of DLPack type {kind}, number')} {number}", kind, number
+
+
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
-        f"expected host memory, got {type(buffer).__name__} on {where}: this build has no device memory; "
+        f"expected host memory, got {type(buffer).__name__} on {where}: no collective takes device memory yet; "
         "copy it to the host first"
     )
 

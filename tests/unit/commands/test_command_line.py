@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pycollectives.commands.info import described_cuda
 from pycollectives.selection import choice
 
 
@@ -37,6 +38,23 @@ def test_info_works_without_a_launcher():
         "Measured by",
     ):
         assert word in done.stdout
+
+
+def test_info_says_why_cuda_is_off_or_what_there_is():
+    """Whichever it is here; tests/unit/cuda has the reasons one by one."""
+    line = next(line for line in run("info").stdout.splitlines() if line.split()[:1] == ["CUDA"])
+    assert line.split(maxsplit=1)[1].startswith(
+        ("off: it was built with", "off: no", "off: the driver", "off: /", "ready")
+    )
+
+
+def test_info_lists_devices():
+    found = {"reason": "", "driver_version": 13000, "devices": [{"name": "H200", "capability": "9.0", "bytes": 2**37}]}
+    assert described_cuda(found).splitlines() == [
+        "ready, but no collective takes device memory yet",
+        "0: H200, compute capability 9.0, 128 GiB",
+    ]
+    assert described_cuda({**found, "reason": "no nvcc"}).splitlines()[0] == "off: no nvcc"
 
 
 def test_info_says_which_table_is_used(tmp_path):

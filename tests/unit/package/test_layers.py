@@ -34,13 +34,15 @@ def test_this_tree_keeps_its_layers():
 def test_layers_are_those_of_the_design():
     layers = check_layers.cpp_layers(ROOT)
     assert [*layers] == [
-        "hot", "core", "groups", "zipline", "schedule", "algorithms", "memory", "transport", "node", "diagnostics",
+        "hot", "core", "groups", "zipline", "schedule", "algorithms", "memory", "memory/cuda", "transport", "node",
+        "diagnostics",
         "engine", "services/common", "services/partial_allreduce", "services/partial_reduce",
         "services/neighbor_averaging", "services/hop", "services/parameter_server", "simulation", "bindings",
     ]  # fmt: skip
     assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
     assert layers["groups"] == {"hot", "core", "groups"}
     assert layers["memory"] == {"hot", "core", "memory"}
+    assert layers["memory/cuda"] == {"hot", "core", "memory", "memory/cuda"}
     assert layers["transport"] == {"hot", "core", "transport"}
     services = {name for name in layers if name.startswith("services/")}
     for service in services - {"services/common"}:
@@ -54,6 +56,9 @@ def test_layers_are_those_of_the_design():
         ("csrc/core/a.h", '#include "schedule/schedule.h"'),
         ("csrc/algorithms/a.cc", '#include "memory/memory.h"'),
         ("csrc/memory/a.cc", '#  include  "transport/transport.h"'),
+        ("csrc/memory/a.h", '#include "memory/cuda/driver.h"'),
+        ("csrc/memory/cuda/a.cuh", '#include "transport/transport.h"'),
+        ("csrc/engine/a.cc", '#include "memory/cuda/driver.h"'),
         ("csrc/transport/a.cc", '#include "../engine/engine.h"'),
         ("csrc/engine/a.cc", '#include "services/common/stall.h"'),
         ("csrc/services/a.cc", ""),

@@ -1,0 +1,86 @@
+// Of _core.testing: the simulated driver, and what a build has of CUDA.
+#include "bindings/bindings.h"
+
+#if defined(PYC_WITH_CUDA)
+#include <stdexcept>
+
+#include "memory/cuda/availability.h"
+#include "memory/cuda/cuda_executor.h"
+#include "memory/cuda/driver.h"
+#include "memory/cuda/fat_binary.h"
+#include "memory/cuda/kernel_names.h"
+#include "memory/cuda/simulated_driver.h"
+
+namespace pyc {
+namespace {
+
+using cuda::SimulatedDriver;
+
+const std::byte* place(std::uintptr_t address) {
+  return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+std::unique_ptr<Executor> executor_of_device(int ordinal) {
+  const cuda::DriverFinding& finding = cuda::system_driver();
+  const cuda::Availability found = cuda::availability(finding, cuda::why_no_fat_binary());
+  if (!found.reason.empty()) throw std::runtime_error("CUDA is off: " + found.reason);
+  return cuda::make_executor(*finding.driver, ordinal, cuda::fat_binary().data());
+}
+
+std::string why_not(const std::string& library) {
+  static cuda::DriverApi api;
+  return cuda::load_driver(library.c_str(), api).reason;
+}
+
+void bind_simulated_driver(py::module_& t) {
+  using D = SimulatedDriver;
+  py::class_<D>(t, "SimulatedDriver")
+      .def(py::init<std::uint64_t, std::size_t, int>(), py::arg("seed"), py::kw_only(),
+           py::arg("capacity") = std::size_t{1} << 30U, py::arg("devices") = 1)
+      .def(
+          "executor", [](const D& d, int ordinal) { return cuda::make_executor(d.api(), ordinal, D::image()); },
+          py::arg("ordinal") = 0, py::keep_alive<0, 1>())
+      .def("availability",
+           [](const D& d, const std::string& no_device_code) {
+             const cuda::Availability found = cuda::availability({&d.api(), ""}, no_device_code);
+             return py::make_tuple(found.reason, found.devices.size());
+           })
+      .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
+      .def("fault", &D::fault, py::arg("nth"))
+      .def("stream_of_caller", &D::stream_of_caller)
+      .def("produce",
+           [](D& d, std::uintptr_t stream, std::uintptr_t to, const std::string& bytes) {
+             const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
+             d.produce(stream, place(to), {begin, begin + bytes.size()});
+           })
+      .def("step", &D::step)
+      .def("finish", &D::finish)
+      .def("read",
+           [](const D& d, std::uintptr_t from, std::size_t count) {
+             const std::vector<std::byte> found = d.read(place(from), count);
+             return py::bytes(reinterpret_cast<const char*>(found.data()), found.size());
+           })
+      .def_property_readonly("steps", &D::steps)
+      .def("problems", &D::problems, py::arg("end") = true);
+}
+
+}  // namespace
+
+void bind_testing_cuda(py::module_& t) {
+  bind_simulated_driver(t);
+  t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
+  t.def("why_no_driver", &why_not, py::arg("library"));
+  t.def("kernel_names", [] {
+    const auto names = cuda::kernel_names();
+    return std::vector<std::string>(names.begin(), names.end());
+  });
+  t.def("fat_binary", [] {
+    const auto code = cuda::fat_binary();
+    return py::bytes(reinterpret_cast<const char*>(code.data()), code.size());
+  });
+}
+
+}  // namespace pyc
+#else
+void pyc::bind_testing_cuda(pybind11::module_&) {}
+#endif

@@ -1,0 +1,61 @@
+// The primary context of a device, and the kernels in it.
+#pragma once
+
+#include <utility>
+
+#include "core/types.h"
+#include "memory/cuda/driver.h"
+
+namespace pyc::cuda {
+
+class Context {
+ public:
+  Context(const DriverApi& driver, int ordinal, const void* image);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const DriverApi& driver() const { return driver_; }
+  unsigned multiprocessors() const { return multiprocessors_; }
+
+  // Kernels; null where there is none.
+  CUfunction fold(ReduceOp op, DataType type, bool divides) const {
+    return fold_[divides ? 1 : 0][static_cast<std::size_t>(op)][static_cast<std::size_t>(type)];
+  }
+  CUfunction load(DataType type) const { return load_[static_cast<std::size_t>(type)]; }
+  CUfunction store(DataType type) const { return store_[static_cast<std::size_t>(type)]; }
+  CUfunction weighted_sum(DataType type) const { return weighted_sum_[static_cast<std::size_t>(type)]; }
+
+  /// Makes the context the calling thread's, and then the one before it, which may be the caller's own.
+  class Current {
+   public:
+    explicit Current(const Context& context) : driver_(context.driver_) {
+      PYC_CUDA(driver_, cuCtxPushCurrent_v2, context.context_);
+    }
+    ~Current() {
+      CUcontext popped = nullptr;
+      driver_.cuCtxPopCurrent_v2(&popped);
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+   private:
+    const DriverApi& driver_;
+  };
+
+ private:
+  void load_kernels(const void* image);
+  CUfunction kernel(const std::string& name) const;
+
+  const DriverApi& driver_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+  unsigned multiprocessors_ = 1;
+  CUfunction fold_[2][kReduceOps][kDataTypes] = {};
+  CUfunction load_[kDataTypes] = {};
+  CUfunction store_[kDataTypes] = {};
+  CUfunction weighted_sum_[kDataTypes] = {};
+};
+
+}  // namespace pyc::cuda

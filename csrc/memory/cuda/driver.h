@@ -1,0 +1,54 @@
+// The CUDA driver: loaded when it is first asked for, never linked, so that a build with CUDA runs where there is none.
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "memory/cuda/driver_api.h"
+
+namespace pyc::cuda {
+
+/// A call of the driver that failed; the text has the driver's name of the error, and its explanation.
+class DriverError : public std::runtime_error {
+ public:
+  DriverError(CUresult code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  CUresult code() const { return code_; }
+
+ private:
+  CUresult code_;
+};
+
+/// Throws DriverError if a call failed; `call` is what it was.
+void check(const DriverApi& driver, CUresult result, const char* call);
+
+/// driver.cuNAME(...), checked.
+#define PYC_CUDA(driver, name, ...) ::pyc::cuda::check(driver, (driver).name(__VA_ARGS__), #name)
+
+/// A driver, or why there is none.
+struct DriverFinding {
+  const DriverApi* driver = nullptr;
+  std::string reason;  ///< empty if there is one
+};
+
+/// Loads the library of that name and initialises it.
+DriverFinding load_driver(const char* library, DriverApi& api);
+
+/// That of this machine; looked for once.
+const DriverFinding& system_driver();
+
+/// What `info` shows of a device.
+struct DeviceDescription {
+  std::string name;
+  int major = 0;  ///< compute capability
+  int minor = 0;
+  std::size_t bytes = 0;
+};
+
+std::vector<DeviceDescription> devices_of(const DriverApi& driver);
+
+/// As in 13000 for CUDA 13.0.
+int version_of(const DriverApi& driver);
+
+}  // namespace pyc::cuda

@@ -1,0 +1,83 @@
+// The functions of the CUDA driver that are used, as a table of pointers: from libcuda.so.1 (driver.h), or from the
+// simulated driver of the tests. The declarations are those of NVIDIA's cuda.h, which a build need not have; a test
+// compares them where it is there. Names are the driver's own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pyc::cuda {
+
+using CUresult = int;  // an enum of that size
+using CUdevice = int;
+using CUdeviceptr = std::uint64_t;
+using CUcontext = struct CUctx_st*;
+using CUmodule = struct CUmod_st*;
+using CUfunction = struct CUfunc_st*;
+using CUstream = struct CUstream_st*;
+using CUevent = struct CUevent_st*;
+struct CUipcMemHandle {
+  char reserved[64];
+};
+
+inline constexpr CUresult CUDA_SUCCESS = 0;
+inline constexpr CUresult CUDA_ERROR_INVALID_VALUE = 1;
+inline constexpr CUresult CUDA_ERROR_OUT_OF_MEMORY = 2;
+inline constexpr CUresult CUDA_ERROR_INVALID_HANDLE = 400;
+inline constexpr CUresult CUDA_ERROR_NOT_FOUND = 500;
+inline constexpr CUresult CUDA_ERROR_NOT_READY = 600;
+inline constexpr CUresult CUDA_ERROR_ILLEGAL_ADDRESS = 700;
+
+inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
+inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
+inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
+inline constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
+inline constexpr int CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16;
+inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75;
+inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
+
+// X(name, parameters) of every function; all return a CUresult.
+#define PYC_DRIVER_FUNCTIONS(X)                                                                                  \
+  X(cuInit, (unsigned flags))                                                                                    \
+  X(cuDriverGetVersion, (int* version))                                                                          \
+  X(cuGetErrorName, (CUresult error, const char** text))                                                         \
+  X(cuGetErrorString, (CUresult error, const char** text))                                                       \
+  X(cuDeviceGetCount, (int* count))                                                                              \
+  X(cuDeviceGet, (CUdevice * device, int ordinal))                                                               \
+  X(cuDeviceGetName, (char* name, int length, CUdevice device))                                                  \
+  X(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                          \
+  X(cuDeviceTotalMem_v2, (std::size_t* bytes, CUdevice device))                                                  \
+  X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \
+  X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                                             \
+  X(cuCtxPushCurrent_v2, (CUcontext context))                                                                    \
+  X(cuCtxPopCurrent_v2, (CUcontext * context))                                                                   \
+  X(cuModuleLoadData, (CUmodule * module, const void* image))                                                    \
+  X(cuModuleUnload, (CUmodule module))                                                                           \
+  X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))                             \
+  X(cuMemAlloc_v2, (CUdeviceptr * data, std::size_t bytes))                                                      \
+  X(cuMemFree_v2, (CUdeviceptr data))                                                                            \
+  X(cuMemHostAlloc, (void** data, std::size_t bytes, unsigned flags))                                            \
+  X(cuMemFreeHost, (void* data))                                                                                 \
+  X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream))                       \
+  X(cuStreamCreate, (CUstream * stream, unsigned flags))                                                         \
+  X(cuStreamDestroy_v2, (CUstream stream))                                                                       \
+  X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                                         \
+  X(cuEventCreate, (CUevent * event, unsigned flags))                                                            \
+  X(cuEventRecord, (CUevent event, CUstream stream))                                                             \
+  X(cuEventQuery, (CUevent event))                                                                               \
+  X(cuEventDestroy_v2, (CUevent event))                                                                          \
+  X(cuLaunchKernel,                                                                                              \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+     unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters, void** extra))                 \
+  X(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr data))                                              \
+  X(cuIpcOpenMemHandle_v2, (CUdeviceptr * data, CUipcMemHandle handle, unsigned flags))                          \
+  X(cuIpcCloseMemHandle, (CUdeviceptr data))
+
+struct DriverApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
+#define PYC_DECLARE(name, parameters) CUresult(*name) parameters = nullptr;
+  PYC_DRIVER_FUNCTIONS(PYC_DECLARE)
+#undef PYC_DECLARE
+};
+
+}  // namespace pyc::cuda

@@ -1,0 +1,28 @@
+#include "memory/cuda/fat_binary.h"
+
+#if defined(PYC_FAT_BINARY)
+__asm__(
+    ".pushsection .rodata\n"
+    ".balign 64\n"
+    ".hidden pyc_fat_binary, pyc_fat_binary_end\n"
+    ".globl pyc_fat_binary, pyc_fat_binary_end\n"
+    "pyc_fat_binary:\n"
+    ".incbin \"" PYC_FAT_BINARY
+    "\"\n"
+    "pyc_fat_binary_end:\n"
+    ".popsection\n");
+extern "C" const std::byte pyc_fat_binary[];
+extern "C" const std::byte pyc_fat_binary_end[];
+#endif
+
+namespace pyc::cuda {
+
+#if defined(PYC_FAT_BINARY)
+std::span<const std::byte> fat_binary() { return {pyc_fat_binary, pyc_fat_binary_end}; }
+const char* why_no_fat_binary() { return ""; }
+#else
+std::span<const std::byte> fat_binary() { return {}; }
+const char* why_no_fat_binary() { return PYC_NO_FAT_BINARY; }
+#endif
+
+}  // namespace pyc::cuda

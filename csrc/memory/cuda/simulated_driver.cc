@@ -1,0 +1,191 @@
+#include "memory/cuda/simulated_driver.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "memory/cuda/simulated_state.h"
+
+// Names are the driver's, and handles are numbers.
+// NOLINTBEGIN(performance-no-int-to-ptr)
+
+namespace pyc::cuda {
+
+SimulatedDriver::State* simulated_state = nullptr;
+
+namespace {
+
+constexpr char kImage[] = "simulated device code";
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------ what it knows
+
+CUresult SimulatedDriver::State::enter(const char* function, bool needs_context) {
+  for (std::size_t i = random.below(4); i > 1; --i) step();
+  const auto failure = failures.find(function);
+  if (failure != failures.end() && failure->second.calls_before-- == 0) {
+    const CUresult error = failure->second.error;
+    failures.erase(failure);
+    return error;
+  }
+  if (needs_context && current == 0) {
+    misused(std::string(function) + " without a current context");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return sticky;
+}
+
+SimulatedDriver::State::Region* SimulatedDriver::State::find(std::uint64_t address, std::size_t bytes) {
+  auto after = regions.upper_bound(address);
+  if (after == regions.begin()) return nullptr;
+  Region& region = std::prev(after)->second;
+  const bool inside = address - region.base + bytes <= region.bytes;
+  return inside && region.live ? &region : nullptr;
+}
+
+std::byte* SimulatedDriver::State::translate(std::uint64_t address, std::size_t bytes, bool by_kernel) {
+  if (address >= kFirstAddress) {
+    Region* const region = find(address, bytes);
+    return region != nullptr ? region->storage->data() + (address - region->base) : nullptr;
+  }
+  auto* const host = reinterpret_cast<std::byte*>(address);
+  const bool reached = !by_kernel || std::any_of(pinned.begin(), pinned.end(), [&](const auto& one) {
+    return one.first <= host && host + bytes <= one.first + one.second->size();
+  });
+  return reached ? host : nullptr;
+}
+
+bool SimulatedDriver::State::is_touched(std::uint64_t base) const {
+  return std::any_of(streams.begin(), streams.end(), [&](const auto& stream) {
+    return std::any_of(stream.second->queue.begin(), stream.second->queue.end(), [&](const Work& work) {
+      return std::find(work.regions.begin(), work.regions.end(), base) != work.regions.end();
+    });
+  });
+}
+
+SimulatedDriver::State::Region& SimulatedDriver::State::add_region(std::size_t bytes,
+                                                                   std::shared_ptr<std::vector<std::byte>> storage,
+                                                                   std::uint64_t mapped_from) {
+  const std::uint64_t base = next_address;
+  next_address += (bytes / kGap + 2) * kGap;
+  return regions[base] = {base, bytes, std::move(storage), mapped_from, true};
+}
+
+SimulatedDriver::State::Stream* SimulatedDriver::State::stream(CUstream handle) {
+  if (reinterpret_cast<std::uintptr_t>(handle) <= 2 && !streams.contains(handle)) {  // the default streams
+    streams[handle] = std::make_unique<Stream>(Stream{.of_caller = true, .queue = {}});
+  }
+  const auto found = streams.find(handle);
+  return found != streams.end() ? found->second.get() : nullptr;
+}
+
+CUresult SimulatedDriver::State::queue(CUstream handle, Work work) {
+  Stream* const on = stream(handle);
+  if (on == nullptr) {
+    misused("work on a stream that does not exist");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  on->queue.push_back(std::move(work));
+  return CUDA_SUCCESS;
+}
+
+bool SimulatedDriver::State::step() {
+  std::vector<Stream*> ready;
+  for (const auto& [handle, one] : streams) {
+    const bool waits = one->queue.empty() || (one->queue.front().is_ready && !one->queue.front().is_ready());
+    if (!waits) ready.push_back(one.get());
+  }
+  if (ready.empty() || sticky != CUDA_SUCCESS) return false;
+  Stream& chosen = *ready[random.below(ready.size())];
+  const Work work = std::move(chosen.queue.front());
+  chosen.queue.pop_front();
+  ++steps;
+  sticky = steps == fault_at ? CUDA_ERROR_ILLEGAL_ADDRESS : work.run();
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------ for tests
+
+SimulatedDriver::SimulatedDriver(std::uint64_t seed, std::size_t capacity, int devices)
+    : state_(std::make_unique<State>(seed)) {
+  if (simulated_state != nullptr) throw std::runtime_error("simulated driver: there is one already");
+  state_->capacity = capacity;
+  state_->devices = devices;
+  simulated_state = state_.get();
+}
+
+SimulatedDriver::~SimulatedDriver() { simulated_state = nullptr; }
+
+const DriverApi& SimulatedDriver::api() const { return kSimulatedApi; }
+const void* SimulatedDriver::image() { return kImage; }
+
+void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUresult error) {
+  state_->failures[function] = {nth - 1, error};
+}
+
+void SimulatedDriver::fault(std::uint64_t nth) { state_->fault_at = state_->steps + nth; }
+
+std::uintptr_t SimulatedDriver::stream_of_caller() {
+  const std::uint64_t handle = state_->next_handle++;
+  state_->streams[reinterpret_cast<CUstream>(handle)] =
+      std::make_unique<State::Stream>(State::Stream{.of_caller = true, .queue = {}});
+  return handle;
+}
+
+void SimulatedDriver::produce(std::uintptr_t stream, const std::byte* to, std::vector<std::byte> bytes) {
+  const auto address = reinterpret_cast<std::uint64_t>(to);
+  State& s = *state_;
+  s.queue(reinterpret_cast<CUstream>(stream), {.is_ready = {},
+                                               .run =
+                                                   [&s, address, bytes = std::move(bytes)] {
+                                                     std::byte* const into = s.translate(address, bytes.size(), true);
+                                                     if (into == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+                                                     std::memcpy(into, bytes.data(), bytes.size());
+                                                     return CUDA_SUCCESS;
+                                                   },
+                                               .regions = {}});
+}
+
+bool SimulatedDriver::step() { return state_->step(); }
+
+void SimulatedDriver::finish() {
+  while (state_->step()) continue;
+  if (state_->sticky != CUDA_SUCCESS) return;
+  for (const auto& [handle, one] : state_->streams) {
+    if (!one->queue.empty()) throw std::runtime_error("simulated driver: streams wait for each other for ever");
+  }
+}
+
+std::vector<std::byte> SimulatedDriver::read(const std::byte* from, std::size_t bytes) const {
+  const std::byte* const found = state_->translate(reinterpret_cast<std::uint64_t>(from), bytes, true);
+  if (found == nullptr) throw std::invalid_argument("simulated driver: nothing is allocated there");
+  return {found, found + bytes};
+}
+
+std::uint64_t SimulatedDriver::steps() const { return state_->steps; }
+
+std::vector<std::string> SimulatedDriver::problems(bool end) const {
+  std::vector<std::string> found = state_->misuses;
+  const auto left = [&](const char* what, auto count) {
+    if (count != 0) found.push_back("simulated driver: " + std::to_string(count) + " left: " + what);
+  };
+  if (!end) return found;
+  const auto live = [&](bool mapped) {
+    return std::count_if(state_->regions.begin(), state_->regions.end(),
+                         [&](const auto& one) { return one.second.live && (one.second.mapped_from != 0) == mapped; });
+  };
+  left("allocations", live(false));
+  left("mappings", live(true));
+  left("pinned allocations", state_->pinned.size());
+  left("streams", std::count_if(state_->streams.begin(), state_->streams.end(),
+                                [](const auto& one) { return !one.second->of_caller; }));
+  left("events", state_->events.size());
+  left("modules", state_->modules.size());
+  left("contexts", state_->contexts);
+  left("contexts made current", state_->current);
+  return found;
+}
+
+}  // namespace pyc::cuda
+
+// NOLINTEND(performance-no-int-to-ptr)

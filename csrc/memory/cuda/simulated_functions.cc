@@ -1,0 +1,279 @@
+// Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "memory/cuda/simulated_state.h"
+
+// Names are the driver's, and handles are numbers.
+// NOLINTBEGIN(readability-identifier-naming,performance-no-int-to-ptr,bugprone-macro-parentheses)
+
+namespace pyc::cuda {
+namespace {
+
+using State = SimulatedDriver::State;
+
+State& state() { return *simulated_state; }
+
+#define PYC_ENTER(...) \
+  if (const CUresult due = state().enter(__func__ __VA_OPT__(, ) __VA_ARGS__); due != CUDA_SUCCESS) return due
+
+template <class Handle>
+Handle new_handle() {
+  return reinterpret_cast<Handle>(state().next_handle++);
+}
+
+// ------------------------------------------------------------------------------------------------ driver and device
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* version) { return *version = 13000, CUDA_SUCCESS; }
+
+CUresult cuGetErrorName(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                                : "CUDA_ERROR_OF_SIMULATION";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult, const char** text) { return *text = "simulated driver", CUDA_SUCCESS; }
+
+CUresult cuDeviceGetCount(int* count) { return *count = state().devices, CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  PYC_ENTER(false);
+  if (ordinal < 0 || ordinal >= state().devices) return CUDA_ERROR_INVALID_VALUE;
+  return *device = ordinal, CUDA_SUCCESS;
+}
+CUresult cuDeviceGetName(char* name, int length, CUdevice) {
+  std::strncpy(name, "simulated driver's device", static_cast<std::size_t>(length));
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
+  *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : 9;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) { return *bytes = state().capacity, CUDA_SUCCESS; }
+
+// ------------------------------------------------------------------------------------------------ contexts, modules
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  PYC_ENTER(false);
+  *context = reinterpret_cast<CUcontext>(std::uintptr_t{0x100} + static_cast<std::uintptr_t>(device));
+  return ++state().contexts, CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
+  if (state().contexts-- == 0) state().misused("a context released twice");
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent_v2(CUcontext) { return ++state().current, CUDA_SUCCESS; }
+CUresult cuCtxPopCurrent_v2(CUcontext*) {
+  if (state().current-- == 0) state().misused("a context popped that was not pushed");
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  PYC_ENTER();
+  if (image != SimulatedDriver::image()) return CUDA_ERROR_INVALID_VALUE;
+  return state().modules.insert(*module = new_handle<CUmodule>()), CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) {
+  if (state().modules.erase(module) == 0) state().misused("a module unloaded that is not loaded");
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  PYC_ENTER();
+  const KernelDescription kernel = host_kernel(name);
+  if (kernel.kernel == nullptr) return CUDA_ERROR_NOT_FOUND;
+  return state().functions[*function = new_handle<CUfunction>()] = kernel, CUDA_SUCCESS;
+}
+
+// ------------------------------------------------------------------------------------------------ memory
+
+CUresult cuMemAlloc_v2(CUdeviceptr* data, std::size_t bytes) {
+  PYC_ENTER();
+  if (state().used + bytes > state().capacity) return CUDA_ERROR_OUT_OF_MEMORY;
+  state().used += bytes;
+  const auto storage = std::make_shared<std::vector<std::byte>>(bytes, State::kFresh);
+  return *data = state().add_region(bytes, storage, 0).base, CUDA_SUCCESS;
+}
+CUresult cuMemFree_v2(CUdeviceptr data) {
+  const auto found = state().regions.find(data);
+  if (found == state().regions.end() || !found->second.live || found->second.mapped_from != 0) {
+    state().misused("memory freed that is not allocated");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  State::Region& region = found->second;
+  if (state().is_touched(data)) state().misused("memory freed while work on it is queued: the driver would wait");
+  for (const auto& [base, other] : state().regions) {
+    if (other.live && other.mapped_from == data) state().misused("memory freed while another rank has it mapped");
+  }
+  state().used -= region.bytes;
+  region.live = false;
+  std::fill(region.storage->begin(), region.storage->end(), State::kFreed);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
+  PYC_ENTER();
+  auto storage = std::make_unique<std::vector<std::byte>>(bytes, State::kFresh);
+  std::byte* const begin = storage->data();
+  state().pinned[begin] = std::move(storage);
+  return *data = begin, CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void* data) {
+  if (state().pinned.erase(static_cast<std::byte*>(data)) == 0)
+    state().misused("pinned memory freed that is not there");
+  return CUDA_SUCCESS;
+}
+
+/// The regions of addresses that work touches.
+void touch(State::Work& work, std::uint64_t address, std::size_t bytes) {
+  if (const State::Region* region = state().find(address, bytes)) work.regions.push_back(region->base);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  PYC_ENTER();
+  State& s = state();
+  State::Work work;
+  touch(work, to, bytes);
+  touch(work, from, bytes);
+  work.run = [&s, to, from, bytes] {
+    std::byte* const into = s.translate(to, bytes, false);
+    const std::byte* const source = s.translate(from, bytes, false);
+    if (into == nullptr || source == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memmove(into, source, bytes);
+    return CUDA_SUCCESS;
+  };
+  return s.queue(stream, std::move(work));
+}
+
+// ------------------------------------------------------------------------------------------------ sharing
+
+constexpr char kHandleMark[] = "simulated driver";
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr data) {
+  PYC_ENTER();
+  const auto found = state().regions.find(data);
+  if (found == state().regions.end() || !found->second.live || found->second.mapped_from != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::memcpy(handle->reserved, kHandleMark, sizeof kHandleMark);
+  std::memcpy(handle->reserved + sizeof kHandleMark, &data, sizeof data);
+  return CUDA_SUCCESS;
+}
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* data, CUipcMemHandle handle, unsigned) {
+  PYC_ENTER();
+  CUdeviceptr base = 0;
+  std::memcpy(&base, handle.reserved + sizeof kHandleMark, sizeof base);
+  const auto found = state().regions.find(base);
+  const bool ours = std::memcmp(handle.reserved, kHandleMark, sizeof kHandleMark) == 0;
+  if (!ours || found == state().regions.end() || !found->second.live) return CUDA_ERROR_INVALID_VALUE;
+  const State::Region shared = found->second;
+  return *data = state().add_region(shared.bytes, shared.storage, base).base, CUDA_SUCCESS;
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
+  const auto found = state().regions.find(data);
+  if (found == state().regions.end() || !found->second.live || found->second.mapped_from == 0) {
+    state().misused("a mapping closed that is not open");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (state().is_touched(data)) state().misused("a mapping closed while work on it is queued");
+  found->second.live = false;
+  return CUDA_SUCCESS;
+}
+
+// ------------------------------------------------------------------------------------------------ streams, events
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  PYC_ENTER();
+  if (flags != CU_STREAM_NON_BLOCKING) state().misused("a stream that waits for the default stream");
+  return state().streams[*stream = new_handle<CUstream>()] = std::make_unique<State::Stream>(), CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  const auto found = state().streams.find(stream);
+  if (found == state().streams.end() || found->second->of_caller) {
+    state().misused("a stream destroyed that is not the library's");
+    return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (!found->second->queue.empty() && state().sticky == CUDA_SUCCESS) state().misused("a stream destroyed with work");
+  return state().streams.erase(found), CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  PYC_ENTER();
+  return state().events[*event = new_handle<CUevent>()] = std::make_shared<State::Event>(), CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  if (state().events.erase(event) == 0) state().misused("an event destroyed that does not exist");
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+  PYC_ENTER();
+  const std::shared_ptr<State::Event> recorded = state().events.at(event);
+  const std::uint64_t time = ++recorded->recorded;
+  return state().queue(
+      stream,
+      {.is_ready = {}, .run = [recorded, time] { return recorded->reached = time, CUDA_SUCCESS; }, .regions = {}});
+}
+/// Of what was recorded last before this call; what is recorded later does not matter.
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+  PYC_ENTER();
+  const std::shared_ptr<State::Event> awaited = state().events.at(event);
+  const std::uint64_t time = awaited->recorded;
+  return state().queue(stream, {.is_ready = [awaited, time] { return awaited->reached >= time; },
+                                .run = [] { return CUDA_SUCCESS; },
+                                .regions = {}});
+}
+CUresult cuEventQuery(CUevent event) {
+  PYC_ENTER(false);
+  const State::Event& queried = *state().events.at(event);
+  return queried.reached >= queried.recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+// ------------------------------------------------------------------------------------------------ kernels
+
+/// Runs a kernel on the host's addresses of its operands, its threads one after another.
+CUresult run_kernel(State& s, const KernelDescription& kernel, KernelArguments arguments, std::size_t threads) {
+  for (std::uint32_t i = 0; i < arguments.inputs; ++i) {
+    arguments.in[i] =
+        s.translate(reinterpret_cast<std::uint64_t>(arguments.in[i]), arguments.count * kernel.in_bytes, true);
+    if (arguments.in[i] == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  for (std::uint32_t i = 0; i < arguments.outputs; ++i) {
+    arguments.out[i] =
+        s.translate(reinterpret_cast<std::uint64_t>(arguments.out[i]), arguments.count * kernel.out_bytes, true);
+    if (arguments.out[i] == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  for (std::size_t thread = 0; thread < threads; ++thread) kernel.kernel(arguments, thread, threads);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned, unsigned block_x, unsigned, unsigned,
+                        unsigned, CUstream stream, void** parameters, void**) {
+  PYC_ENTER();
+  State& s = state();
+  const KernelDescription kernel = s.functions.at(function);
+  const KernelArguments arguments = *static_cast<const KernelArguments*>(parameters[0]);
+  const std::size_t threads = std::size_t{grid_x} * block_x;
+  State::Work work;
+  for (std::uint32_t i = 0; i < arguments.inputs; ++i) {
+    touch(work, reinterpret_cast<std::uint64_t>(arguments.in[i]), arguments.count * kernel.in_bytes);
+  }
+  for (std::uint32_t i = 0; i < arguments.outputs; ++i) {
+    touch(work, reinterpret_cast<std::uint64_t>(arguments.out[i]), arguments.count * kernel.out_bytes);
+  }
+  work.run = [&s, kernel, arguments, threads] { return run_kernel(s, kernel, arguments, threads); };
+  return s.queue(stream, std::move(work));
+}
+
+#undef PYC_ENTER
+
+}  // namespace
+
+const DriverApi kSimulatedApi = {
+#define PYC_ENTRY(name, parameters) .name = &name,
+    PYC_DRIVER_FUNCTIONS(PYC_ENTRY)
+#undef PYC_ENTRY
+};
+
+}  // namespace pyc::cuda
+
+// NOLINTEND(readability-identifier-naming,performance-no-int-to-ptr,bugprone-macro-parentheses)

@@ -1,0 +1,95 @@
+// Tests only: what a simulated driver knows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/splitmix.h"
+#include "memory/cuda/host_kernels.h"
+#include "memory/cuda/simulated_driver.h"
+
+namespace pyc::cuda {
+
+struct SimulatedDriver::State {
+  static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 46U;  // beyond what Linux gives to a process
+  static constexpr std::uint64_t kGap = std::uint64_t{1} << 20U;           // between two allocations
+  static constexpr auto kFresh = std::byte{0xa5};
+  static constexpr auto kFreed = std::byte{0xdd};
+
+  /// An allocation, or a mapping of one.
+  struct Region {
+    std::uint64_t base = 0;
+    std::size_t bytes = 0;
+    std::shared_ptr<std::vector<std::byte>> storage;
+    std::uint64_t mapped_from = 0;  // 0: an allocation
+    bool live = true;
+  };
+  struct Event {
+    std::uint64_t recorded = 0;  // times
+    std::uint64_t reached = 0;   // ... of which the work before is done
+  };
+  struct Work {
+    std::function<bool()> is_ready;  // none: always
+    std::function<CUresult()> run;
+    std::vector<std::uint64_t> regions;  // by base: what it touches
+  };
+  struct Stream {
+    bool of_caller = false;
+    std::deque<Work> queue;
+  };
+  struct Failure {
+    std::uint64_t calls_before = 0;
+    CUresult error = CUDA_SUCCESS;
+  };
+
+  explicit State(std::uint64_t seed) : random(seed) {}
+
+  /// What every function begins with: errors that are due, and some work that happens meanwhile.
+  CUresult enter(const char* function, bool needs_context = true);
+  void misused(const std::string& what) { misuses.push_back("simulated driver: " + what); }
+
+  Region* find(std::uint64_t address, std::size_t bytes);
+  /// Where the bytes of an address of a device, or of the host, are; null: nowhere.
+  std::byte* translate(std::uint64_t address, std::size_t bytes, bool by_kernel);
+  bool is_touched(std::uint64_t base) const;
+  Region& add_region(std::size_t bytes, std::shared_ptr<std::vector<std::byte>> storage, std::uint64_t mapped_from);
+
+  Stream* stream(CUstream handle);
+  CUresult queue(CUstream handle, Work work);
+  bool step();
+
+  SplitMix random;
+  std::size_t capacity = 0;
+  std::size_t used = 0;
+  int devices = 1;
+  std::map<std::string, Failure> failures;
+  std::uint64_t fault_at = 0;  // a step; 0: none
+  CUresult sticky = CUDA_SUCCESS;
+
+  std::map<std::uint64_t, Region> regions;  // by base, freed ones too
+  std::uint64_t next_address = kFirstAddress;
+  std::map<std::byte*, std::unique_ptr<std::vector<std::byte>>> pinned;
+  std::map<CUstream, std::unique_ptr<Stream>> streams;
+  std::map<CUevent, std::shared_ptr<Event>> events;
+  std::set<CUmodule> modules;
+  std::map<CUfunction, KernelDescription> functions;
+  std::uint64_t next_handle = 0x1000;
+  int contexts = 0;  // retained
+  int current = 0;   // pushed
+  std::uint64_t steps = 0;
+  std::vector<std::string> misuses;
+};
+
+/// That of the driver that exists.
+extern SimulatedDriver::State* simulated_state;
+extern const DriverApi kSimulatedApi;
+
+}  // namespace pyc::cuda

@@ -1,0 +1,158 @@
+"""Arrays on a device: what DLPack or the CUDA array interface says of them, without touching their memory.
+
+No collective takes them yet: `support.buffers` refuses them. What is described here is what the engine will need: the
+address, the elements, and the stream after whose work the values are there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .buffers import checked_dtype, device_type
+
+__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "DeviceArray", "describe_device"]
+
+LEGACY_STREAM = 1
+"""The default stream that waits for all others, as both protocols number it."""
+PER_THREAD_STREAM = 2
+"""The default stream of a thread."""
+
+_CUDA = (2, 13)
+"""DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
+
+
+@dataclass(frozen=True)
+class DeviceArray:
+    """A C-contiguous array in the memory of a CUDA device."""
+
+    pointer: int
+    """Address of the first element; 0 is possible if there is none."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stream: int | None
+    """Work on this stream comes after what made the values; None: they are there already."""
+    readonly: bool
+    device: int | None = None
+    """Number of the device; None: the protocol does not say."""
+    owner: object = field(default=None, repr=False, compare=False)
+    """Keeps the memory alive; to be held as long as the address is used."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+def describe_device(buffer: object, *, stream: int = LEGACY_STREAM) -> DeviceArray | None:
+    """Describe an array on a CUDA device; None if it is no array on a device.
+
+    DLPack comes first: there the producer itself makes a stream wait, while PyTorch's CUDA array interface names none.
+
+    Parameters
+    ----------
+    buffer
+        An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
+    stream
+        On which the values are needed, for DLPack: the producer lets it wait.
+
+    Raises
+    ------
+    TypeError
+        Of an element type that is not reduced.
+    BufferError
+        Not C-contiguous, masked, on a device of another kind, or not as its protocol demands.
+    """
+    if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
+        where = device_type(buffer)
+        return None if where is None else _of_dlpack(buffer, where, stream)
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    return None if interface is None else _of_interface(buffer, interface)
+
+
+# --- CUDA array interface, version 3: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+
+
+def _of_interface(buffer: object, interface: dict[str, Any]) -> DeviceArray:
+    try:
+        shape = tuple(int(extent) for extent in interface["shape"])
+        pointer, readonly = interface["data"]
+        dtype = checked_dtype(np.dtype(interface["typestr"]))
+    except (KeyError, ValueError) as error:
+        raise BufferError(f"__cuda_array_interface__: expected shape, typestr and data, got {interface}") from error
+    if interface.get("mask") is not None:
+        raise BufferError("__cuda_array_interface__: expected no mask, got one; fill in the masked values first")
+    _check_contiguous(shape, interface.get("strides"), dtype.itemsize)
+    stream = interface.get("stream")
+    if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 1):
+        raise BufferError(
+            f"__cuda_array_interface__: expected stream None, {LEGACY_STREAM} (legacy default), {PER_THREAD_STREAM} "
+            f"(default of the thread) or a handle, got {stream!r}"
+        )
+    return DeviceArray(int(pointer or 0), shape, dtype, stream, bool(readonly), owner=buffer)
+
+
+def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
+    """Strides are in units of `width`, from the last dimension on; those of extents of 1 do not matter."""
+    if strides is None or 0 in shape:
+        return
+    expected = width
+    for extent, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
+        if extent != 1 and stride != expected:
+            raise BufferError(f"expected a C-contiguous array on the device, got shape {shape} with strides {strides}")
+        expected *= extent
+
+
+# --- DLPack: https://dmlc.github.io/dlpack/latest/c_api.html
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+
+
+def _of_dlpack(buffer: Any, where: tuple[str, int, int], stream: int) -> DeviceArray:
+    kind, kind_number, _ = where
+    if kind_number not in _CUDA:
+        raise BufferError(f"expected memory of the host or of a CUDA device, got {type(buffer).__name__} on {kind}")
+    capsule = buffer.__dlpack__(stream=stream)
+    tensor = _tensor_of(capsule)
+    bits = "" if tensor.code == 6 else tensor.bits
+    dtype = checked_dtype(f"{_CODES.get(tensor.code, 'unknown')}{bits}")
+    if tensor.lanes != 1:
+        raise TypeError(f"dtype: expected single elements, got vectors of {tensor.lanes}")
+    shape = tuple(tensor.shape[: tensor.dimensions])
+    _check_contiguous(shape, tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else None, 1)
+    pointer = (tensor.data or 0) + tensor.byte_offset
+    return DeviceArray(pointer, shape, dtype, stream, False, tensor.device, owner=capsule)
+
+
+def _tensor_of(capsule: object) -> _Tensor:
+    """What is in a capsule, which stays the owner."""
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    try:
+        return _Tensor.from_address(pointer_of(capsule, b"dltensor"))
+    except ValueError as error:
+        raise BufferError(f"__dlpack__: expected a capsule named dltensor: {error}") from None
