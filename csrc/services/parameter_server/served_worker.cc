@@ -9,6 +9,12 @@
 #include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
+namespace {
+
+/// A reader stays so far behind the server: it is the faster one, and would wait for each block of its own.
+constexpr std::size_t kBlocksApart = 32;
+
+}  // namespace
 
 Outcome Served::outcome() const {
   return engine_->exclusively([this] { return outcome_; });
@@ -149,7 +155,8 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
   wait_for(what, enter, limit);
   try {
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
-      wait_in_work([&] { return pipeline.may_enter(*ticket, b); }, limit.interrupt);
+      const std::size_t ahead = std::min(b - b % kBlocksApart + kBlocksApart, pipeline.blocks()) - 1;
+      if (b % kBlocksApart == 0) wait_in_work([&] { return pipeline.may_enter(*ticket, ahead); }, limit.interrupt);
       shard.read(b, into);
       pipeline.passed(*ticket, b);
     }
