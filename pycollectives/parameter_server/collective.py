@@ -163,7 +163,7 @@ class ParameterServer(WithoutFlush):
     ...     w = np.zeros(3)
     ...     with comm.parameter_server(like=w, sync=pc.BSP(), update=pc.SGD(0.5), servers="node") as ps:
     ...         for step in range(4):
-    ...             ps.push_pull(np.full(3, comm.rank), w)  # the gradients' mean is 1
+    ...             ps.push_pull(np.full(3, float(comm.rank)), w)  # the gradients' mean is 1
     ...     return w.tolist()
     >>> run_ranks(3, program)[0]
     [-2.0, -2.0, -2.0]
