@@ -200,14 +200,19 @@ void Engine::start_heartbeat(std::vector<int> machines, Seconds limit) {
 
 /// This engine goes on to say nothing, and would be taken for lost.
 void Engine::tell_other_machines(const std::exception_ptr& error) {
+  std::vector<Rank> dead;
   try {
     std::rethrow_exception(error);
   } catch (const RankFailedError& failed) {
-    try {
-      if (!failed.ranks().empty() && failures_.is_lowest_here()) heartbeat_.speak(failed.ranks());
-    } catch (const std::exception&) {  // no message goes out any more
-    }
+    dead = failed.ranks();
   } catch (...) {
+    return;
+  }
+  if (dead.empty() || !failures_.is_lowest_here()) return;
+  try {
+    heartbeat_.speak(dead);
+  } catch (const std::exception&) {
+    return;  // no message goes out any more
   }
 }
 

@@ -1,6 +1,7 @@
 #include "memory/cuda/fat_binary.h"
 
 #if defined(PYC_FAT_BINARY)
+// NOLINTBEGIN(portability-no-assembler,readability-identifier-naming): a file in the middle of C++
 __asm__(
     ".pushsection .rodata\n"
     ".balign 64\n"
@@ -13,6 +14,7 @@ __asm__(
     ".popsection\n");
 extern "C" const std::byte pyc_fat_binary[];
 extern "C" const std::byte pyc_fat_binary_end[];
+// NOLINTEND(portability-no-assembler,readability-identifier-naming)
 #endif
 
 namespace pyc::cuda {

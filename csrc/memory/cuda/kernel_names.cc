@@ -9,6 +9,7 @@ namespace pyc::cuda {
 namespace {
 
 #define PYC_NAME(name, ...) "pyc_" #name,
+// NOLINTNEXTLINE(bugprone-suspicious-missing-comma): the macro has it
 constexpr std::string_view kNames[] = {PYC_CUDA_KERNELS(PYC_NAME)};
 #undef PYC_NAME
 

@@ -13,6 +13,7 @@
 #include "node/event_count.h"
 #include "node/process.h"
 #include "node/robust_mutex.h"
+#include "services/parameter_server/known.h"
 #include "services/parameter_server/layout.h"
 #include "services/parameter_server/ledger.h"
 #include "services/parameter_server/shard.h"
@@ -33,7 +34,7 @@ class Board {
   Shard* shard(std::size_t index) const { return shards_[index].get(); }
 
   /// Of whoever pushes himself: under the mutex.
-  Ledger& ledger() { return *ledger_; }
+  Ledger& ledger() { return known(ledger_); }
   RobustMutex& mutex() const { return *mutex_; }
 
   void ring(Rank rank) const { head(rank).events.ring(); }
@@ -50,7 +51,7 @@ class Board {
  private:
   static constexpr std::size_t kHeadBytes = 256;
 
-  struct Head {
+  struct Head {  // NOLINT(clang-analyzer-optin.performance.Padding): the bell is on a cache line of its own
     ProcessId process;
     std::atomic<std::uint32_t> closed;
     alignas(64) EventCount events;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "services/parameter_server/known.h"
 
 namespace pyc::server {
 namespace {
@@ -165,7 +166,7 @@ void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, con
     if (term.values == nullptr) term.values = gradient;
   }
   if (update_ && job.step.update != 0) return call(job, terms, gradient, out, interrupt);
-  in_order(*job.ticket, interrupt, [&](std::size_t block) {
+  in_order(known(job.ticket), interrupt, [&](std::size_t block) {
     if (is_elastic()) return average(block, gradient, out);
     if (job.accumulator != nullptr) shard().gather(block, job.accumulator, gradient, job.step.adds);
     if (!terms.empty()) return shard().update(block, terms, job.step.update, out);
@@ -195,10 +196,10 @@ void Direct::call(const Job& job, const std::vector<Term>& terms, const std::byt
   wait_in_work(
       [&] {
         check_whole();
-        return pipeline.may_enter(*job.ticket, pipeline.blocks() - 1);
+        return pipeline.may_enter(known(job.ticket), pipeline.blocks() - 1);
       },
       interrupt);
-  in_order(*job.ticket, interrupt, [&](std::size_t block) {
+  in_order(known(job.ticket), interrupt, [&](std::size_t block) {
     if (block == 0) begin();
     if (out != nullptr) shard().read(block, out);
   });
@@ -226,8 +227,9 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
     return ticket.has_value();
   };
   wait_for("pull", enter, limit);
-  in_order(*ticket, limit.interrupt, [&](std::size_t block) { shard().read(block, out); });
-  given_.store(ticket->version);
+  const Ticket& held = known(ticket);
+  in_order(held, limit.interrupt, [&](std::size_t block) { shard().read(block, out); });
+  given_.store(held.version);
 }
 
 // ------------------------------------------------------------------------------------------------ waiting
@@ -274,7 +276,8 @@ void Direct::tell_closed() {
     for (const Job& job : decide([&](Ledger& ledger) { ledger.leave(worker(), node_now(), decisions_); })) {
       if (job.ticket) work(job, nullptr, nullptr, none);
     }
-  } catch (const RankFailedError&) {  // whoever else needs it will see
+  } catch (const RankFailedError&) {
+    return;  // whoever else needs it will see
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "services/parameter_server/known.h"
+
 namespace pyc::server {
 namespace {
 
@@ -67,14 +69,15 @@ bool Executor::begin_update(const Step& step) {
 /// Whether the update is done.
 bool Executor::work(const Step& step) {
   Pipeline& pipeline = shard_.pipeline();
+  const Ticket& ticket = known(ticket_);
   const std::size_t end = std::min(block_ + kBlocksAtOnce, pipeline.blocks());
-  for (; block_ < end && pipeline.may_enter(*ticket_, block_); ++block_) {
+  for (; block_ < end && pipeline.may_enter(ticket, block_); ++block_) {
     if (layout_.options().update.rule == Rule::kElastic) {
       for (const Part& part : step.parts) shard_.average(block_, shard_.incoming(part.worker));
     } else if (!terms_.empty()) {
       shard_.update(block_, terms_, step.update);
     }
-    pipeline.passed(*ticket_, block_);
+    pipeline.passed(ticket, block_);
   }
   return block_ == pipeline.blocks();
 }

@@ -100,7 +100,7 @@ class ParameterServer : public Collective {
   bool is_local(Rank of) const { return nodes_.of(of) == nodes_.of(rank()); }
   messages::Messages mailbox() const { return {*engine_, id_}; }
   TraceTrack track() const { return engine_->trace_of(id_); }
-  Worker worker() const { return *worker_; }
+  Worker worker() const { return known(worker_); }
   bool is_elastic() const { return options_.update.rule == Rule::kElastic; }
 
   void check_open() const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "services/parameter_server/known.h"
 
 namespace pyc::server {
 
@@ -71,10 +72,10 @@ bool Served::advance() {
   };
   const auto received = [this](Rank from, Transfers::Kind kind, std::uint64_t number) {
     if (kind == Transfers::Kind::kGradient) {
-      Shard::Slot& slot = shard_at(*layout_.shard_of(rank()))->slot(*layout_.worker_of(from));
+      Shard::Slot& slot = shard_at(known(layout_.shard_of(rank())))->slot(known(layout_.worker_of(from)));
       slot.full.store(number, std::memory_order_release);
     } else {
-      Question& question = questions_[*layout_.shard_of(from)];
+      Question& question = questions_[known(layout_.shard_of(from))];
       question.asked = false;
       question.answered = true;
       question.version = number;
@@ -103,8 +104,8 @@ bool Served::is_idle() const {
 /// Takes gradients that are offered into slots that are free.
 bool Served::take_offers() {
   return std::erase_if(offers_, [this](const auto& offer) {
-           const Worker from = *layout_.worker_of(offer.first);
-           Shard& shard = *shard_at(*layout_.shard_of(rank()));
+           const Worker from = known(layout_.worker_of(offer.first));
+           Shard& shard = *shard_at(known(layout_.shard_of(rank())));
            const Shard::Slot& slot = shard.slot(from);
            if (transfers_.is_receiving(offer.first, Transfers::Kind::kGradient)) return false;
            if (slot.taken.load() != slot.full.load()) return false;
@@ -126,11 +127,11 @@ bool Served::serve_readers() {
 
 /// Whether what the reader wants is copied, and offered.
 bool Served::serve(Rank to, Reader& reader) {
-  Shard& shard = *shard_at(*layout_.shard_of(rank()));
+  Shard& shard = *shard_at(known(layout_.shard_of(rank())));
   Pipeline& pipeline = shard.pipeline();
   if (!reader.copy) reader.copy = memory_.allocate(shard.count() * layout_.element_bytes());
   if (reader.clock != 0) {
-    const Worker from = *layout_.worker_of(to);
+    const Worker from = known(layout_.worker_of(to));
     if (shard.slot(from).taken.load() < reader.clock) return false;
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) shard.narrow(b, shard.incoming(from), reader.copy.get());
     transfers_.offer(to, Transfers::Kind::kWeights, pipeline.version(), reader.copy.get());
@@ -156,8 +157,8 @@ bool Served::serve(Rank to, Reader& reader) {
 
 void Served::coordinate(Rank from, const messages::Push& push) {
   decisions_.clear();
-  ledger_->push(*layout_.worker_of(from), static_cast<Ledger::Kind>(push.kind), push.version,
-                engine_->transport().now(), decisions_);
+  known(ledger_).push(known(layout_.worker_of(from)), static_cast<Ledger::Kind>(push.kind), push.version,
+                      engine_->transport().now(), decisions_);
   publish();
 }
 
@@ -193,7 +194,7 @@ void Served::tell_servers(const Step& step) {
   }
   for (const Rank to : options_.servers) {
     if (to == rank()) {
-      executor_->add(step);
+      known(executor_).add(step);
       continue;
     }
     constexpr std::size_t kMost = mailbox::kLongestTail<messages::Parts>;
@@ -211,7 +212,7 @@ void Served::note_closed(Rank from) {
   if (!ledger_) return;
   if (const auto worker = layout_.worker_of(from)) {
     decisions_.clear();
-    ledger_->leave(*worker, engine_->transport().now(), decisions_);
+    known(ledger_).leave(*worker, engine_->transport().now(), decisions_);
     publish();
   }
   if (std::find(closed_ranks_.begin(), closed_ranks_.end(), false) != closed_ranks_.end()) return;
@@ -233,12 +234,12 @@ void Served::say_awaited(Rank to) {
 
 std::vector<Rank> Served::awaited_ranks() {
   std::vector<Rank> ranks;
-  for (const Worker w : ledger_->awaited()) ranks.push_back(options_.workers[w]);
+  for (const Worker w : known(ledger_).awaited()) ranks.push_back(options_.workers[w]);
   return ranks;
 }
 
 void Served::say_counts(Rank to) {
-  const std::span<const std::byte> all = ledger_->memory();
+  const std::span<const std::byte> all = known(ledger_).memory();
   std::vector<std::uint64_t> words(all.size() / sizeof(std::uint64_t));
   std::memcpy(words.data(), all.data(), all.size());
   constexpr std::size_t kMost = mailbox::kLongestTail<messages::CountsPiece>;
@@ -260,7 +261,7 @@ void Served::on_message(Rank from, ConstBytes bytes) {
       [this](Rank by, const messages::Push& push) { coordinate(by, push); },
       [this](Rank by, const messages::Leave&) {
         decisions_.clear();
-        ledger_->leave(*layout_.worker_of(by), engine_->transport().now(), decisions_);
+        known(ledger_).leave(known(layout_.worker_of(by)), engine_->transport().now(), decisions_);
         publish();
       },
       [this](Rank, const messages::Parts&, std::span<const messages::PartsOf> tail) {
@@ -271,15 +272,15 @@ void Served::on_message(Rank from, ConstBytes bytes) {
         }
       },
       [this](Rank, const messages::Step& step) {
-        executor_->add({.worker = step.worker,
-                        .clock = step.clock,
-                        .use = (step.flags & kUse) != 0,
-                        .adds = (step.flags & kAdds) != 0,
-                        .next = (step.flags & kNext) != 0,
-                        .turn = (step.flags & kTurn) != 0,
-                        .keep = (step.flags & kKeep) != 0,
-                        .update = step.update,
-                        .parts = std::exchange(parts_, {})});
+        known(executor_).add({.worker = step.worker,
+                              .clock = step.clock,
+                              .use = (step.flags & kUse) != 0,
+                              .adds = (step.flags & kAdds) != 0,
+                              .next = (step.flags & kNext) != 0,
+                              .turn = (step.flags & kTurn) != 0,
+                              .keep = (step.flags & kKeep) != 0,
+                              .update = step.update,
+                              .parts = std::exchange(parts_, {})});
       },
       [this](Rank, const messages::Release& release) { take_release(release); },
       [this](Rank by, const messages::Pull& pull) {
@@ -293,7 +294,7 @@ void Served::on_message(Rank from, ConstBytes bytes) {
         if (kind == Transfers::Kind::kGradient) {
           offers_[by] = offer.number;
         } else {
-          std::byte* const into = part(incoming_.get(), *layout_.shard_of(by), layout_.element_bytes());
+          std::byte* const into = part(incoming_.get(), known(layout_.shard_of(by)), layout_.element_bytes());
           transfers_.accept(by, kind, offer.number, into);
         }
       },

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "services/common/waiting.h"
+#include "services/parameter_server/known.h"
 #include "services/parameter_server/served.h"
 #include "services/parameter_server/streaming.h"
 
@@ -22,7 +23,8 @@ Outcome Served::outcome() const {
 
 void Served::leave() {
   check_open();
-  tell_coordinator([this] { ledger_->leave(worker(), engine_->transport().now(), decisions_); }, messages::Leave{});
+  tell_coordinator([this] { known(ledger_).leave(worker(), engine_->transport().now(), decisions_); },
+                   messages::Leave{});
 }
 
 /// `decide`: if this rank is the coordinator itself.
@@ -58,7 +60,7 @@ void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit)
   }
   const Version version = given_.load();
   clock_.store(clock);
-  tell_coordinator([&] { ledger_->push(worker(), kind, version, engine_->transport().now(), decisions_); },
+  tell_coordinator([&] { known(ledger_).push(worker(), kind, version, engine_->transport().now(), decisions_); },
                    messages::Push{static_cast<std::uint64_t>(kind), version});
   if (gradient == nullptr) return;
   last_gradient_ = clock;
@@ -153,18 +155,19 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
     return ticket.has_value();
   };
   wait_for(what, enter, limit);
+  const Ticket& held = known(ticket);
   try {
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
       const std::size_t ahead = std::min(b - b % kBlocksApart + kBlocksApart, pipeline.blocks()) - 1;
-      if (b % kBlocksApart == 0) wait_in_work([&] { return pipeline.may_enter(*ticket, ahead); }, limit.interrupt);
+      if (b % kBlocksApart == 0) wait_in_work([&] { return pipeline.may_enter(held, ahead); }, limit.interrupt);
       shard.read(b, into);
-      pipeline.passed(*ticket, b);
+      pipeline.passed(held, b);
     }
   } catch (...) {
-    for (std::size_t b = 0; b < pipeline.blocks(); ++b) pipeline.passed(*ticket, b);  // it reads no more
+    for (std::size_t b = 0; b < pipeline.blocks(); ++b) pipeline.passed(held, b);  // it reads no more
     throw;
   }
-  return ticket->version;
+  return held.version;
 }
 
 // ------------------------------------------------------------------------------------------------ questions
@@ -190,7 +193,7 @@ std::vector<std::byte> Served::counts(const Limit& limit) {
   const std::size_t bytes = Ledger::bytes(layout_.workers());
   if (ledger_) {
     return engine_->exclusively([this] {
-      const auto all = ledger_->memory();
+      const auto all = known(ledger_).memory();
       return std::vector(all.begin(), all.end());
     });
   }

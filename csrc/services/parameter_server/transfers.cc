@@ -2,13 +2,14 @@
 
 #include "algorithms/neighbor_exchange.h"
 #include "schedule/builder.h"
+#include "services/parameter_server/known.h"
 
 namespace pyc::server {
 
 /// A gradient goes in the accumulator type, to be added; weights go as elements.
 std::size_t Transfers::bytes_of(Rank giver, Rank taker, Kind kind) const {
-  if (kind == Kind::kGradient) return layout_.count(*layout_.shard_of(taker)) * layout_.wide_bytes();
-  return layout_.count(*layout_.shard_of(giver)) * layout_.element_bytes();
+  if (kind == Kind::kGradient) return layout_.count(known(layout_.shard_of(taker))) * layout_.wide_bytes();
+  return layout_.count(known(layout_.shard_of(giver))) * layout_.element_bytes();
 }
 
 Transfers::Way& Transfers::way(Ways& ways, Rank peer, Kind kind, bool sends) {
