@@ -29,16 +29,20 @@ class ServerSummary(NamedTuple):
         Of a worker, the mean over workers.
     waiting_fraction
         Of the workers' time, that in which they wait to be let go.
-    staleness_mean, staleness_max
+    staleness_mean
         Updates between the weights on which a gradient was computed and its coming, of gradients that are used.
+    staleness_max
+        The most of them.
     updates
         Of the weights.
     discarded_fraction
         Of the iterations: gradients that were discarded, or given up.
     supersteps
         Barriers.
-    superstep_s_mean, slack_s_mean
-        Length of a superstep, and how long its first worker waits in the end; 0 without supersteps.
+    superstep_s_mean
+        Length of a superstep; 0 without supersteps.
+    slack_s_mean
+        How long the first worker of a superstep waits at its end; 0 without supersteps.
     """
 
     workers: int
