@@ -321,10 +321,15 @@ class ParameterServer(WithoutFlush):
 
         Raises
         ------
-        ValueError, StallError, RankFailedError, RuntimeError, ClosedError
+        ValueError
+            The synchronization is not `MindFlayer`: no other has trials; or this rank is no worker.
+        StallError, RankFailedError, RuntimeError, ClosedError
             As `push`.
         """
         self._check_worker("give_up")
+        sync = self._specification.sync
+        if not isinstance(sync, MindFlayer):
+            raise ValueError(f"{self.name!r}: give_up: expected the synchronization MindFlayer, got {sync}")
         clock = self._collective.give_up(timeout=self._context.timeout)
         return PushRequest(self._collective, clock, self._context)
 

@@ -27,19 +27,20 @@ LAUNCHED = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "MPI_LOCAL", "HYDRA_", "PYC_")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended. 124 or 137 is the outer time limit: it hung."""
+    """How a job ended. 124 or 137 at the outer time limit: it hung. 137 before that: a rank was killed."""
 
     status: int
     out: str
     err: str
     seconds: float
+    limit: float
 
     def __str__(self) -> str:
         return f"status {self.status} after {self.seconds:.1f} s\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
     @property
     def hung(self) -> bool:
-        return self.status in (124, 137)
+        return self.status in (124, 137) and self.seconds >= self.limit
 
     def said(self, rank: int) -> list[str]:
         """Return what a rank printed, by the convention of the programs: lines that begin with "rank R: "."""
@@ -78,7 +79,7 @@ def run(command: list[str], *, limit: float = 60, env: dict[str, str] | None = N
         env=environment() if env is None else env,
         check=False,
     )
-    return Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin)
+    return Outcome(job.returncode, job.stdout, job.stderr, time.monotonic() - begin, limit)
 
 
 def mpirun(

@@ -129,25 +129,31 @@ void Direct::look(const Engine::Interrupt& interrupt) {
 
 // ------------------------------------------------------------------------------------------------ working
 
-/// What is begun is ended, or nobody may go on.
+/// Block by block, behind the work before it.
+void Direct::follow(const Ticket& ticket, const Engine::Interrupt& interrupt,
+                    const std::function<void(std::size_t)>& act) {
+  Pipeline& pipeline = shard().pipeline();
+  for (std::size_t block = 0; block < pipeline.blocks(); ++block) {
+    if (!pipeline.may_enter(ticket, block)) {
+      wait_in_work(
+          [&] {
+            check_whole();
+            return pipeline.may_enter(ticket, block);
+          },
+          interrupt);
+    }
+    act(block);
+    pipeline.passed(ticket, block);
+  }
+}
+
+/// The same for work that changes something: what is begun is ended, or nobody may go on.
 void Direct::in_order(const Ticket& ticket, const Engine::Interrupt& interrupt,
                       const std::function<void(std::size_t)>& act) {
-  Pipeline& pipeline = shard().pipeline();
   try {
-    for (std::size_t block = 0; block < pipeline.blocks(); ++block) {
-      if (!pipeline.may_enter(ticket, block)) {
-        wait_in_work(
-            [&] {
-              check_whole();
-              return pipeline.may_enter(ticket, block);
-            },
-            interrupt);
-      }
-      act(block);
-      pipeline.passed(ticket, block);
-    }
+    follow(ticket, interrupt, act);
   } catch (...) {
-    pipeline.break_by(rank());
+    shard().pipeline().break_by(rank());
     throw;
   }
 }
@@ -180,7 +186,6 @@ void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, con
 void Direct::call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
                   const Engine::Interrupt& interrupt) {
   Pipeline& pipeline = shard().pipeline();
-  if (!sum_) sum_ = memory_.allocate(shard().count() * layout_.wide_bytes());
   std::exception_ptr error;
   const auto begin = [&] {
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
@@ -193,12 +198,18 @@ void Direct::call(const Job& job, const std::vector<Term>& terms, const std::byt
       error = std::current_exception();
     }
   };
-  wait_in_work(
-      [&] {
-        check_whole();
-        return pipeline.may_enter(known(job.ticket), pipeline.blocks() - 1);
-      },
-      interrupt);
+  try {
+    if (!sum_) sum_ = memory_.allocate(shard().count() * layout_.wide_bytes());
+    wait_in_work(
+        [&] {
+          check_whole();
+          return pipeline.may_enter(known(job.ticket), pipeline.blocks() - 1);
+        },
+        interrupt);
+  } catch (...) {
+    pipeline.break_by(rank());
+    throw;
+  }
   in_order(known(job.ticket), interrupt, [&](std::size_t block) {
     if (block == 0) begin();
     if (out != nullptr) shard().read(block, out);
@@ -221,6 +232,7 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) shard().narrow(b, shard().accumulator(worker()), out);
     return given_.store(outcome().version);
   }
+  if (worker_ && clock_.load() > 0) outcome();  // whoever has let this rank go has his update in order after that
   std::optional<Ticket> ticket;
   const auto enter = [&] {
     if (!ticket) ticket = pipeline.enter(false, rank());
@@ -228,7 +240,12 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
   };
   wait_for("pull", enter, limit);
   const Ticket& held = known(ticket);
-  in_order(held, limit.interrupt, [&](std::size_t block) { shard().read(block, out); });
+  try {
+    follow(held, limit.interrupt, [&](std::size_t block) { shard().read(block, out); });
+  } catch (...) {
+    pipeline.passed(held, pipeline.blocks() - 1);  // it reads no more
+    throw;
+  }
   given_.store(held.version);
 }
 
@@ -276,8 +293,8 @@ void Direct::tell_closed() {
     for (const Job& job : decide([&](Ledger& ledger) { ledger.leave(worker(), node_now(), decisions_); })) {
       if (job.ticket) work(job, nullptr, nullptr, none);
     }
-  } catch (const RankFailedError&) {
-    return;  // whoever else needs it will see
+  } catch (const std::exception&) {
+    return;  // a rank has died, or was interrupted in an update: whoever else needs it will see
   }
 }
 

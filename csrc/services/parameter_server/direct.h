@@ -62,6 +62,7 @@ class Direct final : public ParameterServer {
   void call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
             const Engine::Interrupt& interrupt);
   void average(std::size_t block, const std::byte* values, std::byte* out);
+  void follow(const Ticket& ticket, const Engine::Interrupt& interrupt, const std::function<void(std::size_t)>& act);
   void in_order(const Ticket& ticket, const Engine::Interrupt& interrupt, const std::function<void(std::size_t)>& act);
   void check_whole() const;
 

@@ -60,7 +60,7 @@ bool Executor::begin_update(const Step& step) {
   block_ = 0;
   terms_.clear();
   for (const Part& part : step.parts) {
-    const bool is_in_slot = in_slot_ && part.worker == step.worker;
+    const bool is_in_slot = step.use && in_slot_ && part.worker == step.worker;
     terms_.push_back({is_in_slot ? shard_.incoming(part.worker) : shard_.accumulator(part.worker), part.weight});
   }
   return true;

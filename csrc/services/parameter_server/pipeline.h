@@ -90,7 +90,10 @@ class Pipeline {
   }
 
   /// The work of a rank will not be done: nobody may go on.
-  void break_by(Rank rank) { shared_.broken.store(rank); }
+  void break_by(Rank rank) {
+    Rank nobody = kNoRank;
+    shared_.broken.compare_exchange_strong(nobody, rank);  // the first is to blame
+  }
   Rank broken() const { return shared_.broken.load(); }
   std::size_t blocks() const { return blocks_; }
 

@@ -313,7 +313,8 @@ void Served::on_message(Rank from, ConstBytes bytes) {
       [this](Rank by, const messages::AskCounts&) { say_counts(by); },
       [this](Rank, const messages::CountsPiece& piece, std::span<const std::uint64_t> tail) {
         const auto all = std::as_bytes(tail);
-        counts_.resize(piece.first * sizeof(std::uint64_t));
+        if (piece.first == 0) counts_.clear();
+        if (counts_.size() != piece.first * sizeof(std::uint64_t)) return;  // of an answer that nobody waits for
         counts_.insert(counts_.end(), all.begin(), all.end());
       },
   };

@@ -52,7 +52,7 @@ bool Served::has_room() const {
   return true;
 }
 
-/// The coordinator is told first, and decides while the gradient is on its way.
+/// The gradient lies in the slots of this node before anybody is told of it: no server waits for a copy.
 void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit) {
   const Clock clock = clock_.load() + 1;
   if (gradient != nullptr && !has_room()) {
@@ -60,12 +60,13 @@ void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit)
   }
   const Version version = given_.load();
   clock_.store(clock);
+  if (gradient != nullptr) {
+    last_gradient_ = clock;
+    has_reply_ = is_elastic();
+    fill_slots(gradient, clock);
+  }
   tell_coordinator([&] { known(ledger_).push(worker(), kind, version, engine_->transport().now(), decisions_); },
                    messages::Push{static_cast<std::uint64_t>(kind), version});
-  if (gradient == nullptr) return;
-  last_gradient_ = clock;
-  has_reply_ = is_elastic();
-  fill_slots(gradient, clock);
 }
 
 void Served::fill_slots(const std::byte* gradient, Clock clock) {

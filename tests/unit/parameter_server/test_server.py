@@ -124,8 +124,49 @@ def test_who_does_not_work_may_pull():
         else:
             ps.push_pull(np.ones(4), out, timeout=LIMIT)
             assert ps.is_in_time()
+            with pytest.raises(ValueError, match="give_up: expected the synchronization MindFlayer, got ASP"):
+                ps.give_up()
+            assert ps.clock == 1
 
     run_ranks(3, program)
+
+
+@where
+def test_a_gradient_that_comes_too_late_is_in_no_update(where):
+    """MindFlayer: the first trial is in time; the second is not, ends the superstep and is thrown away."""
+
+    def program(comm):
+        with comm.parameter_server(like=MANY, sync=pc.MindFlayer(2, 0.2), update=pc.SGD(1.0), **where) as ps:
+            w = MANY.copy()
+            ps.push_pull(MANY + 1, w, timeout=LIMIT)
+            time.sleep(0.4)
+            ps.push_pull(MANY + 100, w, timeout=LIMIT)
+            np.testing.assert_allclose(w, -1, rtol=1e-12)
+
+    run_ranks(3, program)
+
+
+@where
+def test_weights_that_are_pushed_after_an_absence_are_averaged(where):
+    """EAMSGD: what a worker has when it comes back is not thrown away, as a gradient would be."""
+
+    def program(comm):
+        with comm.parameter_server(like=MANY, sync=pc.EAMSGD(1, 0.5), update=None, **where) as ps:
+            w = MANY + 8.0
+            if comm.rank == 0:
+                ps.push_pull(w, w, timeout=LIMIT)
+                ps.leave()
+            met.wait(LIMIT)
+            if comm.rank == 1:
+                ps.push_pull(MANY, MANY.copy(), timeout=LIMIT)
+            met.wait(LIMIT)
+            if comm.rank == 0:
+                ps.push_pull(w, w, timeout=LIMIT)
+            return w[0], w[-1]
+
+    met = threading.Barrier(3)
+    # 8 and a center of 0 meet at 4, which a worker of 0 pulls to 2: of that and 4 the middle is 3.
+    assert run_ranks(3, program)[0] == (3, 3)
 
 
 # --- Who has not come

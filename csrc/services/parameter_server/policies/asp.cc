@@ -12,10 +12,17 @@ namespace {
 
 class Asp final : public ImmediatePolicy {
  public:
-  using ImmediatePolicy::ImmediatePolicy;
+  explicit Asp(const SyncOptions& options) : ImmediatePolicy(options), are_weights_(options.kind == Sync::kEamsgd) {}
 
+  /// Weights are averaged however old they are.
+  Verdict on_push(Table table, Worker worker, Version version, Seconds now) const override {
+    return are_weights_ ? update_by(table, worker, 1) : ImmediatePolicy::on_push(table, worker, version, now);
+  }
   bool may_go(Table, Worker) const override { return true; }
   bool is_awaited(Table, Worker) const override { return false; }
+
+ private:
+  const bool are_weights_;
 };
 
 }  // namespace

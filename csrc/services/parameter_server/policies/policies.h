@@ -1,18 +1,19 @@
 // The policies. One file for each.
 //
-// | policy      | an update is                                               | a worker waits |
-// |-------------|------------------------------------------------------------|------------------------------------------|
-// | bsp         | the mean of one gradient of each worker                    | for all others, after each push | | asp,
-// EAMSGD | each gradient                                              | never                                    | |
-// ssp         | each gradient                                              | if it is more than s pushes ahead        |
-// | dssp        | each gradient                                              | ... more than a threshold from lo to hi
-// | | elastic_bsp | each gradient                                              | for all others, at predicted barriers
-// | | ringmaster  | each gradient of a delay below R; others are discarded     | never | | rennala     | the mean of S
-// gradients of the newest weights; others are  | never                                    | |             | discarded
-// |                                          | | ringleader  | the mean over workers of the mean of each one's
-// gradients  | never                                    | | rescaled    | each gradient, weighted by how long its
-// worker takes       | never                                    | | mindflayer  | the mean of what has come of a number
-// of trials each       | for all others, after its trials         |
+// clang-format off
+// | policy      | an update is                                                 | a worker waits                    |
+// |-------------|--------------------------------------------------------------|-----------------------------------|
+// | bsp         | the mean of one gradient of each worker                      | for all others, after each push   |
+// | asp, EAMSGD | each gradient                                                | never                             |
+// | ssp         | each gradient                                                | if it is more than s pushes ahead |
+// | dssp        | each gradient                                                | ... more than a threshold lo..hi  |
+// | elastic_bsp | each gradient                                                | for all, at predicted barriers    |
+// | ringmaster  | each gradient of a delay below R                             | never                             |
+// | rennala     | the mean of S gradients of the newest weights                | never                             |
+// | ringleader  | the mean over workers of the mean of each one's gradients    | never                             |
+// | rescaled    | each gradient, weighted by how long its worker takes         | never                             |
+// | mindflayer  | the mean of what has come of a number of trials each         | for all others, after its trials  |
+// clang-format on
 #pragma once
 
 #include <memory>
