@@ -167,7 +167,7 @@ MUTANTS = [
     Mutant(
         "what was on its way to a rank that has left is lost",
         NEIGHBORHOOD,
-        "  if (terms_.empty() || model_.add(terms_)) settle();",
+        "  if (terms_.empty() || model_->add(terms_)) settle();",
         "  settle();",
         ("tests/unit/neighbor_averaging/test_d_psgd_errors.py",),
     ),

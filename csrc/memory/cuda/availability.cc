@@ -3,7 +3,8 @@
 namespace pyc::cuda {
 
 Availability availability(const DriverFinding& finding, const std::string& no_device_code) {
-  Availability found{.reason = no_device_code.empty() ? finding.reason : no_device_code};
+  Availability found;
+  found.reason = no_device_code.empty() ? finding.reason : no_device_code;
   if (finding.driver == nullptr) return found;
   try {
     found.driver_version = version_of(*finding.driver);
