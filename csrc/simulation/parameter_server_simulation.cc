@@ -61,7 +61,10 @@ class ServerSimulation {
   void take_out_missing();
   void apply(const Verdict& verdict);
   void update(bool keeps);
-  void note(ServerHistory::Entry entry) { history_.entries.push_back(std::move(entry)); }
+  template <class What>
+  void note(What what) {
+    history_.entries.emplace_back(std::move(what));
+  }
   void note_superstep();
   void let_go();
   void give_weights(Worker worker);
