@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,12 @@ __all__ = ["SGD", "Adam", "UpdateRule"]
 
 
 @dataclass(frozen=True)
-class UpdateRule:
+class UpdateRule(ABC):
     """Base of the classes; not one of them itself. 16-bit floats are kept and updated in float32."""
 
+    @abstractmethod
     def engine_arguments(self) -> dict[str, Any]:
         """Return the arguments that describe it to the engine."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
