@@ -322,6 +322,7 @@ FIGURES_OF = {
     "groups": ["groups-16"],
     "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
     "gossip": ["gossip-16"],
+    "zipline": ["zipline"],
 }
 
 

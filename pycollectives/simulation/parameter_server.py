@@ -86,7 +86,7 @@ def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: f
     before, _ = _before_pushes(work, period)
     if before.size == 0:
         raise ValueError(f"{sync!r}: expected at least {period} iterations, got {work.shape[1]}")
-    return _summary(history(sync, before, latency=latency), *before.shape, period)
+    return _summary(history(sync, before, latency=latency), len(before), before.shape[1], period)
 
 
 def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **script: Any) -> float:

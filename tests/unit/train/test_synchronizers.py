@@ -66,6 +66,7 @@ def simulated(said):
         ("parameter-server", pc.BSP(patience=math.inf)),
         ("parameter-server,sync=elastic:15,servers=2", pc.ElasticBSP(15, patience=math.inf)),
         ("parameter-server,sync=ringmaster:8", pc.Ringmaster(8)),
+        ("parameter-server,sync=mindflayer:1:0.5", pc.MindFlayer(1, 0.5, patience=math.inf)),  # computes all the same
         ("eamsgd", pc.EAMSGD(4, 0.5)),
         ("eamsgd,period=10,alpha=0.1", pc.EAMSGD(10, 0.1)),
     ],
