@@ -44,6 +44,7 @@ from tables import (  # noqa: E402
     markdown,
     not_measured,
     overlap_table,
+    servers_table,
     simulated_latencies,
     workers_table,
 )
@@ -224,6 +225,13 @@ def accuracy_measured() -> str:
     return markdown(["experiment", "ranks", "seeds", "method", "speedup", "of", "accuracy at the end"], rows)
 
 
+def servers_measured() -> str:
+    for found in experiment_results():
+        if found["name"] == "servers":
+            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
+    return "Not measured yet: `python docs/generate.py --experiments servers`."
+
+
 def experiment_results() -> list[dict[str, Any]]:
     """What was measured of the jobs that the catalogue has now."""
     kept = []
@@ -279,6 +287,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
+    "servers": servers_measured,
     "experiments": experiments_section,
     "groups": groups_table,
     "workers": workers_table,
