@@ -8,6 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
+    python docs/generate.py --pictures  draw what the simulators compute as well
     python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
     python docs/generate.py --test      run all tests as well, and keep how many passed
 
@@ -35,6 +36,7 @@ import mpi4py
 mpi4py.rc.initialize = False  # nothing here communicates
 
 from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, measure, require_clean, run  # noqa: E402
+from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
@@ -42,6 +44,7 @@ from tables import (  # noqa: E402
     markdown,
     not_measured,
     overlap_table,
+    servers_table,
     simulated_latencies,
     workers_table,
 )
@@ -222,6 +225,13 @@ def accuracy_measured() -> str:
     return markdown(["experiment", "ranks", "seeds", "method", "speedup", "of", "accuracy at the end"], rows)
 
 
+def servers_measured() -> str:
+    for found in experiment_results():
+        if found["name"] == "servers":
+            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
+    return "Not measured yet: `python docs/generate.py --experiments servers`."
+
+
 def experiment_results() -> list[dict[str, Any]]:
     """What was measured of the jobs that the catalogue has now."""
     kept = []
@@ -277,6 +287,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "policies": policies_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
+    "servers": servers_measured,
     "experiments": experiments_section,
     "groups": groups_table,
     "workers": workers_table,
@@ -320,6 +331,7 @@ FIGURES_OF = {
     "groups": ["groups-16"],
     "groups-slow": ["groups-16-slow-2", "groups-16-slow-5"],
     "gossip": ["gossip-16"],
+    "zipline": ["zipline"],
 }
 
 
@@ -423,6 +435,7 @@ def main() -> None:
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--simulate", action="store_true")
+    mode.add_argument("--pictures", action="store_true")
     mode.add_argument("--trace", action="store_true")
     mode.add_argument("--test", action="store_true")
     arguments = parser.parse_args()
@@ -446,6 +459,9 @@ def main() -> None:
         renew_ideals()
     if arguments.simulate:
         simulate_latencies()
+    if arguments.pictures:
+        draw_supersteps(FIGURES / "supersteps.png")
+        draw_windows(FIGURES / "windows.png")
     if arguments.trace:
         draw_traces()
     if arguments.test:

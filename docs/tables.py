@@ -117,6 +117,26 @@ def time_of(us: float) -> str:
     return f"{us:.0f} us" if us < 1000 else f"{us / 1000:.1f} ms"
 
 
+def servers_table(found: dict[str, Any]) -> str:
+    """The time to the target of each synchronisation under each load; a job is called `SYNC, LOAD`."""
+    cells: dict[str, dict[str, str]] = {}
+    for job in dict.fromkeys(result["job"] for result in found["results"]):
+        sync, _, load = job.partition(", ")
+        runs = [result for result in found["results"] if result["job"] == job]
+        cells.setdefault(sync, {})[load] = _time_to_target(runs)
+    loads = list(dict.fromkeys(load for row in cells.values() for load in row))
+    rows = [[f"`{sync}`", *(row.get(load, "-") for load in loads)] for sync, row in cells.items()]
+    return markdown(["", *loads], rows)
+
+
+def _time_to_target(runs: list[dict[str, Any]]) -> str:
+    """Means over seeds: seconds, and times faster than the baseline."""
+    times, speedups = ([run[key] for run in runs] for key in ("time_to_target_s", "speedup"))
+    if None in times:
+        return "not reached"
+    return f"{fmean(times):.1f} s" + ("" if None in speedups else f" ({fmean(speedups):.2f}x)")
+
+
 def simulated_latencies() -> str:
     """The latency of each policy in the simulator, against the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]

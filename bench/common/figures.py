@@ -162,6 +162,26 @@ def draw_exchange(axes: Axes, records: list[Record]) -> None:
     axes.legend(fontsize=8)
 
 
+def draw_zipline(axes: Axes, records: list[Record]) -> None:
+    """ElasticBSP Fig. 10: the time of one search by the number of workers."""
+    for index, name in enumerate(dict.fromkeys(record["algorithm"] for record in records)):
+        cells = sorted((record for record in records if record["algorithm"] == name), key=lambda each: each["workers"])
+        axes.plot(
+            [record["workers"] for record in cells],
+            [record["time_us"]["p50"] for record in cells],
+            marker=MARKERS[index % len(MARKERS)],
+            color=COLOURS[index % len(COLOURS)],
+            linestyle="-" if index < len(COLOURS) else ":",
+            label=name,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("workers")
+    axes.set_ylabel("median time of a search (us)")
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(fontsize=8)
+
+
 def _annotate(axes: Axes, place: float, top: float, text: str) -> None:
     axes.annotate(text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8)
 
@@ -303,6 +323,7 @@ _KINDS: dict[str, tuple[_Kind, ...]] = {
     ),
     "latency": (_Kind(_SWEEP, lambda record: f"{record['ranks']} ranks, balanced, {record['path']}", draw_latency),),
     "idle": (_Kind(("path",), lambda record: f"idle, {record['path']}", draw_idle),),
+    "zipline": (_Kind(("lookahead",), lambda record: f"ZipLine, R = {record['lookahead']}", draw_zipline),),
     "groups": (
         _Kind(
             (*_GROUPS, "slowdown"),

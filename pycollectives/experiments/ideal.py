@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..simulation.allreduce import seconds_for_all
+from ..simulation import allreduce, parameter_server
 from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:
@@ -29,4 +29,5 @@ def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
         return None
     ends = range(plan.settle_every, plan.steps, plan.settle_every) if plan.settle_every else []
     parts = np.split(plan.seconds, ends, axis=1)
+    seconds_for_all = parameter_server.seconds_for_all if "sync" in arguments else allreduce.seconds_for_all
     return plan.steps / sum(seconds_for_all(part, **arguments) for part in parts)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ..parameter_server.sync import Synchronization
 
-__all__ = ["ServerSummary", "simulate"]
+__all__ = ["ServerSummary", "seconds_for_all", "simulate"]
 
 
 class ServerSummary(NamedTuple):
@@ -82,12 +82,43 @@ def simulate(sync: Synchronization, work: npt.NDArray[np.float64], *, latency: f
         raise ValueError(f"work: expected finite seconds >= 0 of shape (workers, iterations), got shape {work.shape}")
     if not latency >= 0:
         raise ValueError(f"latency: expected seconds >= 0, got {latency}")
-    period = sync.period if isinstance(sync, EAMSGD) else 1
-    pushes = work.shape[1] // period
-    if pushes == 0:
+    period = _period(sync)
+    before, _ = _before_pushes(work, period)
+    if before.size == 0:
         raise ValueError(f"{sync!r}: expected at least {period} iterations, got {work.shape[1]}")
-    work = work[:, : pushes * period].reshape(len(work), pushes, period).sum(axis=2)
-    return _summary(history(sync, work, latency=latency), len(work), pushes, period)
+    return _summary(history(sync, before, latency=latency), len(before), before.shape[1], period)
+
+
+def seconds_for_all(work: npt.NDArray[np.float64], sync: Synchronization, **script: Any) -> float:
+    """Return the seconds until every worker has made its iterations, where communication costs nothing.
+
+    Parameters
+    ----------
+    work, sync
+        As those of `simulate`.
+    script
+        More that workers do, as `history` takes it.
+    """
+    before, ends = _before_pushes(work, _period(sync))
+    if before.size:
+        released = {worker: time for time, worker, *_ in entries_of(history(sync, before, **script), "release")}
+        ends = ends + [released[worker] for worker in range(len(ends))]
+    return float(ends.max())
+
+
+def _period(sync: Synchronization) -> int:
+    """Return the iterations between two pushes."""
+    return sync.period if isinstance(sync, EAMSGD) else 1
+
+
+def _before_pushes(
+    work: npt.NDArray[np.float64], period: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the seconds before each push, and of each worker those after its last."""
+    workers, iterations = work.shape
+    pushes = iterations // period
+    before = work[:, : pushes * period].reshape(workers, pushes, period).sum(axis=2)
+    return before, work[:, pushes * period :].sum(axis=1)
 
 
 def history(sync: Synchronization, work: npt.NDArray[np.float64], **script: Any) -> dict[str, Any]:

@@ -69,10 +69,10 @@ class Synchronizer:
 
     @classmethod
     def simulated(cls, **options: Any) -> dict[str, Any] | None:
-        """Return the arguments of `pycollectives.simulation.simulate` that are this method's rounds, given its options.
+        """Return what a simulator needs to know of this method, given its options; None: there is no simulator.
 
-        Those are `policy`, `late` and `max_staleness`; `seed` is always among the options. None: the simulator has no
-        such method.
+        With a `sync`, arguments of `pycollectives.simulation.parameter_server.seconds_for_all`; else `policy`, `late`
+        and `max_staleness` of `pycollectives.simulation.allreduce.seconds_for_all`. `seed` is always among the options.
         """
         return None
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from ...parameter_server import sync as synchronizations
 from ...parameter_server.update import SGD
-from ...partial_allreduce.policies import Full
 from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Outcome, Synchronizer
 
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from ..optimizers import Optimizer
 
 __all__ = ["Eamsgd", "ParameterServer"]
+
+DEFAULT_SYNC = "bsp"
+DEFAULT_PERIOD = 4
 
 
 class Served(Synchronizer):
@@ -75,23 +77,20 @@ class Served(Synchronizer):
 class ParameterServer(Served):
     """`sync`: as `pycollectives.parameter_server.sync.parse` reads it; `servers`: how many ranks serve, or "node"."""
 
-    def __init__(self, comm: Communicator, model: Model, *, sync: str = "bsp", servers: int | str = "node") -> None:
-        kind = synchronizations.parse(sync)
+    def __init__(
+        self, comm: Communicator, model: Model, *, sync: str = DEFAULT_SYNC, servers: int | str = "node"
+    ) -> None:
+        kind = _patient(sync)
         if isinstance(kind, synchronizations.EAMSGD):
             raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}: see the method eamsgd")
-        if isinstance(kind, synchronizations.Patient):
-            kind = replace(
-                kind, patience=math.inf
-            )  # a rank that fails tells the others; one that is slow is waited for
         super().__init__(comm, model, sync=kind, update=SGD(rate=1.0), servers=servers)
         self._is_lockstep = isinstance(kind, synchronizations.BSP)
         self._change = np.empty_like(model.weights)
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any] | None:
-        """Rounds of all ranks, with BSP."""
-        kind = synchronizations.parse(options.get("sync", "bsp"))
-        return {"policy": Full()} if isinstance(kind, synchronizations.BSP) else None
+    def simulated(cls, **options: Any) -> dict[str, Any]:
+        """The same rules; a rank asks whether its gradient is in time once it has computed it."""
+        return {"sync": _patient(options.get("sync", DEFAULT_SYNC)), "gives_up": False}
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Push what the update rule changes, and take what the weights have become."""
@@ -112,6 +111,12 @@ class ParameterServer(Served):
         self.outcome = Outcome(active, late=not push.used, missed=push.staleness)
 
 
+def _patient(sync: str) -> synchronizations.Synchronization:
+    """Return what a text says; a rank that fails tells the others, and one that is slow is waited for."""
+    kind = synchronizations.parse(sync)
+    return replace(kind, patience=math.inf) if isinstance(kind, synchronizations.Patient) else kind
+
+
 class Eamsgd(Served):
     """Elastic averaging: each rank trains alone, and every `period` steps it and a center pull each other closer.
 
@@ -124,13 +129,18 @@ class Eamsgd(Served):
         comm: Communicator,
         model: Model,
         *,
-        period: Size = 4,
+        period: Size = DEFAULT_PERIOD,
         alpha: float | None = None,
         servers: int | str = "node",
     ) -> None:
         kind = synchronizations.EAMSGD(period, 0.9 / comm.size if alpha is None else alpha)
         super().__init__(comm, model, sync=kind, servers=servers)
         self._period = period
+
+    @classmethod
+    def simulated(cls, **options: Any) -> dict[str, Any]:
+        """The same period; no rank waits, whatever `alpha` is."""
+        return {"sync": synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))}
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply this rank's gradient; every so many steps meet the center."""

@@ -63,3 +63,20 @@ def test_labels_of_a_figure_cover_neither_each_other_nor_points():
     assert len(boxes) == len(records)
     assert not [1 for one, other in itertools.combinations(boxes, 2) if one.overlaps(other)]
     assert not [1 for box in boxes for point in points if box.contains(*point)]
+
+
+def test_the_times_of_a_search_have_a_panel_for_each_lookahead_and_a_line_for_each_algorithm():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    records = [
+        {"bench": "zipline", "algorithm": name, "workers": n, "lookahead": ahead, "time_us": {"p50": float(n * ahead)}}
+        for ahead in (15, 150)
+        for name in ("zipline", "zipline_linear")
+        for n in (100, 10)
+    ]
+    panels = figures.panels(records)
+    assert [panel.title for panel in panels] == ["ZipLine, R = 15", "ZipLine, R = 150"]
+    figure, axes = pyplot.subplots()
+    panels[1].draw(axes, panels[1].records)
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    pyplot.close(figure)
+    assert lines == {key: [[10, 1500], [100, 15000]] for key in ("zipline", "zipline_linear")}

@@ -73,6 +73,26 @@ def test_an_ideal_waits_for_the_last_rank_as_a_training_does():
     assert ideal("eager,policy=solo", np.array([[0.1] * 50, [0.2] * 50])) == pytest.approx(5)
 
 
+@pytest.mark.parametrize(
+    ("sync", "settle_every", "seconds"), [("bsp", None, 10), ("asp", None, 7.5), ("asp", 25, 10), ("ssp:3", None, 9.4)]
+)
+def test_an_ideal_of_a_server_waits_as_its_rules_say(sync, settle_every, seconds):
+    """Two ranks, the one slow in the first half, the other in the second: SSP saves it 3 of its slow steps."""
+    halves = np.array([[0.2] * 25 + [0.1] * 25, [0.1] * 25 + [0.2] * 25])
+    assert ideal(f"parameter-server,sync={sync}", halves, settle_every) == pytest.approx(50 / seconds)
+
+
+@pytest.mark.parametrize("name", ["elastic", "ringmaster", "servers"])
+def test_every_server_of_the_catalogue_has_an_ideal(name):
+    """Zero-cost communication: nobody is faster than the rank that works longest."""
+    experiment = find(name)
+    for job in experiment.jobs:
+        settings = job.with_seed(1)
+        plan = Plan.of(settings, rank=0, ranks=experiment.ranks)
+        found = ideal_steps_per_s(settings, plan)
+        assert 0 < found <= plan.steps / plan.seconds.sum(axis=1).max() * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(("settle_every", "seconds"), [(None, 7.5), (25, 10.0), (20, 9.5), (50, 7.5)])
 def test_an_ideal_waits_wherever_replicas_are_made_equal(settle_every, seconds):
     """Two ranks, the one slow in the first half, the other in the second."""

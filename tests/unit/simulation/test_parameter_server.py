@@ -1,6 +1,7 @@
 """The summary of a simulated parameter server, and the command that prints it."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 
 import pycollectives as pc
 from pycollectives.commands.simulate import simulate as command
-from pycollectives.simulation.parameter_server import history, simulate
+from pycollectives.simulation.parameter_server import history, seconds_for_all, simulate
 
 ONE_SLOW = np.repeat(np.array([0.1] * 7 + [0.3])[:, None], 90, axis=1)
 
@@ -50,6 +51,32 @@ def test_waiting_that_goes_on_in_the_end_is_cut():
     """SSP(0): the fast worker waits 3 s of each 4."""
     summary = simulate(pc.SSP(0), np.array([[1.0] * 10, [4.0] * 10]))
     assert summary.waiting_fraction == pytest.approx(3 / 8)
+
+
+@pytest.mark.parametrize(
+    ("sync", "seconds"),
+    [
+        (pc.BSP(patience=math.inf), 8.0),  # the slowest of each iteration
+        (pc.ASP(), 5.0),  # the slowest of all iterations
+        (pc.SSP(0, patience=math.inf), 8.0),
+        (pc.EAMSGD(2, 0.1), 5.0),
+        (pc.EAMSGD(3, 0.1), 5.0),  # one iteration is after the last push
+        (pc.EAMSGD(5, 0.1), 5.0),  # all are
+    ],
+)
+def test_seconds_until_the_last_worker_has_ended(sync, seconds):
+    """Two workers, each slow in another half."""
+    assert seconds_for_all(np.array([[2.0, 2, 1, 0], [0, 1, 2, 2]]), sync) == pytest.approx(seconds)
+
+
+def test_the_last_worker_is_not_waited_for_by_those_that_have_ended():
+    assert seconds_for_all(ONE_SLOW, pc.ElasticBSP(15)) == pytest.approx(27)
+
+
+def test_a_late_trial_that_is_not_given_up_takes_its_time():
+    sync = pc.MindFlayer(1, 0.5, patience=math.inf)
+    assert seconds_for_all(np.full((2, 3), 2.0), sync) == pytest.approx(1.5)
+    assert seconds_for_all(np.full((2, 3), 2.0), sync, gives_up=False) == pytest.approx(6)
 
 
 def test_messages_take_time():

@@ -1,13 +1,15 @@
 """What methods do on one rank, and what they say of themselves."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import pycollectives as pc
 from pycollectives import StaticGroups
 from pycollectives.partial_allreduce import policies
-from pycollectives.simulation import allreduce
+from pycollectives.simulation import allreduce, parameter_server
 from pycollectives.testing import loopback, run_ranks
 from pycollectives.train.registry import Choice
 from pycollectives.train.synchronizers import METHODS, Outcome
@@ -44,17 +46,35 @@ def options_of(method):
         ("ripples", None),
         ("ad-psgd,seed=3", None),
         ("hop,mode=backup:1", None),
-        ("parameter-server", {"policy": policies.Full()}),
-        ("parameter-server,sync=elastic:15", None),
-        ("eamsgd", None),
     ],
 )
 def test_the_simulator_has_the_rounds_of_methods_that_have_rounds(said, expected):
-    choice = Choice.parse(said)
-    arguments = METHODS.find(choice).simulated(**{"seed": 7, **choice.options})
+    arguments = simulated(said)
     assert arguments == expected
     if arguments is not None:
         allreduce.simulate(np.ones((4, 2)), nbytes=4, algorithm="recursive_doubling", **arguments)
+
+
+def simulated(said):
+    choice = Choice.parse(said)
+    return METHODS.find(choice).simulated(**{"seed": 7, **choice.options})
+
+
+@pytest.mark.parametrize(
+    ("said", "sync"),
+    [
+        ("parameter-server", pc.BSP(patience=math.inf)),
+        ("parameter-server,sync=elastic:15,servers=2", pc.ElasticBSP(15, patience=math.inf)),
+        ("parameter-server,sync=ringmaster:8", pc.Ringmaster(8)),
+        ("parameter-server,sync=mindflayer:1:0.5", pc.MindFlayer(1, 0.5, patience=math.inf)),  # computes all the same
+        ("eamsgd", pc.EAMSGD(4, 0.5)),
+        ("eamsgd,period=10,alpha=0.1", pc.EAMSGD(10, 0.1)),
+    ],
+)
+def test_the_simulator_has_the_rules_of_servers(said, sync):
+    arguments = simulated(said)
+    assert arguments["sync"] == sync
+    assert parameter_server.seconds_for_all(np.ones((4, 20)), **arguments) == pytest.approx(20)
 
 
 def test_eager_hands_its_options_to_the_partial_allreduce():
