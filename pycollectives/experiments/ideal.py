@@ -6,15 +6,24 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..simulation import allreduce, parameter_server
+from ..simulation import allreduce, hop, pairwise_averaging, parameter_server
 from ..train.synchronizers import METHODS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..train.job import Plan
     from ..train.settings import Settings
     from ..train.synchronizers import Synchronizer
 
 __all__ = ["ideal_steps_per_s"]
+
+SIMULATORS = {
+    "allreduce": allreduce.seconds_for_all,
+    "hop": hop.seconds_for_all,
+    "pairwise_averaging": pairwise_averaging.seconds_for_all,
+    "parameter_server": parameter_server.seconds_for_all,
+}
 
 
 def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
@@ -24,10 +33,9 @@ def ideal_steps_per_s(settings: Settings, plan: Plan) -> float | None:
     """
     method = settings.method
     model = cast("type[Synchronizer]", METHODS.find(method))
-    arguments = model.simulated(**{"seed": settings.seed, **method.options})
-    if arguments is None or not plan.seconds.any():
+    found = model.simulated(**{"seed": settings.seed, **method.options})
+    if found is None or not plan.seconds.any():
         return None
+    seconds_for_all = cast("Callable[..., float]", SIMULATORS[found.simulator])
     ends = range(plan.settle_every, plan.steps, plan.settle_every) if plan.settle_every else []
-    parts = np.split(plan.seconds, ends, axis=1)
-    seconds_for_all = parameter_server.seconds_for_all if "sync" in arguments else allreduce.seconds_for_all
-    return plan.steps / sum(seconds_for_all(part, **arguments) for part in parts)
+    return plan.steps / sum(seconds_for_all(part, **found.arguments) for part in np.split(plan.seconds, ends, axis=1))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..hop.gaps import gap_bounds
+from ..topology.names import by_name
+from ..topology.time_varying import TimeVarying
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from ..hop.modes import Mode, Skip
     from ..topology.graph import Topology
 
-__all__ = ["HopSummary", "largest_gap", "simulate_hop"]
+__all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop"]
 
 
 class HopSummary(NamedTuple):
@@ -53,6 +55,35 @@ def simulate_hop(
     RuntimeError
         Ranks wait for each other for ever.
     """
+    history = _history(topology, mode, work, max_ig, skip)
+    entered = [(time, rank, iteration) for what, rank, iteration, time, *_ in history["entries"] if what == "entered"]
+    skipped = sum(each["skipped"] for each in history["ranks"])
+    size, iterations = work.shape
+    return HopSummary(iterations / float(np.mean(_ends(history, size))), largest_gap(entered, size), skipped)
+
+
+def seconds_for_all(
+    work: npt.NDArray[np.float64], *, topology: str, mode: Mode, max_ig: int, skip: Skip | None
+) -> float:
+    """Return the seconds until every rank has made its iterations, where communication costs nothing.
+
+    Parameters
+    ----------
+    topology
+        The name of a graph.
+    work, mode, max_ig, skip
+        As those of `simulate_hop`.
+    """
+    size = len(work)
+    graph = by_name(topology, size)
+    if isinstance(graph, TimeVarying):
+        raise TypeError(f"topology: Hop needs one graph, {topology} changes")
+    return max(_ends(_history(graph, mode, work, max_ig, skip), size))
+
+
+def _history(
+    topology: Topology, mode: Mode, work: npt.NDArray[np.float64], max_ig: int, skip: Skip | None
+) -> dict[str, Any]:
     from ..support.native import core
 
     size, iterations = work.shape
@@ -81,15 +112,16 @@ def simulate_hop(
     )
     if history["stuck"] or history["violation"]:
         raise RuntimeError(history["violation"] or f"ranks {history['stuck']} wait for ever")
+    return history
+
+
+def _ends(history: dict[str, Any], size: int) -> list[float]:
+    """When each rank has made its last iteration."""
     ends = [0.0] * size
-    entered = []
-    for what, rank, iteration, time, _, _ in history["entries"]:
-        if what == "entered":
-            entered.append((time, rank, iteration))
-        elif what == "stepped":
+    for what, rank, _, time, *_ in history["entries"]:
+        if what == "stepped":
             ends[rank] = max(ends[rank], time)
-    skipped = sum(each["skipped"] for each in history["ranks"])
-    return HopSummary(iterations / float(np.mean(ends)), largest_gap(entered, size), skipped)
+    return ends
 
 
 def largest_gap(entered: list[tuple[float, int, int]], size: int) -> int:

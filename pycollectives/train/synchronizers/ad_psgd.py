@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ...neighbor_averaging.pairwise_arguments import PairwiseSpecification
-from .base import Outcome, Synchronizer
+from .base import Outcome, Simulated, Synchronizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,6 +51,11 @@ class AdPsgd(Synchronizer):
         self._averaging: PairwiseAveraging | None = None
         self._before = np.empty_like(model.weights)
         self._averages = 0  # that this rank's weights had been in when they were read
+
+    @classmethod
+    def simulated(cls, **options: Any) -> Simulated:
+        """No rank waits for another, whatever the options."""
+        return Simulated("pairwise_averaging", {})
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Read x', at which the gradient is to be computed."""

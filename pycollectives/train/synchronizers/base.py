@@ -54,6 +54,13 @@ class Outcome(NamedTuple):
     missed: int = 0
 
 
+class Simulated(NamedTuple):
+    """A module of `pycollectives.simulation`, and arguments of its `seconds_for_all`."""
+
+    simulator: str
+    arguments: dict[str, Any]
+
+
 class Synchronizer:
     """One rank's side of a method, made collectively from a `Communicator`, the rank's `Model`, and options.
 
@@ -68,11 +75,10 @@ class Synchronizer:
     """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any] | None:
-        """Return what a simulator needs to know of this method, given its options; None: there is no simulator.
+    def simulated(cls, **options: Any) -> Simulated | None:
+        """Return which simulator has this method, given its options; None: there is none.
 
-        With a `sync`, arguments of `pycollectives.simulation.parameter_server.seconds_for_all`; else `policy`, `late`
-        and `max_staleness` of `pycollectives.simulation.allreduce.seconds_for_all`. `seed` is always among the options.
+        `seed` is always among the options.
         """
         return None
 

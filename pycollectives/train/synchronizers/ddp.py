@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...partial_allreduce.policies import Full
-from .base import Outcome, Synchronizer, any_of
+from .base import Outcome, Simulated, Synchronizer, any_of
 
 if TYPE_CHECKING:
     from ...communicator import Communicator
@@ -27,9 +27,9 @@ class Ddp(Synchronizer):
         self.outcome = Outcome(active=comm.size)
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any]:
+    def simulated(cls, **options: Any) -> Simulated:
         """Rounds of all ranks."""
-        return {"policy": Full()}
+        return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""

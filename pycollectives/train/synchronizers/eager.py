@@ -16,7 +16,7 @@ import numpy as np
 
 from ...partial_allreduce import policies
 from ...partial_allreduce.eager_mean import EagerMean
-from .base import GradientSynchronizer, Outcome
+from .base import GradientSynchronizer, Outcome, Simulated
 from .base import average as average_over_all
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ class Eager(GradientSynchronizer):
         self._gradient = np.empty_like(model.gradient)  # the newest mean
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any] | None:
+    def simulated(cls, **options: Any) -> Simulated:
         """Rounds of the policy."""
         policy = _policy(options.get("policy", DEFAULT_POLICY), options["seed"])
-        return {"policy": policy, **{key: options[key] for key in options if key in ("late", "max_staleness")}}
+        said = {key: options[key] for key in options if key in ("late", "max_staleness")}
+        return Simulated("allreduce", {"policy": policy, **said})
 
     def combine(self, gradient: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the newest mean, of those gradients that are there."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...hop import modes
 from ...hop.arguments import HopSpecification
-from .base import Outcome, WeightSynchronizer
+from .base import Outcome, Simulated, WeightSynchronizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Hop"]
 
+DEFAULT_TOPOLOGY = "ring-based"
+DEFAULT_MODE = "standard"
+DEFAULT_MAX_IG = 5
 NO_END = 1 << 40
 """Steps: training says when it ends."""
 
@@ -37,9 +40,9 @@ class Hop(WeightSynchronizer):
         comm: Communicator,
         model: Model,
         *,
-        topology: str = "ring-based",
-        mode: str = "standard",
-        max_ig: int = 5,
+        topology: str = DEFAULT_TOPOLOGY,
+        mode: str = DEFAULT_MODE,
+        max_ig: int = DEFAULT_MAX_IG,
         computation: str = "parallel",
     ) -> None:
         super().__init__(comm)
@@ -58,6 +61,13 @@ class Hop(WeightSynchronizer):
         self._iterations: Iterator[int] = iter(())
         self._first = 0  # the step that is Hop's iteration 0
         self._before = np.empty_like(model.weights)
+
+    @classmethod
+    def simulated(cls, **options: Any) -> Simulated:
+        """The same queues and tokens."""
+        mode, skip = modes.parse(options.get("mode", DEFAULT_MODE))
+        topology, max_ig = options.get("topology", DEFAULT_TOPOLOGY), options.get("max_ig", DEFAULT_MAX_IG)
+        return Simulated("hop", {"topology": topology, "mode": mode, "max_ig": max_ig, "skip": skip})
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Send the weights to the neighbors; wait for tokens, and perhaps skip steps."""

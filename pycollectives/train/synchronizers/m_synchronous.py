@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...partial_allreduce import policies
+from .base import Simulated
 from .eager import Eager
 
 if TYPE_CHECKING:
@@ -27,6 +28,6 @@ class MSynchronous(Eager):
         super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", average="contributors", late="drop")
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any]:
+    def simulated(cls, **options: Any) -> Simulated:
         """Rounds of m arrivals; what comes late is dropped."""
-        return {"policy": policies.Quorum(options["m"]), "late": "drop"}
+        return Simulated("allreduce", {"policy": policies.Quorum(options["m"]), "late": "drop"})

@@ -18,7 +18,7 @@ import numpy as np
 from ...parameter_server import sync as synchronizations
 from ...parameter_server.update import SGD
 from ..values import Size  # noqa: TC001 - the registry evaluates it
-from .base import Outcome, Synchronizer
+from .base import Outcome, Simulated, Synchronizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,9 +88,10 @@ class ParameterServer(Served):
         self._change = np.empty_like(model.weights)
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any]:
+    def simulated(cls, **options: Any) -> Simulated:
         """The same rules; a rank asks whether its gradient is in time once it has computed it."""
-        return {"sync": _patient(options.get("sync", DEFAULT_SYNC)), "gives_up": False}
+        sync = _patient(options.get("sync", DEFAULT_SYNC))
+        return Simulated("parameter_server", {"sync": sync, "gives_up": False})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Push what the update rule changes, and take what the weights have become."""
@@ -138,9 +139,10 @@ class Eamsgd(Served):
         self._period = period
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any]:
+    def simulated(cls, **options: Any) -> Simulated:
         """The same period; no rank waits, whatever `alpha` is."""
-        return {"sync": synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))}
+        sync = synchronizations.EAMSGD(options.get("period", DEFAULT_PERIOD), options.get("alpha", 0.5))
+        return Simulated("parameter_server", {"sync": sync})
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply this rank's gradient; every so many steps meet the center."""

@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ...partial_allreduce.policies import Full
-from .base import GradientSynchronizer, Outcome, any_of
+from .base import GradientSynchronizer, Outcome, Simulated, any_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,9 +34,9 @@ class Synchronous(GradientSynchronizer):
         return self._sum
 
     @classmethod
-    def simulated(cls, **options: Any) -> dict[str, Any]:
+    def simulated(cls, **options: Any) -> Simulated:
         """Rounds of all ranks."""
-        return {"policy": Full()}
+        return Simulated("allreduce", {"policy": Full()})
 
     def agree(self, stop: bool) -> bool:
         """Whether any rank is to stop: one alone would be waited for in the next step."""

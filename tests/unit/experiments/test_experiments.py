@@ -82,6 +82,20 @@ def test_an_ideal_of_a_server_waits_as_its_rules_say(sync, settle_every, seconds
     assert ideal(f"parameter-server,sync={sync}", halves, settle_every) == pytest.approx(50 / seconds)
 
 
+@pytest.mark.parametrize(
+    ("mode", "seconds"), [("standard", 4.0), ("backup:1", 4.0), ("skip:10", 1.6), ("staleness:2", 4.0)]
+)
+def test_an_ideal_of_hop_waits_as_its_mode_says(mode, seconds):
+    """One of four on a ring takes four times as long, and ends with four steps of its own if it may skip the others."""
+    work = np.full((4, 10), 0.1)
+    work[2] = 0.4
+    assert ideal(f"hop,topology=ring,mode={mode}", work) == pytest.approx(10 / seconds)
+
+
+def test_an_ideal_of_ad_psgd_waits_for_nobody():
+    assert ideal("ad-psgd", np.array([[0.1, 0.3], [0.3, 0.2]])) == pytest.approx(2 / 0.5)
+
+
 @pytest.mark.parametrize("name", ["elastic", "ringmaster", "servers"])
 def test_every_server_of_the_catalogue_has_an_ideal(name):
     """Zero-cost communication: nobody is faster than the rank that works longest."""

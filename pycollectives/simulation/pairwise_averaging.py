@@ -1,0 +1,16 @@
+"""AD-PSGD in virtual time: no rank waits for another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["seconds_for_all"]
+
+
+def seconds_for_all(work: npt.NDArray[np.float64]) -> float:
+    """Return the seconds until every rank has made its steps, given those of each: float64 of shape (ranks, steps)."""
+    return float(work.sum(axis=1).max())
