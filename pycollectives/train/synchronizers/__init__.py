@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ..registry import Registry
-from .base import GradientSynchronizer, Outcome, Synchronizer, WeightSynchronizer, any_of, average
+from .base import GradientSynchronizer, Outcome, Simulated, Synchronizer, WeightSynchronizer, any_of, average
 
 __all__ = [
     "METHODS",
     "GradientSynchronizer",
     "Outcome",
+    "Simulated",
     "Synchronizer",
     "WeightSynchronizer",
     "any_of",
