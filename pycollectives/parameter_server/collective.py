@@ -239,7 +239,7 @@ class ParameterServer(WithoutFlush):
         Parameters
         ----------
         gradient
-            C-contiguous host memory of the count and dtype of `like`; under `EAMSGD` the weights. It may be changed at
+            C-contiguous host memory of the shape and dtype of `like`; under `EAMSGD` the weights. It may be changed at
             once.
 
         Returns
@@ -250,7 +250,7 @@ class ParameterServer(WithoutFlush):
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous; values that are not finite, under nan="reject"; this
+            Wrong shape; wrong dtype, or no buffer; not contiguous; values that are not finite, under nan="reject"; this
             rank is no worker. Nothing is sent.
         StallError
             The worker may not go on after the push before in time. Nothing is sent.
@@ -432,7 +432,7 @@ class ParameterServer(WithoutFlush):
     def _given(self, call: str, gradient: BufferSpec) -> np.ndarray[Any, Any]:
         self._check_worker(call)
         try:
-            return buffers.matching_array(gradient, self._specification.buffer, exact_shape=False)
+            return buffers.matching_array(gradient, self._specification.buffer)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
 

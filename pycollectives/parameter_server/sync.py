@@ -98,13 +98,16 @@ class Patient(Synchronization):
 class BSP(Patient):
     """Bulk synchronous parallel: all workers push, the mean of their gradients is an update, all go on. Section 2.2.
 
-    It is serial training on the gradients' mean, bit for bit.
+    It is serial training on the gradients' mean, bit for bit. So no worker is taken out by default: `patience` is
+    infinite.
 
     >>> BSP()
-    BSP(patience=10.0)
+    BSP(patience=inf)
     """
 
     kind: ClassVar[str] = "bsp"
+
+    patience: float = field(default=math.inf, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,7 @@ def test_mindflayer_goes_on_without_an_update_if_nothing_has_come():
 @pytest.mark.parametrize("text", ["bsp", "ssp", "dssp", "elastic", "ringleader", "mindflayer"])
 def test_a_worker_that_vanishes_is_taken_out(text):
     """Its last sign was at 5 s, when it was let go; intervals are 1 s."""
-    sync = {"bsp": pc.BSP(), "ssp": pc.SSP(2), "dssp": pc.DSSP(1, 3), "elastic": pc.ElasticBSP(4)}.get(text)
+    sync = {"bsp": pc.BSP(patience=10), "ssp": pc.SSP(2), "dssp": pc.DSSP(1, 3), "elastic": pc.ElasticBSP(4)}.get(text)
     sync = sync or {"ringleader": pc.Ringleader(), "mindflayer": pc.MindFlayer(2, 2.0)}[text]
     script = Script([[1.0] * 40] * 3, vanishes=[40, 5, 40])
     history = run(sync, script)
@@ -349,7 +349,7 @@ def test_elastic_bsp_waits_for_who_has_come_back():
     assert of(history, "superstep", 4)[0] == [10, 7, 4]
 
 
-@pytest.mark.parametrize("sync", [pc.BSP(patience=math.inf), pc.SSP(2, patience=math.inf)], ids=repr)
+@pytest.mark.parametrize("sync", [pc.BSP(), pc.SSP(2, patience=math.inf)], ids=repr)
 def test_without_end_of_patience_all_wait(sync):
     history = run(sync, Script([[1.0] * 40] * 3, vanishes=[40, 5, 40]), stuck="0, 2")
     assert max(history["clocks"]) < 10
@@ -358,14 +358,14 @@ def test_without_end_of_patience_all_wait(sync):
 def test_nobody_is_missing_within_a_second():
     """Intervals are 1 ms; a worker that sleeps for 0.9 s is waited for, one that sleeps for 1.1 s is not."""
     for sleep, missing in ((0.9, 0), (1.1, 1)):
-        history = run(pc.BSP(), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
+        history = run(pc.BSP(patience=10), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
         assert [entry[0] for entry in history["entries"]].count("missing") == missing
 
 
 def test_a_missing_worker_comes_back():
     """Its gradient is discarded under BSP; then it takes part again."""
     work = [[1.0] * 30, [1.0] * 3 + [20.0] + [1.0] * 26]
-    history = run(pc.BSP(), Script(work))
+    history = run(pc.BSP(patience=10), Script(work))
     names = [entry[0] for entry in history["entries"]]
     assert names.count("missing") == 1
     assert names[names.index("present") + 1] == "push"
