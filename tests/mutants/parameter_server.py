@@ -413,7 +413,7 @@ MUTANTS = [
     Mutant(
         "a worker that waits for others says that a message is near",
         f"{SERVICE}/served.h",
-        "bool busy() const override { return !is_idle(); }",
+        "bool busy() const override { return !is_idle() || is_push_near(); }",
         "bool busy() const override { return has_waiting(rank()) || !is_idle(); }",
         SERVED,
     ),

@@ -83,7 +83,10 @@ bool Served::advance() {
     }
   };
   moved = transfers_.advance(sent, received);
-  if (executor_) moved = executor_->advance() || moved;
+  if (executor_ && executor_->advance()) {
+    last_step_ = engine_->transport().now();
+    moved = true;
+  }
   if (!offers_.empty()) moved = take_offers() || moved;
   return serve_readers() || moved;
 }

@@ -33,7 +33,7 @@ class Served final : public ParameterServer {
 
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
-  bool busy() const override { return !is_idle(); }
+  bool busy() const override { return !is_idle() || is_push_near(); }
   bool in_background() const override { return true; }
   Seconds deadline() const override;
   /// What each rank has asked for has come before its goodbye, and what the coordinator has decided before its last.
@@ -69,8 +69,11 @@ class Served final : public ParameterServer {
   };
 
   static constexpr Seconds kLookPeriod = 0.02;
+  static constexpr Seconds kNear = 1e-3;
 
   bool is_idle() const;
+  /// Workers push one after the other: a server that naps at once answers the next one late.
+  bool is_push_near() const { return engine_->transport().now() < last_step_ + kNear; }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
 
   // ---- the worker
@@ -89,6 +92,7 @@ class Served final : public ParameterServer {
   bool works_itself(Kind kind) const;
   Version do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit);
   Version work(std::size_t s, const std::byte* gradient, std::byte* out);
+  void weigh(Shard& shard, std::size_t block, const std::byte* gradient, double weight);
   Version read_local(std::size_t s, std::byte* out, Version version, Clock reply, const Limit& limit,
                      const std::string& what);
   bool has_answered(std::size_t s, Version version, Clock reply);
@@ -120,6 +124,7 @@ class Served final : public ParameterServer {
   Seconds next_look_ = 0;
 
   std::optional<Executor> executor_;      // the server's
+  Seconds last_step_ = -kNever;           // when it last did something
   std::vector<Part> parts_;               // of its next step
   std::map<Rank, std::uint64_t> offers_;  // gradients that are offered and not accepted: pushes
   std::map<Rank, Reader> readers_;

@@ -60,16 +60,25 @@ Version Served::work(std::size_t s, const std::byte* gradient, std::byte* out) {
   const Shard::Work work = shard.work_of(worker());
   if (work.update == 0) return 0;
   const std::size_t offset = layout_.first(s) * layout_.element_bytes();
-  const bool widened = layout_.elements().widened();
-  const std::vector<Term> terms{{widened ? shard.incoming(worker()) : gradient + offset, work.weight}};
+  const bool is_plain = work.weight == 1 && !layout_.elements().widened();
+  const std::vector<Term> terms{{is_plain ? gradient + offset : shard.incoming(worker()), 1}};
   Pipeline& pipeline = shard.pipeline();
   for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
     if (!pipeline.may_enter(work.ticket, b)) wait_in_work([&] { return pipeline.may_enter(work.ticket, b); }, {});
-    if (widened) shard.gather(b, shard.incoming(worker()), gradient + offset, false);
+    if (!is_plain) weigh(shard, b, gradient + offset, work.weight);
     shard.update(b, terms, work.update, out == nullptr ? nullptr : out + offset);
     pipeline.passed(work.ticket, b);
   }
   return work.ticket.version;
+}
+
+/// In the slot: the server's thread may use what the shard has for sums.
+void Served::weigh(Shard& shard, std::size_t block, const std::byte* gradient, double weight) {
+  std::byte* const slot = shard.incoming(worker());
+  shard.gather(block, slot, gradient, false);
+  if (weight == 1) return;
+  memory_.scale(layout_.elements().accumulator, slot + shard.first(block) * layout_.wide_bytes(), shard.length(block),
+                weight);
 }
 
 }  // namespace pyc::server

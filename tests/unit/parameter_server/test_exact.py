@@ -67,6 +67,31 @@ def test_by_hand(script, where, ranks_per_node):
 
 @shapes
 @where
+@pytest.mark.parametrize("dtype", ["f8", "f2"])
+def test_weighted_updates(where, ranks_per_node, dtype):
+    """Each gradient times a weight of its own, some applied by their worker and some by the server, at once."""
+    met = threading.Barrier(3)
+    like = np.zeros(20_000, dtype)
+
+    def program(comm):
+        with comm.parameter_server(like=like, sync=pc.Rescaled(), update=pc.SGD(1.0), **where) as ps:
+            w = like.copy()
+            for k in range(12):
+                if (k + comm.rank) % 3:
+                    ps.push_pull(like + 1, w, timeout=LIMIT)
+                else:
+                    ps.push(like + 1)
+            ps.pull(w, timeout=LIMIT)
+            met.wait(LIMIT)
+            ps.pull(w, timeout=LIMIT)
+            met.wait(LIMIT)
+            return ps.version, np.ptp(w), w[0] < 0
+
+    assert run_ranks(3, program, ranks_per_node=ranks_per_node) == [(36, 0, True)] * 3
+
+
+@shapes
+@where
 def test_pushes_that_nobody_pulls_after(where, ranks_per_node):
     """Each waits until the one before is out of its way: none is overwritten, none is applied twice."""
     met = threading.Barrier(3)
