@@ -45,8 +45,8 @@ bool Executor::advance() {
 
 /// Whether the worker does it itself: then this goes on with the next step. It may have taken its offer back.
 bool Executor::grant(const Step& step) {
-  if (step.use && !(step.is_used_up() && step.parts.size() == 1))
-    throw InternalError("work that no worker can do alone");
+  const bool is_own = step.is_used_up() && step.parts.size() == 1;
+  if (step.use && !is_own) throw InternalError("work that no worker can do alone");
   const double weight = step.use ? step.parts.front().weight : 0;
   if (!shard_.grant_work(step.worker, step.clock, {ticket_.value_or(Ticket{}), step.update, weight})) return false;
   ring_(step.worker);
