@@ -14,6 +14,9 @@
 // completes with) are made in critical sections of one mutex, hence in one order that all its ranks agree on. A deposit
 // changes hands whole. What is read without the mutex is a buffer that the reader has a reference to, and a
 // buffer with more than one reference is never written.
+//
+// Small data under `Full` on one node goes another way, without the mutex, as long as ranks contribute and wait by
+// turns: direct_calls.cc.
 #pragma once
 
 #include <atomic>
