@@ -1,8 +1,8 @@
 // What the ranks of one node share for one partial allreduce: what each has handed over (board_ranks.h), how far the
 // round is and the reduction that they do together (board_round.h), the results (board_records.h) and the buffers of it
-// all (board_buffers.h); and what they post in rounds that need none of this (board_posts.h). Everything here lies in shared memory; a `Board` is one rank's way to it. The node may be
-// alone, or one of several: then the node's leader takes its part of the round to the others. docs/board.md has the
-// protocol.
+// all (board_buffers.h); and what they post in rounds that need none of this (board_posts.h). Everything here lies in
+// shared memory; a `Board` is one rank's way to it. The node may be alone, or one of several: then the node's leader
+// takes its part of the round to the others. docs/board.md has the protocol.
 //
 // The mutex guards all of it but the atomics. It is held for a few instructions and never over a copy or a reduction.
 #pragma once

@@ -50,7 +50,9 @@ class BoardPosts {
   // ---- of a complete round, or under the mutex
 
   const std::byte* data_of(Rank local, RoundNumber round) const { return data(local, round); }
-  Seconds called(Rank local, RoundNumber round) const { return at(local, round).called.load(std::memory_order_relaxed); }
+  Seconds called(Rank local, RoundNumber round) const {
+    return at(local, round).called.load(std::memory_order_relaxed);
+  }
   std::uint64_t sequence(Rank local, RoundNumber round) const { return at(local, round).sequence; }
   /// Local rank of who was the first to call; of several the lowest.
   Rank first_to_call(RoundNumber round) const;

@@ -1,7 +1,8 @@
 // Calls of a partial allreduce in direct rounds: see board_posts.h.
 //
-// A call goes this way if the rank has been given all that it was promised, and so does nothing but contribute and wait.
-// One that it has not waited for when it calls again, or flushes, moves to the board, with the round if that is open.
+// A call goes this way if the rank has been given all that it was promised, and so does nothing but contribute and
+// wait. One that it has not waited for when it calls again, or flushes, moves to the board, with the round if that is
+// open.
 #include <utility>
 
 #include "hot/hot.h"
@@ -43,7 +44,9 @@ PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& 
   call->sequence = ++sequence_;
   call->round = round;
   direct_call_ = call;
-  engine_->recorder().note_at(track_.get(), round, FlightRecorder::State::kCalled, call->made);
+  FlightRecorder& recorder = engine_->recorder();
+  recorder.note_at(track_.get(), round, FlightRecorder::State::kCalled, call->made);
+  if (state != State::kComplete) recorder.note_at(track_.get(), round, FlightRecorder::State::kStarted, call->made);
   trace_.add("contribute", call->made, round);
   return true;
 }

@@ -166,11 +166,9 @@ PYC_HOT Results::DirectRecord Results::record_of(const Call& call) const {
   const auto everybody = static_cast<std::uint32_t>(shape.size);
   const BoardPosts& posts = board_->posts();
   const auto first = static_cast<std::size_t>(posts.first_to_call(call.round));
-  return {.record = {.round = call.round,
-                     .initiator = shape.ranks[first],
-                     .contributors = everybody,
-                     .active = everybody},
-          .share = {.newest_included = call.sequence}};
+  return {
+      .record = {.round = call.round, .initiator = shape.ranks[first], .contributors = everybody, .active = everybody},
+      .share = {.newest_included = call.sequence}};
 }
 
 std::size_t Results::divisor() const {

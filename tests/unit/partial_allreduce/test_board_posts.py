@@ -1,4 +1,4 @@
-"""What ranks post for direct rounds: a rank that posts and one that takes the round over, step by step, in every order."""
+"""What ranks post for direct rounds: ranks that post and one that takes the round over, in every order of their steps."""
 
 from itertools import permutations
 
@@ -13,7 +13,7 @@ def comes_before(order, first, second):
     return order.index(first) < order.index(second)
 
 
-# Each rank in its own order. `close` and `take` are of one critical section: what others do between them needs no mutex.
+# Each rank in its own order. `close` and `take` are of one critical section: between them others do without the mutex.
 ORDERS = [
     order
     for order in permutations(STEPS)
