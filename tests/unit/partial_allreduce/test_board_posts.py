@@ -1,4 +1,4 @@
-"""What ranks post for direct rounds: ranks that post and one that takes the round over, in every order of their steps."""
+"""What ranks post for direct rounds: who posts and who takes the round over, in every order of their steps."""
 
 from itertools import permutations
 
