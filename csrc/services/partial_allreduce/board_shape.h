@@ -12,7 +12,7 @@
 namespace pyc {
 
 inline constexpr std::size_t kSegmentBytes = std::size_t{64} << 10U;  // what a rank reduces at a time
-inline constexpr std::size_t kPostedBytes = std::size_t{8} << 10U;   // of all ranks, which each of them reduces
+inline constexpr std::size_t kPostedBytes = std::size_t{8} << 10U;    // of all ranks, which each of them reduces
 
 /// Between nodes: runs that have completed, while the next one runs, and whose sends still read their buffers. Each run
 /// in flight needs a buffer of the board, so the board counts on it.
