@@ -1,5 +1,5 @@
 // The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
-// groups and a slot of Hop's update queues, without an engine.
+// groups, a slot of Hop's update queues and the posts of direct rounds, without an engine.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "node/shared_memory.h"
 #include "services/common/mailbox.h"
 #include "services/hop/update_slot.h"
+#include "services/partial_allreduce/board_posts.h"
 #include "services/partial_reduce/group_board.h"
 #include "transport/loopback.h"
 
@@ -179,6 +180,48 @@ void bind_update_slot(py::module_& t) {
       .def("discard_before", &UpdateSlot::discard_before, py::arg("iteration"));
 }
 
+/// The posts of all ranks of a node, in this process: whoever calls is one of them.
+class Posts {
+ public:
+  explicit Posts(Rank ranks) {
+    BoardShape shape;
+    shape.size = ranks;
+    for (Rank r = 0; r < ranks; ++r) shape.ranks.push_back(r);
+    shape.elements = elements_of(DataType::kFloat64, ReduceOp::kSum);
+    shape.count = 1;
+    shape.posts = true;
+    BoardMemory sizes(nullptr, false);
+    const BoardPosts counted(sizes, shape, 0);
+    memory_ = SharedMemory::create_private(sizes.used());
+    for (Rank r = 0; r < ranks; ++r) {
+      BoardMemory memory(memory_->data(), r == 0);
+      of_.emplace_back(memory, shape, r);
+    }
+  }
+  BoardPosts& of(Rank rank) { return of_.at(static_cast<std::size_t>(rank)); }
+
+ private:
+  std::shared_ptr<SharedMemory> memory_;
+  std::vector<BoardPosts> of_;
+};
+
+void bind_posts(py::module_& t) {
+  const auto name_of = [](BoardPosts::State state) {
+    constexpr const char* names[] = {"open", "complete", "taken", "undecided"};
+    return names[static_cast<std::size_t>(state)];
+  };
+  py::class_<Posts>(t, "Posts")
+      .def(py::init<Rank>(), py::arg("ranks"))
+      .def("post", [](Posts& p, Rank rank, RoundNumber round, Seconds called) { p.of(rank).post(round, called, 1); })
+      .def("state", [=](Posts& p, Rank rank, RoundNumber round) { return name_of(p.of(rank).state(round)); })
+      .def("decided", [=](Posts& p, Rank rank, RoundNumber round) { return name_of(p.of(rank).decided(round)); })
+      .def("close", [](Posts& p, Rank rank, RoundNumber completed) { return p.of(rank).close(completed); })
+      .def("take", [](Posts& p, Rank rank, RoundNumber round) { return p.of(0).take(rank, round); })
+      .def("reopen", [](Posts& p) { p.of(0).reopen(); })
+      .def("completed", [](Posts& p, Rank rank) { return p.of(rank).completed(); })
+      .def("first_to_call", [](Posts& p, RoundNumber round) { return p.of(0).first_to_call(round); });
+}
+
 // The messages of a service that there is not.
 struct Empty {};
 struct Number {
@@ -280,6 +323,7 @@ void bind_testing(py::module_& m) {
   bind_group_boards(t);
   bind_update_slot(t);
   bind_testing_abort(t);
+  bind_posts(t);
   bind_testing_executors(t);
   bind_testing_cuda(t);
   t.def(

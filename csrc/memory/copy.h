@@ -18,4 +18,10 @@ PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, s
   for (std::size_t i = 0; i < bytes; i += kWord) std::memmove(to + i, from + i, kWord);
 }
 
+/// into (accumulator) = from (element type).
+PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
+  if (elements.widened()) return memory.load(elements, into, from, count);
+  copy(memory, into, from, count * size_of(elements.type));
+}
+
 }  // namespace pyc

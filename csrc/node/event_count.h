@@ -34,12 +34,26 @@ class EventCount {
     if (waiters_.load(std::memory_order_seq_cst) > 0) futex(FUTEX_WAKE, INT_MAX, nullptr);
   }
 
+  /// For an event that who waits can see: see `wait_unless`. Reads a word that is only written where somebody sleeps.
+  void ring_if_awaited() {
+    if (waiters_.load(std::memory_order_seq_cst) > 0) ring();
+  }
+
   /// Sleeps until it rings, unless it has rung since `seen` was read; at most `limit` seconds (less than one).
   void wait(std::uint32_t seen, Seconds limit) {
+    wait_unless([] { return false; }, seen, limit);
+  }
+
+  /// ... and unless the event has come, which `ring_if_awaited` follows. Both are sequentially consistent: either
+  /// `has_come` sees the event, or the ringer this waiter.
+  template <class HasCome>
+  void wait_unless(const HasCome& has_come, std::uint32_t seen, Seconds limit) {
     // seq_cst: either the ringer sees this waiter, or the kernel sees the ringer's count.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
-    const timespec time{0, static_cast<long>(limit * 1e9)};
-    futex(FUTEX_WAIT, seen, &time);
+    if (!has_come()) {
+      const timespec time{0, static_cast<long>(limit * 1e9)};
+      futex(FUTEX_WAIT, seen, &time);
+    }
     waiters_.fetch_sub(1, std::memory_order_seq_cst);
   }
 

@@ -1,4 +1,4 @@
-"""The board's protocol, as the model tests/model/board.pml, in every interleaving; mutants of it are rejected.
+"""The board's protocol and direct rounds, as the models board.pml and posts.pml, in every interleaving; and mutants.
 
 A counterexample is shown by `spin -t -p -g -l -DRANKS=... board.pml`, run in the folder of the trail, which a failure
 names.
@@ -17,7 +17,8 @@ import pytest
 
 pytestmark = pytest.mark.timeout(330)
 
-MODEL = Path(__file__).parent / "board.pml"
+FOLDER = Path(__file__).parent
+BOARD, POSTS = FOLDER / "board.pml", FOLDER / "posts.pml"
 LIMIT = 300  # seconds, of one search; the longest takes 30 to 40 on a core of its own
 MISSING = [command for command in ("spin", "gcc") if shutil.which(command) is None]
 HOW = f"missing: {' '.join(MISSING)}; `apt-get install --no-install-recommends spin gcc libc6-dev` has them"
@@ -35,6 +36,16 @@ COMPLAINTS = {
     "RESULT_UNREFERENCED": r"assertion violated .*readers\[",
     "DEPOSIT_UNCHECKED": r"assertion violated .*delivered&content",  # delivered twice
     "PROMISE_FORGOTTEN": r"assertion violated \(kept_round",
+}
+
+COMPLAINTS_OF_POSTS = {
+    "CLOSED_LATE": r"assertion violated \(state",  # a rank that is told neither
+    "POST_UNCHECKED": ASLEEP,
+    "UNMARKED": ASLEEP,
+    "LAST_LOOK": r"assertion violated \(outcome\[",  # of one round, two results
+    "SLEEP_UNCHECKED": ASLEEP,
+    "RINGS_FIRST": ASLEEP,
+    "ONE_PLACE": r"assertion violated",  # what it is seen by first depends on the order of the search
 }
 
 SOLO, FULL = (), ("FULL",)
@@ -60,14 +71,22 @@ def _tools():
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(HOW)
 
 
-def search(folder: Path, ranks: int, calls: int, definitions: tuple[str, ...], *, cycles: bool = False) -> Outcome:
+def search(
+    folder: Path,
+    ranks: int,
+    calls: int,
+    definitions: tuple[str, ...],
+    *,
+    cycles: bool = False,
+    of: Path = BOARD,
+) -> Outcome:
     """Generate, compile and run the checker; `cycles`: look for executions without end, and not at their ends."""
     model = [f"-DRANKS={ranks}", f"-DCALLS={calls}", *(f"-D{d}" for d in definitions)]
     kind = ["-DNP", "-DNOFAIR"] if cycles else ["-DSAFETY"]
     if (ranks, calls) == (3, 2) and (cycles or definitions == BIG):
         kind += ["-O2", "-DCOLLAPSE"]  # states are compressed, without loss; the others are compiled and done sooner
     for command in (
-        ["spin", "-a", *model, str(MODEL)],
+        ["spin", "-a", *model, str(of)],
         ["gcc", "-w", "-DMEMLIM=1900", *kind, "-o", "pan", "pan.c"],
     ):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
@@ -136,3 +155,26 @@ def test_a_mutant_is_rejected(tmp_path, mutant, definitions):
     assert outcome.errors == 1
     assert re.search(COMPLAINTS[mutant], outcome.complaint), outcome.complaint
     assert (tmp_path / "board.pml.trail").exists()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "calls", "definitions", "cycles"),
+    [
+        (2, 3, (), False),  # a place is used again
+        (2, 3, ("LEAVES",), False),
+        (3, 1, ("LEAVES",), False),
+        (2, 3, ("LEAVES",), True),
+    ],
+    ids=ident,
+)
+def test_every_interleaving_of_direct_rounds(tmp_path, ranks, calls, definitions, cycles):
+    """A round is direct for all of its ranks or for none, and all return."""
+    outcome = search(tmp_path, ranks, calls, definitions, cycles=cycles, of=POSTS)
+    assert outcome.errors == 0, f"{outcome.complaint}: {tmp_path}"
+
+
+@pytest.mark.parametrize("mutant", COMPLAINTS_OF_POSTS)
+def test_a_mutant_of_direct_rounds_is_rejected(tmp_path, mutant):
+    outcome = search(tmp_path, 2, 3, (f"MUTANT={mutant}",), of=POSTS)
+    assert outcome.errors == 1
+    assert re.search(COMPLAINTS_OF_POSTS[mutant], outcome.complaint), outcome.complaint

@@ -28,6 +28,7 @@ Board::Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank 
       ranks_(memory_, shape_, local),
       records_(memory_, shape_, ranks_, buffers_),
       round_(memory_, shape_, mutex_, events_, ranks_, records_, buffers_),
+      posts_(memory_, shape_, local),
       reports_(memory_.take_zeroed<Report>(static_cast<std::size_t>(shape.size))),
       buffers_(memory_, shape_) {}
 

@@ -1,12 +1,13 @@
 // What the ranks of one node share for one partial allreduce: what each has handed over (board_ranks.h), how far the
 // round is and the reduction that they do together (board_round.h), the results (board_records.h) and the buffers of it
-// all (board_buffers.h). Everything here lies in shared memory; a `Board` is one rank's way to it. The node may be
-// alone, or one of several: then the node's leader takes its part of the round to the others. docs/board.md has the
-// protocol.
+// all (board_buffers.h); and what they post in rounds that need none of this (board_posts.h). Everything here lies in
+// shared memory; a `Board` is one rank's way to it. The node may be alone, or one of several: then the node's leader
+// takes its part of the round to the others. docs/board.md has the protocol.
 //
 // The mutex guards all of it but the atomics. It is held for a few instructions and never over a copy or a reduction.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
@@ -20,6 +21,7 @@
 #include "services/common/rank_state.h"
 #include "services/partial_allreduce/board_buffers.h"
 #include "services/partial_allreduce/board_memory.h"
+#include "services/partial_allreduce/board_posts.h"
 #include "services/partial_allreduce/board_ranks.h"
 #include "services/partial_allreduce/board_records.h"
 #include "services/partial_allreduce/board_round.h"
@@ -46,8 +48,12 @@ class Board {
   BoardRecords& records() { return records_; }
   BoardRound& round() { return round_; }
   BoardBuffers& buffers() { return buffers_; }
+  BoardPosts& posts() { return posts_; }
 
+  /// Rounds complete, without direct rounds since the board last took over.
   RoundNumber completed() const { return records_.completed(); }
+  /// ... and with them, as far as this rank can see.
+  RoundNumber rounds() const { return std::max(completed(), posts_.closed() ? 0 : posts_.completed()); }
   /// Every rank of the communicator has closed it.
   bool ended() const { return round_.ended(); }
 
@@ -99,6 +105,7 @@ class Board {
   BoardRanks ranks_;
   BoardRecords records_;
   BoardRound round_;
+  BoardPosts posts_;
   Report* reports_;       // as many as the communicator has ranks; 0 is `kSilent`
   BoardBuffers buffers_;  // last: they take whole pages
 };

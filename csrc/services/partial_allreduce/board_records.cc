@@ -87,6 +87,16 @@ void BoardRecords::keep(const Kept& into, std::size_t index, Rank local, bool wi
   if (kept.buffer != kNoBuffer) buffers_.retain(kept.buffer);
 }
 
+void BoardRecords::keep_for_own(const RoundView& view) {
+  const auto row = static_cast<std::size_t>(ranks_.own_local_rank());
+  RoundRecord& kept = *promised_.records[row];
+  drop(kept);
+  ranks_.own().keeps = true;
+  kept = *view.record;
+  std::copy_n(view.members, member_words_, promised_.members[row]);
+  *promised_.shares[row] = *view.share;
+}
+
 PYC_HOT void BoardRecords::drop(RoundRecord& record) {
   buffers_.release(record.buffer);
   record.round = kNoRound;

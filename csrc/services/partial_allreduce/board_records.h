@@ -60,7 +60,11 @@ class BoardRecords {
   /// A round has completed: `members` and, by local rank, `shares` are copied. After `evict_oldest`.
   void add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares);
   /// ... and this says so: the next round has begun.
-  void count_round() { completed_->rounds.store(completed() + 1, std::memory_order_release); }
+  void count_round() { count_to(completed() + 1); }
+  /// So many are complete: of direct rounds there is no record.
+  void count_to(RoundNumber rounds) { completed_->rounds.store(rounds, std::memory_order_release); }
+  /// Keeps a round for this rank alone.
+  void keep_for_own(const RoundView& view);
 
   /// What was kept for this rank alone of earlier rounds is not needed any more.
   void drop_kept(RoundNumber before);

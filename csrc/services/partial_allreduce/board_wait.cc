@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/relax.h"
+#include "hot/hot.h"
 
 namespace pyc {
 namespace {
@@ -34,7 +35,17 @@ BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallIn
       longest_sleep_(std::min(longest_sleep, kLongestSleep)),
       spins_(engine.transport().local_ranks() <= usable_cores() ? kSpins : 0) {}
 
-bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt) const {
+PYC_HOT void BoardWait::spin(const News& news) const {
+  if (drives_) return;
+  const RoundNumber completed = board_->completed();
+  for (int spins = 0; spins < spins_; ++spins) {
+    if (board_->completed() != completed || board_->round().offers_help() || news()) return;
+    relax();
+  }
+}
+
+bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt,
+                      const News& news) const {
   struct Waits {
     explicit Waits(std::atomic<bool>& f) : flag(f) { flag.store(true, std::memory_order_relaxed); }
     ~Waits() { flag.store(false, std::memory_order_relaxed); }
@@ -52,9 +63,6 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
     next_check = now() + kCheckPeriod;
   };
   if (drives_) return engine_.wait(done, timeout, look_around);
-  const RoundNumber completed = board_->completed();
-  for (int spins = 0; spins < spins_ && board_->completed() == completed && !board_->round().offers_help(); ++spins)
-    relax();
   const Seconds start = now();
   Seconds next_look = start + kLongestSleep;
   for (int idle = 0;; ++idle) {
@@ -72,7 +80,8 @@ bool BoardWait::until(const std::function<bool()>& done, Seconds timeout, const 
       sched_yield();
       continue;
     }
-    board_->events().wait(rings, timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_);
+    const Seconds limit = timeout >= 0 ? std::min(longest_sleep_, timeout - waited) : longest_sleep_;
+    board_->events().wait_unless(news, rings, limit);
   }
 }
 

@@ -21,9 +21,16 @@ class BoardWait {
   BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallInspector& inspector, bool drives,
             Seconds longest_sleep);
 
+  /// Whether something has happened that nothing rings for if nobody sleeps.
+  using News = std::function<bool()>;
+
+  /// Where every rank has a core: looks for a while whether a round completes, whether one offers help, or for `news`.
+  void spin(const News& news) const;
+
   /// Until `done`, which is asked again and again; false after `timeout` seconds (negative: no limit). Throws what
   /// `interrupt` does, RankFailedError if a rank of this node dies, and what the leader's engine failed with.
-  bool until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt) const;
+  bool until(const std::function<bool()>& done, Seconds timeout, const Engine::Interrupt& interrupt,
+             const News& news) const;
 
  private:
   Engine& engine_;

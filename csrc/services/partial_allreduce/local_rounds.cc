@@ -2,6 +2,7 @@
 
 #include "engine/collective.h"
 #include "hot/hot.h"
+#include "memory/copy.h"
 
 namespace pyc {
 
@@ -22,7 +23,43 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
                     .active = s.part.active,
                     .flush = s.part.left == size,
                     .last = s.part.closed == size});
+    if (may_be_direct()) board_.posts().reopen();
   }
+}
+
+void LocalRounds::take_over_posts() {
+  BoardPosts& posts = board_.posts();
+  if (!posts.on() || posts.closed()) return;
+  const RoundNumber round = posts.close(board_.completed());
+  board_.records().count_to(round);
+  Rank first = kNoRank;
+  for (Rank i = 0; i < board_.ranks().count(); ++i) {
+    const bool is_there = take_post(i, round);
+    if (is_there && (first == kNoRank || posts.called(i, round) < posts.called(first, round))) first = i;
+  }
+  if (first != kNoRank) board_.round().start(board_.shape().ranks[static_cast<std::size_t>(first)]);
+}
+
+/// As if the rank had handed over what it posted.
+bool LocalRounds::take_post(Rank local, RoundNumber round) {
+  BoardPosts& posts = board_.posts();
+  if (!posts.take(local, round)) return false;
+  BoardSlot& slot = board_.ranks()[local];
+  slot.deposit = board_.buffers().take();
+  copy(memory_, board_.buffers().data(slot.deposit), posts.data_of(local, round), board_.shape().buffer_bytes());
+  slot.contributions = 1;
+  slot.handed_over_at = slot.fresh_for = slot.promised = round;
+  slot.newest = posts.sequence(local, round);
+  return true;
+}
+
+/// Nobody has left, and nothing waits to be taken.
+bool LocalRounds::may_be_direct() const {
+  if (!board_.posts().on() || board_.ranks().left().count() > 0) return false;
+  for (Rank i = 0; i < board_.ranks().count(); ++i) {
+    if (board_.ranks()[i].deposit != kNoBuffer) return false;
+  }
+  return true;
 }
 
 /// Who starts the armed round, if it may start now; else kNoRank.

@@ -9,9 +9,6 @@
 #include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
-#include "services/common/tags.h"
 #include "services/common/waiting.h"
 #include "services/partial_allreduce/leader.h"
 
@@ -23,126 +20,7 @@ constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether ev
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 constexpr int kLooksAtDying = 200;  // its mutex is given away before a process counts as ended
 
-PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
-  // Synchronous means that every rank is waited for in every round.
-  if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
-  return options;
-}
-
-BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
-  const bool sums = options.missed == PartialAllreduceOptions::Missed::kSum;
-  return {.ranks = nodes.ranks(nodes.of(rank)),
-          .size = nodes.size(),
-          .count = options.count,
-          .elements = elements_of(options.type, options.op),
-          .op = options.op,
-          .records = sums ? options.history + 1 : 1,
-          .keeps_totals = sums,
-          .max_staleness = options.max_staleness,
-          .track_members = options.track_members,
-          .segment_bytes = options.segment_bytes};
-}
-
-std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
-                                const std::shared_ptr<SharedMemory>& shared) {
-  const auto local = static_cast<Rank>(nodes.local_rank_of(rank));
-  return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
-}
-
-/// Where there are other nodes.
-bool is_leader(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.leader(nodes.of(rank)) == rank; }
-
-/// Nothing rings that a grace has ended.
-Seconds longest_sleep(const Policy& policy) {
-  return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
-}
-
-PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
-  if (elements.widened()) return memory.load(elements, into, from, count);
-  copy(memory, into, from, count * size_of(elements.type));
-}
-
 }  // namespace
-
-// ------------------------------------------------------------------------------------------------ construction
-
-std::size_t PartialAllreduce::bytes_of_board(const Options& options, const Nodes& nodes, Rank rank) {
-  return Board::bytes(shape_of(normalized(options), nodes, rank));
-}
-
-std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory,
-                                                           Options options, const Nodes& nodes, Seconds timeout,
-                                                           const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  // More than can be counted on any node is refused on all ranks alike: nobody is left waiting for the others.
-  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);
-  const std::size_t bytes = bytes_of_board(options, nodes, e.rank());
-  // Nothing is known to the engine before all ranks have said that they can.
-  std::shared_ptr<PartialAllreduce> made;
-  std::optional<PartialAllreducePlan> plan;
-  const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
-    made.reset(new PartialAllreduce(e, memory, normalized(options), nodes, shared));
-    plan = made->plan();
-  };
-  share_memory(e, nodes, bytes, "the board of '" + options.name + "'", prepare, timeout, interrupt);
-  return enroll(std::move(engine), std::move(made), std::move(plan));
-}
-
-std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, Memory& memory,
-                                                         Options options, const Nodes& nodes,
-                                                         std::shared_ptr<SharedMemory> shared) {
-  std::shared_ptr<PartialAllreduce> made(
-      new PartialAllreduce(*engine, memory, normalized(std::move(options)), nodes, std::move(shared)));
-  std::optional<PartialAllreducePlan> plan = made->plan();
-  return enroll(std::move(engine), std::move(made), std::move(plan));
-}
-
-/// The leader's; may call Python, hence not under the engine's lock.
-std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
-  const Rank rank = engine_->rank();
-  if (!is_leader(nodes_, rank)) return std::nullopt;
-  PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
-  check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
-  return plan;
-}
-
-std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engine> engine,
-                                                           std::shared_ptr<PartialAllreduce> made,
-                                                           std::optional<PartialAllreducePlan> plan) {
-  Engine& e = *engine;
-  PartialAllreduce& m = *made;
-  auto enrolled = pyc::enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
-    m.id_ = id;
-    m.trace_ = e.trace_of(id);
-    m.board_->round().record_in(m.trace_);
-    if (!plan) return;
-    m.leader_ =
-        std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan), id);
-  });
-  m.track_ = e.recorder().track_of(m.id_);
-  return enrolled;
-}
-
-PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
-                                   std::shared_ptr<SharedMemory> shared)
-    : engine_(&engine),
-      memory_(memory),
-      options_(std::move(options)),
-      nodes_(nodes),
-      elements_(elements_of(options_.type, options_.op)),
-      board_(board_of(options_, nodes_, engine.rank(), shared)),
-      inspector_(engine, *this, nodes_, board_),
-      wait_(engine, board_, inspector_, is_leader(nodes_, engine.rank()), longest_sleep(options_.policy)),
-      results_(memory, board_, options_.history),
-      local_(engine, memory, options_.policy, *board_) {
-  const Lock lock(board_->mutex());
-  board_->ranks().own().process = ProcessId::own();
-  board_->ranks().own().called = engine.transport().now();
-}
-
-PartialAllreduce::~PartialAllreduce() = default;
-
-const Schedule* PartialAllreduce::schedule() const { return leader_ ? &leader_->schedule() : nullptr; }
 
 // ------------------------------------------------------------------------------------------------ handing over
 
@@ -177,6 +55,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
   }
+  if (contribute_directly(call, data)) return call;
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
@@ -235,6 +114,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
 PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
+  if (nodes_.count() == 1) local_.take_over_posts();
   const RoundNumber completed = board.completed();
   promise_kept();
   call.sequence = ++sequence_;
@@ -286,7 +166,9 @@ void PartialAllreduce::leave(bool for_good) {
 void PartialAllreduce::do_leave(bool for_good) {
   if (for_good) engine_->recorder().left(id_);
   Lock lock(board_->mutex());
+  if (nodes_.count() == 1) local_.take_over_posts();
   if (!for_good) {
+    if (direct_call_) move_direct_call();
     open_flush_->epoch = board_->round().state().flushes;
     board_->ranks().own().flush_waits = true;
   }
@@ -370,6 +252,9 @@ PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
 
 PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   if (call.given) return true;
+  if (direct_call_.get() == &call) {
+    if (const std::optional<bool> finished = try_finish_directly(call)) return *finished;
+  }
   Board& board = *board_;
   if (!call.flush && board.completed() <= call.round) return false;
   Lock lock(board.mutex());
@@ -422,11 +307,18 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
     return try_finish(call);
   };
   if (naming_the_dead(look)) return call.info;
+  const auto news = [&] { return has_news(call); };
+  const Seconds begin = trace_.now();
+  wait_.spin(news);
+  if (naming_the_dead(look)) {
+    trace_.add("wait", begin, call.round);
+    return call.info;
+  }
   looks_ = 0;
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, call.flush ? "flush" : "round",
                                         call.flush ? kNoRound : call.round);
   const auto wait = [&](Seconds limit) {
-    return naming_the_dead([&] { return wait_.until([&] { return drive(call); }, limit, interrupt); });
+    return naming_the_dead([&] { return wait_.until([&] { return drive(call); }, limit, interrupt, news); });
   };
   const auto warning = [&] {  // what the ranks of a node wait for is the same, and said once
     return board_->ranks().own_is_first_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
@@ -450,7 +342,7 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
     inspector_.inquire(round);
-    wait_.until([this] { return inspector_.all_answered(); }, kAnswerTime, interrupt);
+    wait_.until([this] { return inspector_.all_answered(); }, kAnswerTime, interrupt, [] { return false; });
   }
   return inspector_.text(round, waited, call.flush);
 }

@@ -14,6 +14,9 @@
 // completes with) are made in critical sections of one mutex, hence in one order that all its ranks agree on. A deposit
 // changes hands whole. What is read without the mutex is a buffer that the reader has a reference to, and a
 // buffer with more than one reference is never written.
+//
+// Small data under `Full` on one node goes another way, without the mutex, as long as ranks contribute and wait by
+// turns: direct_calls.cc.
 #pragma once
 
 #include <atomic>
@@ -101,7 +104,7 @@ class PartialAllreduce final : public Collective {
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read_result(std::byte* to) const;
   bool closed() const { return closed_; }
-  RoundNumber rounds() const { return board_->completed(); }
+  RoundNumber rounds() const { return board_->rounds(); }
   const Options& options() const { return options_; }
   /// What this rank's engine does between nodes; null if it does nothing there.
   const Schedule* schedule() const;
@@ -141,6 +144,13 @@ class PartialAllreduce final : public Collective {
   template <class Action>
   auto naming_the_dead(Action action);
 
+  // direct rounds (direct_calls.cc)
+  bool contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data);
+  bool may_contribute_directly() const;
+  std::optional<bool> try_finish_directly(Call& call);
+  void move_direct_call();
+  bool has_news(const Call& call) const;
+
   // results
   void promise_kept();
   Results::Given collect(Call& call);
@@ -166,6 +176,7 @@ class PartialAllreduce final : public Collective {
   std::unique_ptr<Leader> leader_;  // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
+  std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given
   std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
   std::uint64_t sequence_ = 0;
   RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done

@@ -16,7 +16,11 @@ Results::Results(Memory& memory, std::shared_ptr<Board> board, std::size_t histo
       history_(history),
       board_(std::move(board)),
       leases_(std::make_shared<Leases>(board_)),
-      pool_(std::make_shared<BufferPool>(memory, board_->shape().buffer_bytes())) {}
+      pool_(std::make_shared<BufferPool>(memory, board_->shape().buffer_bytes())),
+      every_member_(board_->shape().member_words()) {
+  Rank count = 0;
+  for (Rank r = 0; r < board_->shape().size && !every_member_.empty(); ++r) insert(every_member_.data(), r, count);
+}
 
 PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
   const RoundShare& share = *view.share;
@@ -91,6 +95,8 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
   if (given.nothing_new_ && !shape.keeps_totals) return lock.unlock();
   take_back();
   board_->buffers().release(shown_);
+  board_->buffers().release(to_release_);
+  computed_.reset();
   if (given.is_single() && given.one_.divisor == 1 && !shape.elements.widened() && leases_->may_lease()) {
     shown_ = given.one_.buffer;
     lock.unlock();
@@ -124,8 +130,8 @@ void Results::compute(Given& given) {
     memory_.store(shape.elements, narrow.data(), source, shape.count, divisor);
     value = std::move(narrow);
   }
-  const auto reference = std::make_shared<BufferRef>(std::move(value));
-  newest_ = {reference, reference->data()};
+  newest_.reset();
+  computed_ = std::move(value);
 }
 
 /// Under the mutex: buffers of results that the application does not look at any more.
@@ -137,15 +143,83 @@ PYC_HOT void Results::take_back() {
 
 PYC_HOT std::shared_ptr<const std::byte> Results::newest() {
   if (shown_ != kNoBuffer) newest_ = leases_->lease(std::exchange(shown_, kNoBuffer), leases_);
+  if (computed_) {
+    const auto reference = std::make_shared<BufferRef>(std::move(computed_));
+    newest_ = {reference, reference->data()};
+  }
   return newest_;
 }
 
 PYC_HOT bool Results::read(std::byte* to) const {
-  const std::byte* const from = shown_ != kNoBuffer ? board_->buffers().data(shown_) : newest_.get();
+  const std::byte* from = shown_ != kNoBuffer ? board_->buffers().data(shown_) : newest_.get();
+  if (computed_) from = computed_.data();
   if (from == nullptr) return false;
   const BoardShape& shape = board_->shape();
   copy(memory_, to, from, shape.count * size_of(shape.elements.type));
   return true;
+}
+
+// ------------------------------------------------------------------------------------------------ direct rounds
+
+PYC_HOT Results::DirectRecord Results::record_of(const Call& call) const {
+  const BoardShape& shape = board_->shape();
+  const auto everybody = static_cast<std::uint32_t>(shape.size);
+  const BoardPosts& posts = board_->posts();
+  const auto first = static_cast<std::size_t>(posts.first_to_call(call.round));
+  return {
+      .record = {.round = call.round, .initiator = shape.ranks[first], .contributors = everybody, .active = everybody},
+      .share = {.newest_included = call.sequence}};
+}
+
+std::size_t Results::divisor() const {
+  return board_->shape().op == ReduceOp::kAvg ? static_cast<std::size_t>(board_->shape().size) : 1;
+}
+
+/// In the order of the ranks: all compute the same bits.
+PYC_HOT void Results::fold(RoundNumber round, std::byte* into) {
+  const BoardShape& shape = board_->shape();
+  const BoardPosts& posts = board_->posts();
+  copy(memory_, into, posts.data_of(0, round), shape.buffer_bytes());
+  for (Rank i = 1; i < board_->ranks().count(); ++i) {
+    memory_.reduce(shape.elements, shape.op, into, posts.data_of(i, round), shape.count);
+  }
+}
+
+PYC_HOT void Results::give_directly(Call& call) {
+  const BoardShape& shape = board_->shape();
+  const DirectRecord direct = record_of(call);
+  describe(call, {&direct.record, every_member_.data(), &direct.share});
+  if (shown_ != kNoBuffer) to_release_ = std::exchange(shown_, kNoBuffer);
+  newest_.reset();
+  if (!computed_) computed_ = pool_->take();  // else nobody has looked at it
+  const bool has_another_form = shape.elements.widened() || divisor() != 1;
+  if (has_another_form && !partial_) partial_ = pool_->take();
+  fold(call.round, has_another_form ? partial_.data() : computed_.data());
+  if (has_another_form) {
+    memory_.store(shape.elements, computed_.data(), partial_.data(), shape.count, divisor());
+  }
+  given_ = call.round + 1;
+  call.done = call.given = true;
+}
+
+void Results::keep(Call& call) {
+  const BoardShape& shape = board_->shape();
+  BoardBuffers& buffers = board_->buffers();
+  DirectRecord direct = record_of(call);
+  RoundTotal& total = board_->ranks().own().total;
+  BufferNumber sum = buffers.take();
+  fold(call.round, buffers.data(sum));
+  if (shape.keeps_totals) {
+    total = {.buffer = buffers.take(), .upto = call.round + 1};
+    memory_.fill_identity(shape.elements, shape.op, buffers.data(total.buffer), shape.count);
+    memory_.add(shape.elements, buffers.data(total.buffer), buffers.data(sum), shape.count, divisor());
+    buffers.release(sum);
+  }
+  direct.record.buffer = sum;
+  const RoundView view{&direct.record, every_member_.data(), &direct.share};
+  describe(call, view);
+  call.done = true;
+  board_->records().keep_for_own(view);
 }
 
 }  // namespace pyc

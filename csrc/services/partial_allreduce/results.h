@@ -52,6 +52,8 @@ class Results {
   void describe(Call& call, const RoundView& view) const;
   /// Every round up to the call's that the application has not been given; the call is given them and is done.
   Given collect(Call& call);
+  /// Of a direct round that is complete, and that this rank has not been given: puts it on the board. The call is done.
+  void keep(Call& call);
   /// Makes the result from what was collected; releases the lock.
   void publish(Given given, std::unique_lock<RobustMutex>& lock);
 
@@ -59,14 +61,25 @@ class Results {
 
   /// Rounds before this have been given to the application.
   RoundNumber given() const { return given_; }
+  /// Makes the result of a direct round that is complete. The application has been given all rounds before it.
+  void give_directly(Call& call);
   /// The newest, never written again while referenced; null before the first.
   std::shared_ptr<const std::byte> newest();
   /// Copies it there, which takes no memory and no lock; false before the first.
   bool read(std::byte* to) const;
 
  private:
+  /// Where it is needed: a direct round has no record.
+  struct DirectRecord {
+    RoundRecord record;
+    RoundShare share;
+  };
+
   void compute(Given& given);
   void take_back();
+  DirectRecord record_of(const Call& call) const;
+  std::size_t divisor() const;
+  void fold(RoundNumber round, std::byte* into);
 
   Memory& memory_;
   const std::size_t history_;
@@ -74,10 +87,14 @@ class Results {
   const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
   RoundNumber given_ = 0;
-  // The newest lies in a buffer of the board that this rank has a reference to, or, once somebody looks at it there or
-  // if it had to be computed, in `newest_`.
+  // The newest lies in a buffer of the board that this rank has a reference to, or, if it was computed for this rank
+  // alone, in `computed_`; once somebody looks at it, in `newest_`.
   BufferNumber shown_ = kNoBuffer;
+  BufferRef computed_;
   std::shared_ptr<const std::byte> newest_;
+  BufferNumber to_release_ = kNoBuffer;      // shown before, as soon as the mutex is held anyway
+  BufferRef partial_;                        // of a direct round whose result has another form
+  std::vector<std::uint64_t> every_member_;  // bitmap of the contributors of a direct round
 };
 
 }  // namespace pyc

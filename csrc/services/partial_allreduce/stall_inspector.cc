@@ -46,14 +46,15 @@ Report StallInspector::report_of(Rank local, RoundNumber round) const {
   const Lock lock(board_->mutex());
   const BoardRound::State& s = board_->round().state();
   if (process == ProcessState::kGone) return {RankState::kGone};
-  if (board_->completed() > round) return {RankState::kComplete};
+  if (board_->rounds() > round) return {RankState::kComplete};
   const bool may_hold_a_segment = s.batch > 0 || s.folding;
-  const bool has_come = slot.taken || ranks.arrived().contains(local);
+  const BoardPosts& posts = board_->posts();
+  const bool has_come = slot.taken || ranks.arrived().contains(local) || (posts.on() && posts.has_posted(local, round));
   if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {RankState::kStopped};
   if (ranks.left().contains(local)) return {RankState::kLeft};
   if (has_come) return {RankState::kArrived};
   const Rank rank = board_->shape().ranks[static_cast<std::size_t>(local)];
-  return report_of_absent(engine_, collective_, rank, slot.called);
+  return report_of_absent(engine_, collective_, rank, std::max(slot.called, posts.last_called(local)));
 }
 
 void StallInspector::inquire(RoundNumber round) {

@@ -1,0 +1,85 @@
+#include "services/partial_allreduce/board_posts.h"
+
+#include <algorithm>
+#include <new>
+
+#include "hot/hot.h"
+
+namespace pyc {
+
+BoardPosts::BoardPosts(BoardMemory& memory, const BoardShape& shape, Rank own)
+    : ranks_(shape.posts ? static_cast<Rank>(shape.local_ranks()) : 0), own_(own), gate_(memory.take<Gate>(1)) {
+  static_assert(sizeof(Post) <= kDataAt);
+  if (!on()) return;
+  const std::size_t places = kPlaces * shape.local_ranks();
+  places_ = memory.take_rows<std::byte>(places, kDataAt + shape.buffer_bytes());
+  for (std::size_t i = 0; memory.constructs() && i < places; ++i) new (places_[i]) Post;
+}
+
+// ------------------------------------------------------------------------------------------------ this rank
+
+PYC_HOT void BoardPosts::post(RoundNumber round, Seconds called, std::uint64_t sequence) {
+  Post& own = at(own_, round);
+  own.called.store(called, std::memory_order_relaxed);
+  own.sequence = sequence;
+  own.tag.store(posted(round));
+}
+
+PYC_HOT bool BoardPosts::all_posted(RoundNumber round) const {
+  for (Rank i = 0; i < ranks_; ++i) {
+    if (!has_posted(i, round)) return false;
+  }
+  return true;
+}
+
+/// Whoever closes the posts looks for the missing post afterwards. So if all are there and the posts are open, nobody
+/// has closed them since one was missing, or they have been reopened: then this rank's post is marked.
+PYC_HOT BoardPosts::State BoardPosts::state(RoundNumber round) const {
+  const std::atomic<Tag>& own = at(own_, round).tag;
+  if (own.load() == taken(round)) return State::kTaken;
+  const bool complete = all_posted(round);
+  if (closed()) return State::kUndecided;
+  if (!complete) return State::kOpen;
+  return own.load() == posted(round) ? State::kComplete : State::kTaken;
+}
+
+RoundNumber BoardPosts::completed() const {
+  if (!on()) return 0;
+  const Tag newest = std::max(at(own_, 0).tag.load(), at(own_, 1).tag.load());
+  if (newest == 0) return 0;
+  const RoundNumber round = (newest >> 1U) - 1;
+  return all_posted(round) ? round + 1 : round;
+}
+
+// ------------------------------------------------------------------------------------------------ others
+
+PYC_HOT Rank BoardPosts::first_to_call(RoundNumber round) const {
+  Rank first = 0;
+  for (Rank i = 1; i < ranks_; ++i) {
+    if (called(i, round) < called(first, round)) first = i;
+  }
+  return first;
+}
+
+Seconds BoardPosts::last_called(Rank local) const { return on() ? std::max(called(local, 0), called(local, 1)) : 0; }
+
+// ------------------------------------------------------------------------------------------------ under the mutex
+
+BoardPosts::State BoardPosts::decided(RoundNumber round) const {
+  if (at(own_, round).tag.load() == taken(round)) return State::kTaken;
+  return all_posted(round) ? State::kComplete : State::kOpen;
+}
+
+/// No round is complete that this rank has not posted for, unless it was the board's.
+RoundNumber BoardPosts::close(RoundNumber completed) {
+  gate_->closed.store(true);
+  return std::max(completed, this->completed());
+}
+
+bool BoardPosts::take(Rank local, RoundNumber round) {
+  if (!has_posted(local, round)) return false;
+  at(local, round).tag.store(taken(round));
+  return true;
+}
+
+}  // namespace pyc

@@ -1,0 +1,92 @@
+// Calls of a partial allreduce in direct rounds: see board_posts.h.
+//
+// A call goes this way if the rank has been given all that it was promised, and so does nothing but contribute and
+// wait. One that it has not waited for when it calls again, or flushes, moves to the board, with the round if that is
+// open.
+#include <utility>
+
+#include "hot/hot.h"
+#include "memory/copy.h"
+#include "services/partial_allreduce/partial_allreduce.h"
+
+namespace pyc {
+
+using State = BoardPosts::State;
+
+/// A round that takes this rank's data without its call is the board's, and has been counted there.
+PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
+  const BoardPosts& posts = board_->posts();
+  return posts.on() && !posts.closed() && pending_.empty() && results_.given() == accounted_ &&
+         board_->completed() <= accounted_;
+}
+
+PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
+  if (direct_call_) {
+    const Lock lock(board_->mutex());
+    local_.take_over_posts();
+    move_direct_call();
+  }
+  if (!may_contribute_directly()) return false;
+  BoardPosts& posts = board_->posts();
+  const RoundNumber round = accounted_;
+  load(memory_, elements_, posts.own_data(round), data, options_.count);
+  posts.post(round, call->made, sequence_ + 1);
+  State state = posts.state(round);
+  if (state == State::kUndecided) {
+    const Lock lock(board_->mutex());
+    state = posts.decided(round);
+    if (state == State::kOpen) {  // too late: the board has taken the round over without this post
+      posts.take(board_->ranks().own_local_rank(), round);
+      return false;
+    }
+  }
+  if (state == State::kComplete) board_->events().ring_if_awaited();
+  call->sequence = ++sequence_;
+  call->round = round;
+  direct_call_ = call;
+  FlightRecorder& recorder = engine_->recorder();
+  recorder.note_at(track_.get(), round, FlightRecorder::State::kCalled, call->made);
+  if (state != State::kComplete) recorder.note_at(track_.get(), round, FlightRecorder::State::kStarted, call->made);
+  trace_.add("contribute", call->made, round);
+  return true;
+}
+
+/// Whether the call is done, if its round is a direct one; else the call waits on the board now.
+PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
+  const BoardPosts& posts = board_->posts();
+  State state = posts.state(call.round);
+  if (state == State::kUndecided) {
+    const Lock lock(board_->mutex());
+    state = posts.decided(call.round);
+  }
+  if (state == State::kOpen) return false;
+  if (state == State::kTaken) {
+    pending_.push_back(std::move(direct_call_));
+    return std::nullopt;
+  }
+  const Seconds begin = trace_.now();
+  results_.give_directly(call);
+  trace_.add("reduce", begin, call.round);
+  if (call.info.initiator == engine_->rank()) trace_.add("round", call.made, call.round);
+  accounted_ = results_.given();
+  direct_call_.reset();
+  note_given(call, engine_->transport().now());
+  return true;
+}
+
+/// Under the mutex, with the posts taken over.
+void PartialAllreduce::move_direct_call() {
+  const std::shared_ptr<Call> call = std::move(direct_call_);
+  if (board_->posts().decided(call->round) == State::kTaken) {
+    pending_.push_back(call);
+  } else {
+    results_.keep(*call);
+    accounted_ = call->round + 1;
+  }
+}
+
+PYC_HOT bool PartialAllreduce::has_news(const Call& call) const {
+  return direct_call_.get() == &call && board_->posts().state(call.round) != State::kOpen;
+}
+
+}  // namespace pyc
