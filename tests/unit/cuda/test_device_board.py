@@ -302,8 +302,9 @@ def test_a_result_is_read_once(kind):
     assert node.members[0].board.fold(1, [0], [0, 1], 1)
     poll(node, lambda: node.members[0].try_to_read(1))
     poll(node, node.members[0].board.advance)
-    with pytest.raises(RuntimeError, match="read by who need not"):
+    with pytest.raises(RuntimeError, match="is no reader of that result, or has read it"):
         node.members[0].try_to_read(1)
+    node.end(np.random.default_rng(0))
 
 
 def test_more_ranks_than_a_board_has_room_for():
