@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # Open MPI finds no use for it on one machine, and sleeps for a second when it gives it up.
@@ -17,4 +19,23 @@ def pytest_configure(config):
     )
     config.addinivalue_line("markers", "one_thread: threads do not meet in it; ThreadSanitizer leaves it out")
     config.addinivalue_line("markers", "alone: measures times: run one at a time")
+    config.addinivalue_line("markers", "gpu: needs a GPU; skipped without one, or fails if PYC_REQUIRE_CUDA=1")
     config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu"):
+        from devices import why_no_gpu
+
+        if reason := why_no_gpu():
+            pytest.skip(f"no GPU: CUDA is off: {reason}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """Where a GPU is required, a test that needs one is not skipped for any reason."""
+    report = (yield).get_result()
+    if report.skipped and item.get_closest_marker("gpu") and os.environ.get("PYC_REQUIRE_CUDA") == "1":
+        report.outcome = "failed"
+        report.longrepr = f"PYC_REQUIRE_CUDA=1, but this was skipped: {report.longrepr[2]}"

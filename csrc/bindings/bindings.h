@@ -36,6 +36,7 @@ void bind_testing(py::module_& m);
 void bind_testing_abort(py::module_& t);
 void bind_testing_executors(py::module_& t);
 void bind_testing_cuda(py::module_& t);
+void bind_testing_device_board(py::module_& t);
 
 /// The options that the collective and its simulation have in common, from their Python names.
 struct PolicyArguments {

@@ -3,7 +3,7 @@
 
 #if defined(PYC_WITH_CUDA)
 #include "memory/cuda/availability.h"
-#include "memory/cuda/fat_binary.h"
+#include "memory/cuda/device_code.h"
 #endif
 
 namespace pyc {
@@ -14,7 +14,7 @@ py::dict cuda_availability() {
 #if defined(PYC_WITH_CUDA)
   const cuda::Availability found = [] {
     const GilReleased released;
-    return cuda::availability(cuda::system_driver(), cuda::why_no_fat_binary());
+    return cuda::availability(cuda::system_driver(), cuda::why_no_device_code());
   }();
   py::list devices;
   for (const cuda::DeviceDescription& device : found.devices) {

@@ -326,6 +326,7 @@ void bind_testing(py::module_& m) {
   bind_posts(t);
   bind_testing_executors(t);
   bind_testing_cuda(t);
+  bind_testing_device_board(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

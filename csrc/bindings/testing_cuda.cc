@@ -6,9 +6,11 @@
 
 #include "memory/cuda/availability.h"
 #include "memory/cuda/cuda_executor.h"
+#include "memory/cuda/device_code.h"
 #include "memory/cuda/driver.h"
 #include "memory/cuda/fat_binary.h"
 #include "memory/cuda/kernel_names.h"
+#include "memory/cuda/runtime_compiler.h"
 #include "memory/cuda/simulated_driver.h"
 
 namespace pyc {
@@ -22,14 +24,26 @@ const std::byte* place(std::uintptr_t address) {
 
 std::unique_ptr<Executor> executor_of_device(int ordinal) {
   const cuda::DriverFinding& finding = cuda::system_driver();
-  const cuda::Availability found = cuda::availability(finding, cuda::why_no_fat_binary());
+  const cuda::Availability found = cuda::availability(finding, cuda::why_no_device_code());
   if (!found.reason.empty()) throw std::runtime_error("CUDA is off: " + found.reason);
-  return cuda::make_executor(*finding.driver, ordinal, cuda::fat_binary().data());
+  return cuda::make_executor(*finding.driver, ordinal, cuda::DeviceCode(*finding.driver, ordinal).image());
 }
 
 std::string why_not(const std::string& library) {
   static cuda::DriverApi api;
   return cuda::load_driver(library.c_str(), api).reason;
+}
+
+std::string why_no_compiler(const std::string& library) {
+  static cuda::CompilerApi api;
+  return cuda::load_compiler(library.c_str(), api).reason;
+}
+
+std::string compile_kernels(const std::string& library, int capability) {
+  cuda::CompilerApi api;
+  const cuda::CompilerFinding finding = cuda::load_compiler(library.c_str(), api);
+  if (finding.compiler == nullptr) throw std::runtime_error(finding.reason);
+  return cuda::compile_kernels(*finding.compiler, capability);
 }
 
 void bind_simulated_driver(py::module_& t) {
@@ -70,6 +84,8 @@ void bind_testing_cuda(py::module_& t) {
   bind_simulated_driver(t);
   t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
   t.def("why_no_driver", &why_not, py::arg("library"));
+  t.def("why_no_compiler", &why_no_compiler, py::arg("library"));
+  t.def("compile_kernels", &compile_kernels, py::arg("library"), py::arg("capability"));
   t.def("kernel_names", [] {
     const auto names = cuda::kernel_names();
     return std::vector<std::string>(names.begin(), names.end());

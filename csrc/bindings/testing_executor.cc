@@ -1,4 +1,4 @@
-// Of _core.testing: executors, their streams and events, and arenas. Addresses are integers, of a host or of a device.
+// Of _core.testing: executors, their streams and events. Addresses are integers, of a host or of a device.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "memory/arena.h"
 #include "memory/executor.h"
 
 namespace pyc {
@@ -70,29 +69,6 @@ void bind_streams(py::module_& t) {
               std::size_t divisor) { s.store(elements(dtype, op, false), at(into), at(from), count, divisor); });
 }
 
-void bind_arenas(py::module_& t) {
-  py::class_<Arena>(t, "Arena")
-      .def(py::init([](Executor& executor, const std::string& dtype, const std::string& op, std::size_t count,
-                       std::size_t slots, std::size_t slot) {
-             const Arena::Shape shape{elements(dtype, op, false), reduce_op(op), count, slots};
-             return std::make_unique<Arena>(executor, shape, slot);
-           }),
-           py::keep_alive<1, 2>(), py::arg("executor"), py::kw_only(), py::arg("dtype"), py::arg("op"),
-           py::arg("count"), py::arg("slots"), py::arg("slot"))
-      .def("share", [](Arena& a) { return bytes_of(a.share()); })
-      .def("attach", [](Arena& a, std::size_t slot, const py::bytes& handle) { a.attach(slot, handle_from(handle)); })
-      .def("detach", &Arena::detach)
-      .def("advance", &Arena::advance)
-      .def("deposit", [](Arena& a, Address values, Stream& producer) { a.deposit(at(values), producer); })
-      .def("accumulate", [](Arena& a, Address values, Stream& producer) { a.accumulate(at(values), producer); })
-      .def("reduce", &Arena::reduce, py::arg("contributors"), py::arg("members"), py::arg("first"), py::arg("length"))
-      .def("give",
-           [](Arena& a, Address out, std::size_t divisor, Stream& consumer) { a.give(at(out), divisor, consumer); })
-      .def("deposited", &Arena::deposited)
-      .def("reduced", &Arena::reduced)
-      .def("given", &Arena::given);
-}
-
 }  // namespace
 
 void bind_testing_executors(py::module_& t) {
@@ -112,7 +88,6 @@ void bind_testing_executors(py::module_& t) {
           "map", [](Executor& e, const py::bytes& handle) { return Block{e.map(handle_from(handle))}; },
           py::keep_alive<0, 1>());
   bind_streams(t);
-  bind_arenas(t);
   t.def("host_executor", &host_executor, py::return_value_policy::reference);
 }
 

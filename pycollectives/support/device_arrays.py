@@ -13,13 +13,9 @@ from typing import Any
 import numpy as np
 
 from .buffers import checked_dtype, device_type
+from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, torch_stream
 
-__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "DeviceArray", "describe_device"]
-
-LEGACY_STREAM = 1
-"""The default stream that waits for all others, as both protocols number it."""
-PER_THREAD_STREAM = 2
-"""The default stream of a thread."""
+__all__ = ["DeviceArray", "describe_device"]
 
 _CUDA = (2, 13)
 """DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
@@ -36,6 +32,8 @@ class DeviceArray:
     stream: int | None
     """Work on this stream comes after what made the values; None: they are there already."""
     readonly: bool
+    after: int | None = None
+    """Another stream that the values come from, for which `stream` does not wait yet; None: there is none."""
     device: int | None = None
     """Number of the device; None: the protocol does not say."""
     owner: object = field(default=None, repr=False, compare=False)
@@ -50,7 +48,7 @@ class DeviceArray:
         return count
 
 
-def describe_device(buffer: object, *, stream: int = LEGACY_STREAM) -> DeviceArray | None:
+def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
     """Describe an array on a CUDA device; None if it is no array on a device.
 
     DLPack comes first: there the producer itself makes a stream wait, while PyTorch's CUDA array interface names none.
@@ -60,26 +58,46 @@ def describe_device(buffer: object, *, stream: int = LEGACY_STREAM) -> DeviceArr
     buffer
         An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
     stream
-        On which the values are needed, for DLPack: the producer lets it wait.
+        The stream on which the caller works with the array, as `handle_of_stream` takes it. None: the one that PyTorch
+        works on now, for its tensors; else the one that the CUDA array interface names; else, with DLPack, the legacy
+        default stream.
 
     Raises
     ------
     TypeError
-        Of an element type that is not reduced.
+        Of an element type that is not reduced, or no stream.
     BufferError
         Not C-contiguous, masked, on a device of another kind, or not as its protocol demands.
     """
+    given = torch_stream(buffer) if stream is None else handle_of_stream(stream)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         where = device_type(buffer)
-        return None if where is None else _of_dlpack(buffer, where, stream)
+        # CuPy's arrays have both protocols: the stream that the other one names makes no stream wait.
+        return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
-    return None if interface is None else _of_interface(buffer, interface)
+    return None if interface is None else _of_interface(buffer, interface, given)
 
 
 # --- CUDA array interface, version 3: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 
 
-def _of_interface(buffer: object, interface: dict[str, Any]) -> DeviceArray:
+def _named_stream(buffer: object) -> int | None:
+    """The stream that the CUDA array interface of an array names, if it has one."""
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    return None if interface is None else _stream_of(interface)
+
+
+def _stream_of(interface: dict[str, Any]) -> int | None:
+    stream = interface.get("stream")
+    if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 1):
+        raise BufferError(
+            f"__cuda_array_interface__: expected stream None, {LEGACY_STREAM} (legacy default), {PER_THREAD_STREAM} "
+            f"(default of the thread) or a handle, got {stream!r}"
+        )
+    return stream
+
+
+def _of_interface(buffer: object, interface: dict[str, Any], given: int | None) -> DeviceArray:
     try:
         shape = tuple(int(extent) for extent in interface["shape"])
         pointer, readonly = interface["data"]
@@ -89,13 +107,9 @@ def _of_interface(buffer: object, interface: dict[str, Any]) -> DeviceArray:
     if interface.get("mask") is not None:
         raise BufferError("__cuda_array_interface__: expected no mask, got one; fill in the masked values first")
     _check_contiguous(shape, interface.get("strides"), dtype.itemsize)
-    stream = interface.get("stream")
-    if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int) or stream < 1):
-        raise BufferError(
-            f"__cuda_array_interface__: expected stream None, {LEGACY_STREAM} (legacy default), {PER_THREAD_STREAM} "
-            f"(default of the thread) or a handle, got {stream!r}"
-        )
-    return DeviceArray(int(pointer or 0), shape, dtype, stream, bool(readonly), owner=buffer)
+    named = _stream_of(interface)
+    after = named if given not in (None, named) else None
+    return DeviceArray(int(pointer or 0), shape, dtype, given or named, bool(readonly), after, owner=buffer)
 
 
 def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
@@ -145,7 +159,7 @@ def _of_dlpack(buffer: Any, where: tuple[str, int, int], stream: int) -> DeviceA
     shape = tuple(tensor.shape[: tensor.dimensions])
     _check_contiguous(shape, tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else None, 1)
     pointer = (tensor.data or 0) + tensor.byte_offset
-    return DeviceArray(pointer, shape, dtype, stream, False, tensor.device, owner=capsule)
+    return DeviceArray(pointer, shape, dtype, stream, False, device=tensor.device, owner=capsule)
 
 
 def _tensor_of(capsule: object) -> _Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from mutant import Mutant
 
 ARENA = "csrc/memory/arena.cc"
+BOARD = "csrc/services/common/device_board.cc"
 EXECUTOR = "csrc/memory/cuda/cuda_executor.cc"
 KERNELS = "csrc/memory/cuda/kernels.cuh"
 
-RANKS = ("tests/unit/cuda/test_arena.py",)
+RANKS = ("tests/unit/cuda/test_device_board.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
@@ -31,17 +32,15 @@ MUTANTS = [
     Mutant(
         "a buffer reused before its event: the caller writes into values that are still read",
         ARENA,
-        "  in_->load(shape_.elements, snapshot(slot_), values, shape_.count);\n"
-        "  in_->record(*deposited_);\n"
-        "  producer.wait(*deposited_);\n",
-        "  in_->load(shape_.elements, snapshot(slot_), values, shape_.count);\n  in_->record(*deposited_);\n",
+        "own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n  producer.wait(*deposited_);\n",
+        "own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n",
         RANKS,
     ),
     Mutant(
         "an event recorded before the work",
         ARENA,
-        "  in_->load(shape_.elements, snapshot(slot_), values, shape_.count);\n  in_->record(*deposited_);\n",
-        "  in_->record(*deposited_);\n  in_->load(shape_.elements, snapshot(slot_), values, shape_.count);\n",
+        "  in_->load(shape_.elements, own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n",
+        "  in_->record(*deposited_);\n  in_->load(shape_.elements, own(buffer), values, shape_.count);\n",
         RANKS,
     ),
     Mutant(
@@ -58,12 +57,70 @@ MUTANTS = [
         "kBlockThreads, 1, 1, 0, nullptr,",
         RANKS,
     ),
+    # --- order of ranks: a buffer becomes something else when the work on it is done
+    Mutant(
+        "a buffer reused before its event: contributions are free before they are folded",
+        BOARD,
+        "!folding_.empty() && arena_.folded()",
+        "!folding_.empty()",
+        RANKS,
+    ),
+    Mutant(
+        "a buffer reused before its event: a result is free before it is copied out",
+        BOARD,
+        "!giving_.empty() && arena_.given()",
+        "!giving_.empty()",
+        RANKS,
+    ),
+    Mutant(
+        "a contribution is taken before it is there",
+        BOARD,
+        "filling_ && arena_.deposited()",
+        "filling_.has_value()",
+        RANKS,
+    ),
+    Mutant(
+        "a result of which not all parts are folded",
+        BOARD,
+        "if (++into.parts_folded < into.parts) return;",
+        "if (++into.parts_folded > 1) return;",
+        RANKS,
+    ),
+    Mutant(
+        "a contribution that can be taken while more is added to it",
+        BOARD,
+        "      at(*place).use = BufferUse::kFilling;\n",
+        "      if (at(*place).use == BufferUse::kFree) at(*place).use = BufferUse::kFilling;\n",
+        RANKS,
+    ),
     # --- what is reduced
     Mutant(
-        "a fold in the order of arrival",
-        ARENA,
-        "  std::sort(contributors.begin(), contributors.end());",
-        "  ",
+        "a fold in the order of arrival: one's own contribution first",
+        BOARD,
+        "part.inputs.push_back(*find(slot, BufferUse::kTaken, into.ticket));",
+        "part.inputs.insert(slot == local_ ? part.inputs.begin() : part.inputs.end(),"
+        " *find(slot, BufferUse::kTaken, into.ticket));",
+        RANKS,
+    ),
+    Mutant(
+        "a contribution that another round takes",
+        BOARD,
+        "one.ticket == kAnyRound || one.ticket == ticket;",
+        "one.ticket <= ticket + 1000;",
+        RANKS,
+    ),
+    Mutant(
+        "late values that replace what they are to be added to",
+        BOARD,
+        "onto = place && late == Late::kAccumulate;",
+        "onto = false;",
+        RANKS,
+    ),
+    Mutant(
+        "a superseded result is kept",
+        BOARD,
+        "  if (keep_ == Keep::kLatest) supersede();\n",
+        "",
         RANKS,
     ),
     Mutant(
@@ -89,10 +146,24 @@ MUTANTS = [
     ),
     # --- handles and errors
     Mutant(
-        "an IPC handle closed early",
-        ARENA,
-        "if (!ending_.empty() && reduced_->reached()) ending_.clear();",
-        "ending_.clear();",
+        "an IPC handle closed early: work on the mapping is under way",
+        BOARD,
+        "  if (!ends) return false;\n",
+        "  static_cast<void>(ends);\n",
+        RANKS,
+    ),
+    Mutant(
+        "an arena freed early: others have it mapped",
+        BOARD,
+        "  detach();\n  return holders() == 0;\n",
+        "  detach();\n  return true;\n",
+        RANKS,
+    ),
+    Mutant(
+        "an error swallowed: the others are not told",
+        BOARD,
+        "    note_failure(error.what());\n",
+        "    static_cast<void>(error);\n",
         RANKS,
     ),
     Mutant(

@@ -1,8 +1,10 @@
-"""Executors for tests: the host's, and one of the simulated driver, whose work is done late and in any order."""
+"""Executors for tests: of the host, of a GPU, and of the simulated driver, whose work is done late and in any order."""
 
 from __future__ import annotations
 
+import functools
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -12,8 +14,15 @@ from pycollectives.support.native import core
 testing = core.testing
 HAS_CUDA = hasattr(testing, "SimulatedDriver")
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
-STEPS = 100_000
-"""Polls after which work is taken to hang."""
+SECONDS = 30
+"""After which work is taken to hang."""
+PER_THREAD_STREAM = 2
+
+
+@functools.lru_cache(maxsize=1)
+def why_no_gpu() -> str:
+    """Empty if there is one."""
+    return str(core.cuda_availability()["reason"])
 
 
 class Host:
@@ -32,6 +41,13 @@ class Host:
     def write(self, stream: int, address: int, array: np.ndarray) -> None:
         """The caller's own work on its stream."""
         self.executor.new_stream().copy(address, array.ctypes.data, array.nbytes)
+
+    def step(self) -> bool:
+        """The device does some work. Whether there was any, as far as can be told."""
+        return False
+
+    def finish(self) -> None:
+        """All work that was queued is done."""
 
     def end(self) -> None:
         """Everything is freed."""
@@ -54,10 +70,39 @@ class Simulated(Host):
     def write(self, stream: int, address: int, array: np.ndarray) -> None:
         self.driver.produce(stream, address, array.tobytes())
 
+    def step(self) -> bool:
+        return self.driver.step()
+
+    def finish(self) -> None:
+        self.driver.finish()
+
     def end(self) -> None:
         """Everything is freed, and nothing was misused; nobody may hold what the executor gave."""
         driver, self.driver, self.executor = self.driver, None, None
-        assert driver.problems() == []
+        problems = driver.problems()
+        assert problems == [], problems
+
+
+class Gpu(Host):
+    """A device of this machine; for tests that are marked `gpu`."""
+
+    def __init__(self, seed: int = 0, *, ordinal: int = 0):
+        del seed
+        self.executor = testing.device_executor(ordinal)
+        self._sources = []
+
+    def stream_of_caller(self) -> int:
+        return PER_THREAD_STREAM
+
+    def write(self, stream: int, address: int, array: np.ndarray) -> None:
+        self._sources.append(array.copy())  # read later
+        self.executor.stream_of_caller(stream).copy(address, self._sources[-1].ctypes.data, array.nbytes)
+
+    def finish(self) -> None:
+        event = self.executor.new_event()
+        self.executor.stream_of_caller(PER_THREAD_STREAM).record(event)
+        wait(event.reached)
+        self._sources.clear()
 
 
 class Block:
@@ -90,10 +135,9 @@ class Block:
 
 def wait(poll) -> None:
     """Poll until it is true; the device works meanwhile."""
-    for _ in range(STEPS):
-        if poll():
-            return
-    raise AssertionError("a hang: polled in vain")
+    until = time.monotonic() + SECONDS
+    while not poll():
+        assert time.monotonic() < until, "a hang: polled in vain"
 
 
 def bits(array: np.ndarray) -> np.ndarray:

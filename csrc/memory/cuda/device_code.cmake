@@ -1,7 +1,11 @@
 # The device code of csrc/memory/cuda: sets PYC_FAT_BINARY to the file that the build makes of kernels.cu, or
-# PYC_NO_FAT_BINARY to why there is none. PYC_CUDA=ON insists on it.
+# PYC_NO_FAT_BINARY to why there is none, and PYC_KERNEL_FILES to what it is made of. PYC_CUDA=ON insists on it.
 
 set(kernels ${PROJECT_SOURCE_DIR}/csrc/memory/cuda/kernels.cu)
+set(PYC_KERNEL_FILES ${kernels})  # and what it includes
+foreach(header cuda/kernels.cuh cuda/kernel_list.h cuda/kernel_arguments.h functors.inc)
+  list(APPEND PYC_KERNEL_FILES ${PROJECT_SOURCE_DIR}/csrc/memory/${header})
+endforeach()
 set(PYC_CUDA_ARCHITECTURES "75;80;86;89;90" CACHE STRING "Compute capabilities to make machine code for; the last also PTX")
 
 find_program(PYC_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda DOC "The CUDA compiler")
@@ -49,17 +53,12 @@ elseif(PYC_NO_FAT_BINARY)
 else()
   # As an object file, which compiler caches know, and from it the fat binary.
   set(PYC_FAT_BINARY ${PROJECT_BINARY_DIR}/cuda/kernels.fatbin)
-  set(headers ${kernels})
-  list(TRANSFORM headers REPLACE "kernels.cu$" "kernels.cuh")
-  foreach(header cuda/kernel_list.h cuda/kernel_arguments.h functors.inc)
-    list(APPEND headers ${PROJECT_SOURCE_DIR}/csrc/memory/${header})
-  endforeach()
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cuda)
   add_custom_command(
     OUTPUT ${PYC_FAT_BINARY}
     COMMAND $<$<BOOL:${PYC_CCACHE}>:${PYC_CCACHE}> ${PYC_NVCC} ${options} -c ${kernels} -o ${PYC_FAT_BINARY}.o
     COMMAND ${CMAKE_OBJCOPY} -O binary --only-section=.nv_fatbin ${PYC_FAT_BINARY}.o ${PYC_FAT_BINARY}
-    DEPENDS ${kernels} ${headers}
+    DEPENDS ${PYC_KERNEL_FILES}
     COMMENT "Compiling CUDA kernels for ${PYC_CUDA_ARCHITECTURES}"
     COMMAND_EXPAND_LISTS VERBATIM)
   message(STATUS "CUDA: ${PYC_NVCC}, for ${PYC_CUDA_ARCHITECTURES}")

@@ -39,8 +39,8 @@ SimulatedDriver::State::Region* SimulatedDriver::State::find(std::uint64_t addre
   auto after = regions.upper_bound(address);
   if (after == regions.begin()) return nullptr;
   Region& region = std::prev(after)->second;
-  const bool inside = address - region.base + bytes <= region.bytes;
-  return inside && region.live ? &region : nullptr;
+  if (!region.live || region.storage->is_free()) return nullptr;
+  return address - region.base + bytes <= region.bytes() ? &region : nullptr;
 }
 
 std::byte* SimulatedDriver::State::translate(std::uint64_t address, std::size_t bytes, bool by_kernel) {
@@ -63,12 +63,17 @@ bool SimulatedDriver::State::is_touched(std::uint64_t base) const {
   });
 }
 
-SimulatedDriver::State::Region& SimulatedDriver::State::add_region(std::size_t bytes,
-                                                                   std::shared_ptr<std::vector<std::byte>> storage,
-                                                                   std::uint64_t mapped_from) {
+SimulatedDriver::State::Region& SimulatedDriver::State::add_region(std::shared_ptr<SimulatedStorage> storage,
+                                                                   bool is_mapping) {
   const std::uint64_t base = next_address;
-  next_address += (bytes / kGap + 2) * kGap;
-  return regions[base] = {base, bytes, std::move(storage), mapped_from, true};
+  next_address += (storage->bytes() / kGap + 2) * kGap;
+  return regions[base] = {base, std::move(storage), is_mapping, true};
+}
+
+SimulatedDriver::State::Region* SimulatedDriver::State::region_at(std::uint64_t base, bool is_mapping) {
+  const auto found = regions.find(base);
+  const bool is_there = found != regions.end() && found->second.live && found->second.is_mapping == is_mapping;
+  return is_there ? &found->second : nullptr;
 }
 
 SimulatedDriver::State::Stream* SimulatedDriver::State::stream(CUstream handle) {
@@ -172,7 +177,7 @@ std::vector<std::string> SimulatedDriver::problems(bool end) const {
   if (!end) return found;
   const auto live = [&](bool mapped) {
     return std::count_if(state_->regions.begin(), state_->regions.end(),
-                         [&](const auto& one) { return one.second.live && (one.second.mapped_from != 0) == mapped; });
+                         [&](const auto& one) { return one.second.live && one.second.is_mapping == mapped; });
   };
   left("allocations", live(false));
   left("mappings", live(true));

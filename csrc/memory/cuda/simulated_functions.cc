@@ -1,4 +1,5 @@
 // Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -91,23 +92,22 @@ CUresult cuMemAlloc_v2(CUdeviceptr* data, std::size_t bytes) {
   PYC_ENTER();
   if (state().used + bytes > state().capacity) return CUDA_ERROR_OUT_OF_MEMORY;
   state().used += bytes;
-  const auto storage = std::make_shared<std::vector<std::byte>>(bytes, State::kFresh);
-  return *data = state().add_region(bytes, storage, 0).base, CUDA_SUCCESS;
+  const auto storage = SimulatedStorage::create(bytes);
+  std::fill_n(storage->data(), bytes, State::kFresh);
+  return *data = state().add_region(storage, false).base, CUDA_SUCCESS;
 }
 CUresult cuMemFree_v2(CUdeviceptr data) {
-  const auto found = state().regions.find(data);
-  if (found == state().regions.end() || !found->second.live || found->second.mapped_from != 0) {
+  State::Region* const region = state().region_at(data, false);
+  if (region == nullptr) {
     state().misused("memory freed that is not allocated");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  State::Region& region = found->second;
   if (state().is_touched(data)) state().misused("memory freed while work on it is queued: the driver would wait");
-  for (const auto& [base, other] : state().regions) {
-    if (other.live && other.mapped_from == data) state().misused("memory freed while another rank has it mapped");
-  }
-  state().used -= region.bytes;
-  region.live = false;
-  std::fill(region.storage->begin(), region.storage->end(), State::kFreed);
+  if (region->storage->mappings() != 0) state().misused("memory freed while another rank has it mapped");
+  state().used -= region->bytes();
+  region->live = false;
+  std::fill_n(region->storage->data(), region->bytes(), State::kFreed);
+  region->storage->free();
   return CUDA_SUCCESS;
 }
 
@@ -147,36 +147,31 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUst
 
 // ------------------------------------------------------------------------------------------------ sharing
 
-constexpr char kHandleMark[] = "simulated driver";
-
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr data) {
   PYC_ENTER();
-  const auto found = state().regions.find(data);
-  if (found == state().regions.end() || !found->second.live || found->second.mapped_from != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  std::memcpy(handle->reserved, kHandleMark, sizeof kHandleMark);
-  std::memcpy(handle->reserved + sizeof kHandleMark, &data, sizeof data);
+  const State::Region* const region = state().region_at(data, false);
+  if (region == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const SimulatedStorage::Handle found = region->storage->handle();
+  static_assert(sizeof found <= sizeof handle->reserved);
+  std::memcpy(handle->reserved, &found, sizeof found);
   return CUDA_SUCCESS;
 }
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* data, CUipcMemHandle handle, unsigned) {
   PYC_ENTER();
-  CUdeviceptr base = 0;
-  std::memcpy(&base, handle.reserved + sizeof kHandleMark, sizeof base);
-  const auto found = state().regions.find(base);
-  const bool ours = std::memcmp(handle.reserved, kHandleMark, sizeof kHandleMark) == 0;
-  if (!ours || found == state().regions.end() || !found->second.live) return CUDA_ERROR_INVALID_VALUE;
-  const State::Region shared = found->second;
-  return *data = state().add_region(shared.bytes, shared.storage, base).base, CUDA_SUCCESS;
+  SimulatedStorage::Handle wanted{};
+  std::memcpy(&wanted, handle.reserved, sizeof wanted);
+  const std::shared_ptr<SimulatedStorage> storage = SimulatedStorage::open(wanted);
+  if (storage == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return *data = state().add_region(storage, true).base, CUDA_SUCCESS;
 }
 CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
   const auto found = state().regions.find(data);
-  if (found == state().regions.end() || !found->second.live || found->second.mapped_from == 0) {
+  if (state().region_at(data, true) == nullptr) {
     state().misused("a mapping closed that is not open");
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (state().is_touched(data)) state().misused("a mapping closed while work on it is queued");
-  found->second.live = false;
+  state().regions.erase(found);  // its addresses are not given again
   return CUDA_SUCCESS;
 }
 

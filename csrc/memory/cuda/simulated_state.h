@@ -15,6 +15,7 @@
 #include "core/splitmix.h"
 #include "memory/cuda/host_kernels.h"
 #include "memory/cuda/simulated_driver.h"
+#include "memory/cuda/simulated_storage.h"
 
 namespace pyc::cuda {
 
@@ -27,10 +28,11 @@ struct SimulatedDriver::State {
   /// An allocation, or a mapping of one.
   struct Region {
     std::uint64_t base = 0;
-    std::size_t bytes = 0;
-    std::shared_ptr<std::vector<std::byte>> storage;
-    std::uint64_t mapped_from = 0;  // 0: an allocation
+    std::shared_ptr<SimulatedStorage> storage;
+    bool is_mapping = false;
     bool live = true;
+
+    std::size_t bytes() const { return storage->bytes(); }
   };
   struct Event {
     std::uint64_t recorded = 0;  // times
@@ -60,7 +62,9 @@ struct SimulatedDriver::State {
   /// Where the bytes of an address of a device, or of the host, are; null: nowhere.
   std::byte* translate(std::uint64_t address, std::size_t bytes, bool by_kernel);
   bool is_touched(std::uint64_t base) const;
-  Region& add_region(std::size_t bytes, std::shared_ptr<std::vector<std::byte>> storage, std::uint64_t mapped_from);
+  Region& add_region(std::shared_ptr<SimulatedStorage> storage, bool is_mapping);
+  /// The allocation, or the mapping, that begins there; null if there is none.
+  Region* region_at(std::uint64_t base, bool is_mapping);
 
   Stream* stream(CUstream handle);
   CUresult queue(CUstream handle, Work work);

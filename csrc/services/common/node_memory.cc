@@ -8,6 +8,19 @@
 namespace pyc {
 namespace {
 
+/// Runs it. Why it failed; empty if it did not.
+std::string refusal_of(const std::function<void()>& part) {
+  try {
+    part();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (const std::exception& error) {
+    const std::string text = std::string(error.what()).substr(0, Bootstrap::kMaxText);
+    return text.empty() ? "an error without a text" : text;
+  }
+}
+
 /// Throws on all ranks if one could not do its part, which `refusal` then says.
 void check_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
                const Engine::Interrupt& interrupt) {
@@ -20,23 +33,22 @@ void check_all(Engine& engine, const std::string& refusal, const std::string& wh
 
 }  // namespace
 
+void attempt_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
+                      const Engine::Interrupt& interrupt) {
+  check_all(engine, refusal_of(part), what, timeout, interrupt);
+}
+
 void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const std::string& what,
                   const std::function<void(const std::shared_ptr<SharedMemory>&)>& prepare, Seconds timeout,
                   const Engine::Interrupt& interrupt) {
   std::shared_ptr<SharedMemory> shared;
   std::string refusal;
   const auto attempt = [&](auto get_memory) {
-    try {
+    refusal = refusal_of([&] {
       shared = get_memory();
       prepare(shared);
-    } catch (const std::bad_alloc&) {
-      refusal = "out of memory";
-      shared.reset();
-    } catch (const std::exception& error) {
-      refusal = std::string(error.what()).substr(0, Bootstrap::kMaxText);
-      if (refusal.empty()) refusal = "an error without a text";
-      shared.reset();
-    }
+    });
+    if (!refusal.empty()) shared.reset();
   };
   if (nodes.count() == nodes.size()) {
     attempt([&] { return SharedMemory::create_private(bytes); });

@@ -19,4 +19,8 @@ void share_memory(Engine& engine, const Nodes& nodes, std::size_t bytes, const s
                   const std::function<void(const std::shared_ptr<SharedMemory>&)>& prepare, Seconds timeout,
                   const Engine::Interrupt& interrupt);
 
+/// Collective. Runs `part` on every rank; what it throws on one is a std::runtime_error on all, which names that rank.
+void attempt_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
+                      const Engine::Interrupt& interrupt);
+
 }  // namespace pyc

@@ -1,9 +1,12 @@
-"""What the build does about nvcc: device_code.cmake in a project of its own."""
+"""What the build does about CUDA: device_code.cmake in a project of its own, and the files of the whole."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,24 @@ def test_an_nvcc_that_works(tmp_path):
     done = configure(tmp_path, "ON", an_nvcc(tmp_path, "exit 0"))
     assert done.returncode == 0, done.stderr
     assert "device code: " + str(tmp_path / "build" / "cuda" / "kernels.fatbin") in done.stdout
+
+
+def compiled(folder: Path, wanted: str) -> list[str]:
+    """Configure the project; the files that its libraries are made of, by the layer and its folder."""
+    pytest.importorskip("pybind11")
+    command = [
+        CMAKE, "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DPYC_CUDA={wanted}", f"-DPython_EXECUTABLE={sys.executable}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    entries = json.loads((folder / "compile_commands.json").read_text())
+    return [os.path.relpath(entry["file"], ROOT / "csrc") for entry in entries]
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="there is no ninja")
+@pytest.mark.parametrize("wanted", ["AUTO", "OFF"])
+def test_each_file_is_compiled_once_and_without_cuda_none_of_its_layer(tmp_path, wanted):
+    files = [file for file in compiled(tmp_path, wanted) if not file.startswith("..")]
+    assert "memory/arena.cc" in files
+    assert len(files) == len(set(files))
+    assert any(file.startswith("memory/cuda/") for file in files) == (wanted == "AUTO")

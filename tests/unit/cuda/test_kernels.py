@@ -1,10 +1,13 @@
-"""The kernels' host instantiation, which the simulated driver runs, against the host's loops, bit for bit."""
+"""The kernels against the host's loops, bit for bit: their host instantiation, which the simulated driver runs.
+
+Where there is a GPU, the same tests run the kernels there.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from devices import Host, Simulated, bits, needs_cuda
+from devices import Gpu, Host, Simulated, bits, needs_cuda
 
 from pycollectives.support.native import core
 
@@ -32,10 +35,10 @@ def draw(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
     return np.where(choice == 0, values, np.where(choice == 1, ordinary, extreme)).astype(kind)
 
 
-@pytest.fixture
-def machines():
-    """The host and a simulated device."""
-    device = Simulated(seed=5)
+@pytest.fixture(params=[Simulated, pytest.param(Gpu, marks=pytest.mark.gpu)], ids=["simulated driver", "gpu"])
+def machines(request):
+    """The host and a device."""
+    device = request.param(seed=5)
     yield Host(), device
     device.end()
 

@@ -1,11 +1,13 @@
 """What is known of arrays on a device. No device is needed: the arrays are made up."""
 
 import ctypes
+import sys
 
 import numpy as np
 import pytest
 
 from pycollectives.support.device_arrays import DeviceArray, _tensor_of, describe_device
+from pycollectives.support.device_streams import LEGACY_STREAM, handle_of_stream
 
 ADDRESS = 0x7F0000001000
 
@@ -45,6 +47,18 @@ def test_the_stream_is_the_producers(stream):
 
 def test_before_version_3_there_is_no_stream():
     assert describe_device(Interface(version=2, stream="missing")).stream is None
+
+
+def test_a_stream_that_is_given_comes_after_the_producers():
+    """Both are known: nobody has made one wait for the other."""
+    found = describe_device(Interface(stream=0x5555), stream=77)
+    assert (found.stream, found.after) == (77, 0x5555)
+
+
+@pytest.mark.parametrize("named", [None, 77])
+def test_a_stream_that_is_given_needs_no_other(named):
+    found = describe_device(Interface(stream=named), stream=77)
+    assert (found.stream, found.after) == (77, None)
 
 
 def test_the_array_is_held():
@@ -164,3 +178,96 @@ def test_a_capsule_of_another_name_is_refused():
 )
 def test_what_is_not_on_a_device(host):
     assert describe_device(host) is None
+
+
+# --- streams
+
+
+class CudaCore:
+    """As cuda.core's streams."""
+
+    def __cuda_stream__(self):
+        return 0, 0x5555
+
+
+class PyTorch:
+    cuda_stream = 0x5555
+
+
+class CuPy:
+    ptr = 0x5555
+
+
+class Numba:
+    handle = ctypes.c_void_p(0x5555)
+
+
+@pytest.mark.parametrize("stream", [0x5555, np.int64(0x5555), CudaCore(), PyTorch(), CuPy(), Numba()])
+def test_handles_of_streams(stream):
+    assert handle_of_stream(stream) == 0x5555
+    assert describe_device(Interface(), stream=stream).stream == 0x5555
+
+
+@pytest.mark.parametrize("attribute", ["cuda_stream", "ptr"])
+def test_the_stream_0_is_the_legacy_default(attribute):
+    assert handle_of_stream(type("Stream", (), {attribute: 0})()) == LEGACY_STREAM == 1
+
+
+def test_numbas_default_stream():
+    assert handle_of_stream(type("Stream", (), {"handle": ctypes.c_void_p(0)})()) == LEGACY_STREAM
+
+
+@pytest.mark.parametrize(
+    ("stream", "error", "message"),
+    [
+        ("1", TypeError, "stream: expected a stream of PyTorch, CuPy or Numba, .* or a handle; got str"),
+        (True, TypeError, "got bool"),
+        (1.5, TypeError, "got float"),
+        (object(), TypeError, "got object"),
+        (-1, ValueError, "at least 0, got -1"),
+    ],
+)
+def test_what_is_no_stream(stream, error, message):
+    with pytest.raises(error, match=message):
+        describe_device(Interface(), stream=stream)
+
+
+class Torch:
+    """A PyTorch that works on one stream of each device."""
+
+    def __init__(self, streams):
+        class FakeTensor(Tensor):
+            is_cuda = True
+
+            @property
+            def device(self):
+                return self.number
+
+        class Stream:
+            def __init__(self, cuda_stream):
+                self.cuda_stream = cuda_stream
+
+        self.Tensor = FakeTensor
+        self.cuda = type("cuda", (), {"current_stream": staticmethod(lambda device: Stream(streams[device]))})
+
+
+@pytest.mark.parametrize(("handle", "stream"), [(0x5555, 0x5555), (0, 1)])
+def test_a_tensors_stream_is_the_one_that_pytorch_works_on(monkeypatch, handle, stream):
+    torch = Torch({0: 3, 1: handle})
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    tensor = torch.Tensor(np.zeros(3), number=1)
+    assert describe_device(tensor).stream == tensor.asked_for == stream
+    assert describe_device(tensor, stream=99).stream == tensor.asked_for == 99
+
+
+def test_other_arrays_have_no_stream_of_pytorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", Torch({0: 3, 1: 4}))
+    assert describe_device(Tensor(np.zeros(3))).stream == LEGACY_STREAM
+
+
+def test_an_array_with_both_protocols_is_exported_on_its_own_stream():
+    """As CuPy's: DLPack is asked for, on the stream that the other protocol names."""
+    tensor = Tensor(np.zeros(3))
+    tensor.__cuda_array_interface__ = Interface(stream=0x5555).__cuda_array_interface__
+    assert describe_device(tensor).stream == tensor.asked_for == 0x5555
+    assert describe_device(tensor, stream=77).stream == tensor.asked_for == 77

@@ -1,0 +1,130 @@
+#include "memory/cuda/runtime_compiler.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "memory/cuda/kernel_sources.h"
+
+namespace pyc::cuda {
+namespace {
+
+template <class Function>
+bool find_function(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+void check_compiler(const CompilerApi& compiler, nvrtcResult result, const char* call) {
+  if (result == 0) return;
+  throw std::runtime_error(std::string("NVRTC: ") + call + ": " + compiler.nvrtcGetErrorString(result));
+}
+#define PYC_NVRTC(compiler, name, ...) check_compiler(compiler, (compiler).name(__VA_ARGS__), #name)
+
+/// The newest that is not newer than the device.
+int architecture_for(const CompilerApi& compiler, int capability) {
+  int number = 0;
+  PYC_NVRTC(compiler, nvrtcGetNumSupportedArchs, &number);
+  std::vector<int> known(static_cast<std::size_t>(number));
+  PYC_NVRTC(compiler, nvrtcGetSupportedArchs, known.data());
+  std::erase_if(known, [&](int one) { return one > capability; });
+  if (known.empty()) {
+    int major = 0;
+    int minor = 0;
+    PYC_NVRTC(compiler, nvrtcVersion, &major, &minor);
+    throw std::runtime_error("NVRTC " + std::to_string(major) + "." + std::to_string(minor) +
+                             " compiles nothing for compute capability " + std::to_string(capability / 10) + "." +
+                             std::to_string(capability % 10));
+  }
+  return *std::max_element(known.begin(), known.end());
+}
+
+class Program {
+ public:
+  explicit Program(const CompilerApi& compiler) : compiler_(compiler) {
+    const auto sources = kernel_sources();
+    std::vector<const char*> texts;
+    std::vector<const char*> names;
+    for (const KernelSource& header : sources.subspan(1)) {
+      texts.push_back(header.text);
+      names.push_back(header.name);
+    }
+    PYC_NVRTC(compiler_, nvrtcCreateProgram, &program_, sources[0].text, sources[0].name,
+              static_cast<int>(texts.size()), texts.data(), names.data());
+  }
+  ~Program() { compiler_.nvrtcDestroyProgram(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void compile(const std::vector<const char*>& options) {
+    const nvrtcResult result =
+        compiler_.nvrtcCompileProgram(program_, static_cast<int>(options.size()), options.data());
+    if (result == 0) return;
+    throw std::runtime_error(std::string("NVRTC: ") + compiler_.nvrtcGetErrorString(result) + ": " + log());
+  }
+
+  std::string ptx() const {
+    std::size_t bytes = 0;
+    PYC_NVRTC(compiler_, nvrtcGetPTXSize, program_, &bytes);
+    std::string text(bytes, '\0');
+    PYC_NVRTC(compiler_, nvrtcGetPTX, program_, text.data());
+    text.resize(bytes - 1);  // a string has a NUL of its own
+    return text;
+  }
+
+ private:
+  std::string log() const {
+    std::size_t bytes = 0;
+    if (compiler_.nvrtcGetProgramLogSize(program_, &bytes) != 0 || bytes == 0) return "";
+    std::string text(bytes, '\0');
+    compiler_.nvrtcGetProgramLog(program_, text.data());
+    text.resize(bytes - 1);
+    return text;
+  }
+
+  const CompilerApi& compiler_;
+  nvrtcProgram program_ = nullptr;
+};
+
+}  // namespace
+
+CompilerFinding load_compiler(const char* library, CompilerApi& api) {
+  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // never closed
+  if (handle == nullptr) {
+    const char* const error = dlerror();
+    return {nullptr, std::string("no compiler: ") + (error != nullptr ? error : library)};
+  }
+#define PYC_FIND(name, result, parameters)     \
+  if (!find_function(handle, #name, api.name)) \
+    return {nullptr, std::string("the compiler ") + library + " has no " #name};
+  PYC_COMPILER_FUNCTIONS(PYC_FIND)
+#undef PYC_FIND
+  return {&api, ""};
+}
+
+const CompilerFinding& system_compiler() {
+  static CompilerApi api;
+  static const CompilerFinding finding = [] {
+    CompilerFinding found;
+    for (const char* library : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
+      found = load_compiler(library, api);
+      if (found.compiler != nullptr) break;
+    }
+    return found;
+  }();
+  return finding;
+}
+
+std::string compile_kernels(const CompilerApi& compiler, int capability) {
+  const std::string target = "--gpu-architecture=compute_" + std::to_string(architecture_for(compiler, capability));
+  Program program(compiler);
+  // As nvcc in device_code.cmake. NVRTC knows no host: what is not marked, such as a lambda, is the device's.
+  program.compile({target.c_str(), "--std=c++17", "--fmad=false", "--device-as-default-execution-space"});
+  return program.ptx();
+}
+
+#undef PYC_NVRTC
+
+}  // namespace pyc::cuda

@@ -1,0 +1,51 @@
+// The compiler of device code that a machine may have without nvcc: NVRTC, which comes with the CUDA toolkit and with
+// libraries such as PyTorch. Loaded when it is first asked for, never linked. It compiles the same text as nvcc.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace pyc::cuda {
+
+using nvrtcResult = int;  // an enum of that size
+using nvrtcProgram = struct nvrtcProgram_st*;
+
+// X(name, result, parameters) of every function that is used; names are NVRTC's own.
+#define PYC_COMPILER_FUNCTIONS(X)                                                                         \
+  X(nvrtcGetErrorString, const char*, (nvrtcResult result))                                               \
+  X(nvrtcVersion, nvrtcResult, (int* major, int* minor))                                                  \
+  X(nvrtcGetNumSupportedArchs, nvrtcResult, (int* number))                                                \
+  X(nvrtcGetSupportedArchs, nvrtcResult, (int* architectures))                                            \
+  X(nvrtcCreateProgram, nvrtcResult,                                                                      \
+    (nvrtcProgram * program, const char* source, const char* name, int headers, const char* const* texts, \
+     const char* const* names))                                                                           \
+  X(nvrtcCompileProgram, nvrtcResult, (nvrtcProgram program, int number, const char* const* options))     \
+  X(nvrtcGetProgramLogSize, nvrtcResult, (nvrtcProgram program, std::size_t* bytes))                      \
+  X(nvrtcGetProgramLog, nvrtcResult, (nvrtcProgram program, char* log))                                   \
+  X(nvrtcGetPTXSize, nvrtcResult, (nvrtcProgram program, std::size_t* bytes))                             \
+  X(nvrtcGetPTX, nvrtcResult, (nvrtcProgram program, char* ptx))                                          \
+  X(nvrtcDestroyProgram, nvrtcResult, (nvrtcProgram * program))
+
+struct CompilerApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
+#define PYC_DECLARE(name, result, parameters) result(*name) parameters = nullptr;
+  PYC_COMPILER_FUNCTIONS(PYC_DECLARE)
+#undef PYC_DECLARE
+};
+
+/// A compiler, or why there is none.
+struct CompilerFinding {
+  const CompilerApi* compiler = nullptr;
+  std::string reason;  ///< empty if there is one
+};
+
+CompilerFinding load_compiler(const char* library, CompilerApi& api);
+
+/// That of this process or machine; looked for once.
+const CompilerFinding& system_compiler();
+
+/// PTX of the kernels for devices of a compute capability (90: 9.0), or, if that is newer than the compiler, of the
+/// newest that it knows. std::runtime_error with what the compiler says.
+std::string compile_kernels(const CompilerApi& compiler, int capability);
+
+}  // namespace pyc::cuda

@@ -1,0 +1,67 @@
+"""Streams of a CUDA device: which one an array's values come from, and handles of streams as libraries have them.
+
+A handle is numbered as DLPack and the CUDA array interface do: 1 is the legacy default stream, 2 that of the thread.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from typing import Any
+
+__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "handle_of_stream", "torch_stream"]
+
+LEGACY_STREAM = 1
+"""The default stream that waits for all others."""
+PER_THREAD_STREAM = 2
+"""The default stream of a thread."""
+
+
+def handle_of_stream(stream: Any) -> int:
+    """Return the handle of a stream.
+
+    Parameters
+    ----------
+    stream
+        A handle; an object with `__cuda_stream__` (cuda.core), or a stream of PyTorch, CuPy or Numba.
+
+    Raises
+    ------
+    TypeError
+        If it is no stream.
+    ValueError
+        If the handle is negative.
+    """
+    handle = _handle_or_none(stream)
+    if handle is None:
+        raise TypeError(
+            "stream: expected a stream of PyTorch, CuPy or Numba, an object with __cuda_stream__, or a handle; "
+            f"got {type(stream).__name__}"
+        )
+    if handle < 0:
+        raise ValueError(f"stream: expected a handle of at least 0, got {handle}")
+    return handle or LEGACY_STREAM  # what CUDA itself means by 0, unless a program is compiled otherwise
+
+
+def _handle_or_none(stream: Any) -> int | None:
+    if isinstance(stream, bool):
+        return None
+    if hasattr(stream, "__cuda_stream__"):
+        _, handle = stream.__cuda_stream__()
+        return operator.index(handle)
+    for attribute in ("cuda_stream", "ptr"):  # PyTorch, CuPy
+        if hasattr(stream, attribute):
+            return operator.index(getattr(stream, attribute))
+    try:
+        # Numba's streams are their handles: ctypes' pointers, which are None for 0.
+        return operator.index(stream.handle.value or 0) if hasattr(stream, "handle") else operator.index(stream)
+    except (AttributeError, TypeError):
+        return None
+
+
+def torch_stream(buffer: object) -> int | None:
+    """Return the stream that PyTorch works on now, on the device of the tensor; None if it is none of PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(buffer, torch.Tensor) or not buffer.is_cuda:
+        return None
+    return handle_of_stream(torch.cuda.current_stream(buffer.device))

