@@ -33,6 +33,7 @@ void bind_parameter_server_simulation(py::module_& m);
 void bind_cuda(py::module_& m);
 void bind_testing(py::module_& m);
 // Parts of it:
+void bind_testing_abort(py::module_& t);
 void bind_testing_executors(py::module_& t);
 void bind_testing_cuda(py::module_& t);
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -151,6 +152,7 @@ class BoundParameterServer {
     const OneThread one(in_use_, server_->name());
     const py::buffer_info from = requested(gradient, false, server_->name(), server_->options().count);
     const py::buffer_info into = requested(out, true, server_->name(), server_->options().count);
+    check_overlap(from, into);
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     const std::byte* const values = checked(from.ptr);
@@ -164,7 +166,11 @@ class BoundParameterServer {
   }
 
   py::tuple outcome() {
-    const server::Outcome o = server_->outcome();
+    server::Outcome o;
+    {
+      const GilReleased released;
+      o = server_->outcome();
+    }
     return py::make_tuple(o.clock, o.version, o.staleness, o.used);
   }
 
@@ -184,6 +190,15 @@ class BoundParameterServer {
  private:
   using Kind = ParameterServer::Kind;
   static Kind kind_of(const std::byte* values) { return values == nullptr ? Kind::kSkipped : Kind::kGradient; }
+  /// Weights are written while the gradient is read, block by block.
+  void check_overlap(const py::buffer_info& gradient, const py::buffer_info& out) const {
+    const auto* const from = static_cast<const std::byte*>(gradient.ptr);
+    const auto* const into = static_cast<const std::byte*>(out.ptr);
+    const std::size_t bytes = server_->layout().options().count * server_->layout().element_bytes();
+    if (from == into || std::less_equal<>()(from + bytes, into) || std::less_equal<>()(into + bytes, from)) return;
+    throw std::invalid_argument("'" + server_->name() +
+                                "': the gradient and out overlap in part; expected the same memory or no common one");
+  }
   /// Null if it is to be left out.
   const std::byte* checked(const void* memory) const {
     const auto* const gradient = static_cast<const std::byte*>(memory);

@@ -279,6 +279,7 @@ void bind_testing(py::module_& m) {
   bind_recorder(t);
   bind_group_boards(t);
   bind_update_slot(t);
+  bind_testing_abort(t);
   bind_testing_executors(t);
   bind_testing_cuda(t);
   t.def(

@@ -99,6 +99,8 @@ class Engine final : private Listener {
   /// After something was enrolled that needs the progress thread. Without any lock held.
   void wake();
   bool has_waiter() const { return waiters_.load() > 0; }
+  /// Whether another thread waits for the progress lock.
+  bool is_wanted() const { return wanted_.load() > 0; }
   Seconds deadline() const;
 
   /// Drives until `done()`; false if `timeout` seconds passed first (negative: no limit). Rethrows the engine's first

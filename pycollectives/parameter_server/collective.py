@@ -296,12 +296,12 @@ class ParameterServer(WithoutFlush):
     def push_pull(self, gradient: BufferSpec, out: BufferSpec, timeout: float | None = None) -> None:
         """Push a gradient and get the weights when the worker may go on; for workers.
 
-        With servers="node" both happen in one pass where the gradient is an update.
+        Both happen in one pass where the gradient is an update and all servers are on this rank's node.
 
         Parameters
         ----------
         gradient, out
-            As of `push` and `pull`. They may be the same.
+            As of `push` and `pull`. They may be the same, but not overlap in part.
         timeout
             Seconds, for each of the two; None for the communicator's default, `math.inf` for no limit.
 
@@ -348,6 +348,8 @@ class ParameterServer(WithoutFlush):
 
     def leave(self) -> None:
         """Take no part until the next push, so that nobody waits for this worker; for workers.
+
+        A gradient is discarded then if it was computed on weights of before; it counts on weights pulled since.
 
         Raises
         ------

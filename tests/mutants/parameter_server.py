@@ -1,4 +1,4 @@
-"""Mutants of the parameter server's policies."""
+"""Mutants of the parameter server: its policies, and the service around them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from mutant import Mutant
 POLICIES = "csrc/services/parameter_server/policies"
 ROWS = f"{POLICIES}/rows.h"
 ELASTIC = f"{POLICIES}/elastic_bsp.cc"
+SERVICE = "csrc/services/parameter_server"
 
 HISTORIES = ("tests/plan/test_parameter_server.py",)
 BARRIERS = ("tests/plan/test_parameter_server_elastic.py",)
 IN_ORDER = ("tests/unit/parameter_server/test_in_order.py",)
+BY_HAND = ("tests/unit/parameter_server/test_exact.py",)
+SERVED = ("tests/unit/parameter_server/test_served.py",)
+CALLS = ("tests/unit/parameter_server/test_server.py",)
 
 MUTANTS = [
     # --- BSP
@@ -327,5 +331,169 @@ MUTANTS = [
         "  one_by_one(done, count);\n",
         "",
         IN_ORDER,
+    ),
+    # --- The ledger
+    Mutant(
+        "a version is counted after its update",
+        f"{SERVICE}/ledger.cc",
+        "step.update = ++server_->version;",
+        "step.update = server_->version++;",
+        BY_HAND,
+    ),
+    Mutant(
+        "a gradient in an accumulator is lost when its worker leaves",
+        f"{SERVICE}/ledger.cc",
+        "  change(worker, Presence::kLeft, now, decisions);",
+        "  accounts_[worker].filled[0] = 0;\n  change(worker, Presence::kLeft, now, decisions);",
+        BY_HAND,
+    ),
+    Mutant(
+        "a discarded gradient comes into an accumulator",
+        f"{SERVICE}/ledger.cc",
+        "  if (!verdict.use) return;\n",
+        "",
+        CALLS,
+    ),
+    Mutant(
+        "a second gradient takes the place of the first",
+        f"{SERVICE}/ledger.cc",
+        "step.adds = filled != 0;",
+        "step.adds = false;",
+        BY_HAND,
+    ),
+    Mutant(
+        "a push without an effect counts as a gradient",
+        f"{SERVICE}/ledger.cc",
+        "    ++account.pushes;\n    if (!step.use) ++account.discarded;",
+        "    if (!step.use) ++account.discarded;\n  }\n  ++account.pushes;\n  if (kind == Kind::kGradient) {",
+        CALLS,
+    ),
+    Mutant(
+        "a push is told of before its worker is let go",
+        f"{SERVICE}/ledger.cc",
+        "  follow(verdict, std::move(step), decisions);\n  row.waits = 1;",
+        "  account.outcome = account.pending;\n  follow(verdict, std::move(step), decisions);\n  row.waits = 1;",
+        CALLS,
+    ),
+    Mutant(
+        "the second accumulator is forgotten when the round turns",
+        f"{SERVICE}/ledger.cc",
+        "std::exchange(accounts_[w].filled[1], 0);",
+        "0 * std::exchange(accounts_[w].filled[1], 0);",
+        BY_HAND,
+    ),
+    Mutant(
+        "a gradient that its update keeps is used up",
+        f"{SERVICE}/ledger.h",
+        "if (!use || adds || next || keep) return false;",
+        "if (!use || adds || next) return false;",
+        BY_HAND,
+    ),
+    Mutant(
+        "what is computed on weights pulled since the worker left is discarded",
+        ROWS,
+        "std::min(row.oldest, table.server.version)",
+        "table.server.version",
+        CALLS,
+    ),
+    # --- Servers
+    Mutant(
+        "an update is applied twice",
+        f"{SERVICE}/executor.cc",
+        "      shard_.update(block_, terms_, step.update);",
+        "      for (int i = 0; i < 2; ++i) shard_.update(block_, terms_, step.update);",
+        BY_HAND,
+    ),
+    Mutant(
+        "a worker's own update is applied by the server as well",
+        f"{SERVICE}/executor.cc",
+        "  ring_(step.worker);\n  if (ticket_) ring_for_version();\n  ticket_.reset();",
+        "  ring_(step.worker);\n  if (step.update == 2) return false;\n  ticket_.reset();",
+        BY_HAND,
+    ),
+    Mutant(
+        "a worker goes on to work that it has taken back",
+        f"{SERVICE}/shard.cc",
+        "return slots_[worker].offer.compare_exchange_strong(offered, offered + 1);",
+        "return slots_[worker].offer.exchange(offered + 1) == offered;",
+        SERVED,
+    ),
+    Mutant(
+        "a slot is filled before the gradient in it is taken",
+        f"{SERVICE}/served_worker.cc",
+        "    return slot.taken.load(std::memory_order_acquire) == slot.full.load();",
+        "    return slot.taken.load(std::memory_order_acquire) <= slot.full.load();",
+        BY_HAND,
+    ),
+    Mutant(
+        "a gradient on its way is overwritten by the next",
+        f"{SERVICE}/served_worker.cc",
+        "return open_gradients_.load() == 0 && std::all_of(",
+        "return std::all_of(",
+        BY_HAND,
+    ),
+    Mutant(
+        "a slot is told to be free before its gradient is used",
+        f"{SERVICE}/executor.cc",
+        "  if (step.is_used_up()) return true;\n",
+        "  if (step.is_used_up()) set_taken(step);\n  if (step.is_used_up()) return true;\n",
+        BY_HAND,
+    ),
+    Mutant(
+        "a pull that does not wait for the version of the own push",
+        f"{SERVICE}/served_worker.cc",
+        "if (pipeline.version() >= version && !ticket)",
+        "if (!ticket)",
+        BY_HAND,
+    ),
+    Mutant(
+        "a server gives weights of before the version that is asked for",
+        f"{SERVICE}/served.cc",
+        "    if (pipeline.version() < reader.version) return false;\n",
+        "",
+        BY_HAND,
+    ),
+    Mutant(
+        "a reader passes blocks that an update before it has not",
+        f"{SERVICE}/served.cc",
+        "    if (!pipeline.may_enter(*reader.ticket, reader.block)) return false;\n",
+        "",
+        BY_HAND,
+    ),
+    Mutant(
+        "of a range of workers the last has no part in the update",
+        f"{SERVICE}/served.cc",
+        "w <= range.last; ++w)",
+        "w < range.last + (range.first == range.last); ++w)",
+        BY_HAND,
+    ),
+    # --- The end
+    Mutant(
+        "a push is sent after its rank has closed",
+        f"{SERVICE}/served_worker.cc",
+        "    check_open();\n    if (kind == Kind::kGradient) offer_staged(clock);",
+        "    if (kind == Kind::kGradient) offer_staged(clock);",
+        SERVED,
+    ),
+    Mutant(
+        "a close that the coordinator does not hear of",
+        f"{SERVICE}/served.cc",
+        "    if (r != rank()) mailbox().send(r, messages::Closed{});",
+        "    if (r != rank() && r != layout_.coordinator()) mailbox().send(r, messages::Closed{});",
+        SERVED,
+    ),
+    Mutant(
+        "a server ends before it has heard every goodbye",
+        f"{SERVICE}/served.h",
+        "return all_closed_ && open_ranks_ == 0 && is_idle();",
+        "return all_closed_ && is_idle();",
+        SERVED,
+    ),
+    Mutant(
+        "a worker that waits for others says that a message is near",
+        f"{SERVICE}/served.h",
+        "bool busy() const override { return !is_idle() || is_push_near(); }",
+        "bool busy() const override { return has_waiting(rank()) || !is_idle(); }",
+        SERVED,
     ),
 ]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "services/parameter_server/known.h"
 
 namespace pyc::server {
@@ -16,6 +17,11 @@ bool Executor::advance() {
   bool moved = false;
   while (!steps_.empty()) {
     const Step& step = steps_.front();
+    if (!taken_ && step.has_gradient() && shard_.is_offered(step.worker, step.clock)) {
+      if (step.update != 0 && !enter(layout_.options().workers[step.worker])) return moved;
+      moved = true;
+      if (grant(step)) continue;
+    }
     if (!taken_) {
       if (step.has_gradient() && shard_.slot(step.worker).full.load(std::memory_order_acquire) < step.clock) {
         return moved;
@@ -25,7 +31,7 @@ bool Executor::advance() {
       in_slot_ = take(step);
     }
     if (step.update != 0) {
-      if (!ticket_ && !begin_update(step)) return moved;
+      if (!begun_ && !begin_update(step)) return moved;
       const std::size_t before = block_;
       const bool done = work(step);
       moved = moved || block_ != before;
@@ -37,32 +43,63 @@ bool Executor::advance() {
   return moved;
 }
 
+/// Whether the worker does it itself: then this goes on with the next step. It may have taken its offer back.
+bool Executor::grant(const Step& step) {
+  const bool is_own = step.is_used_up() && step.parts.size() == 1;
+  if (step.use && !is_own) throw InternalError("work that no worker can do alone");
+  const double weight = step.use ? step.parts.front().weight : 0;
+  if (!shard_.grant_work(step.worker, step.clock, {ticket_.value_or(Ticket{}), step.update, weight})) return false;
+  ring_(step.worker);
+  if (ticket_) ring_for_version();
+  ticket_.reset();
+  steps_.pop_front();
+  return true;
+}
+
+/// Whether the work on this step has a place in the order.
+bool Executor::enter(Rank owner) {
+  if (!ticket_) ticket_ = shard_.pipeline().enter(true, owner);
+  return ticket_.has_value();
+}
+
 /// Whether the gradient stays in its slot, from where the update uses it.
 bool Executor::take(const Step& step) {
   if (!step.has_gradient()) return false;
   if (!step.use) return true;  // nobody uses it: `end` says that it is taken
-  const bool updates =
-      std::any_of(step.parts.begin(), step.parts.end(), [&](const Part& part) { return part.worker == step.worker; });
-  if (updates && !step.adds && !step.next && !step.keep) return true;
+  if (step.is_used_up()) return true;
   if (step.adds) {
     std::byte* const accumulator = shard_.accumulator(step.worker, step.next);
     for (std::size_t b = 0; b < shard_.pipeline().blocks(); ++b) shard_.gather_slot(b, accumulator, step.worker);
   } else {
     shard_.exchange(step.worker, Shard::Role::kSlot, step.next ? Shard::Role::kSecond : Shard::Role::kFirst);
   }
-  shard_.slot(step.worker).taken.store(step.clock, std::memory_order_release);
+  set_taken(step);
   return false;
 }
 
+void Executor::set_taken(const Step& step) {
+  shard_.slot(step.worker).taken.store(step.clock, std::memory_order_release);
+  ring_(step.worker);
+}
+
+/// After an update has begun: workers that are let go from that version on sleep until it can be read.
+void Executor::ring_for_version() {
+  for (Worker w = 0; w < layout_.workers(); ++w) {
+    const Version awaited = shard_.slot(w).awaited.load();
+    if (awaited != 0 && awaited <= shard_.pipeline().version()) ring_(w);
+  }
+}
+
 bool Executor::begin_update(const Step& step) {
-  ticket_ = shard_.pipeline().enter(true, rank_);
-  if (!ticket_) return false;
+  if (!enter(rank_)) return false;
+  begun_ = true;
   block_ = 0;
   terms_.clear();
   for (const Part& part : step.parts) {
     const bool is_in_slot = step.use && in_slot_ && part.worker == step.worker;
     terms_.push_back({is_in_slot ? shard_.incoming(part.worker) : shard_.accumulator(part.worker), part.weight});
   }
+  ring_for_version();
   return true;
 }
 
@@ -83,9 +120,9 @@ bool Executor::work(const Step& step) {
 }
 
 void Executor::end(const Step& step) {
-  if (in_slot_) shard_.slot(step.worker).taken.store(step.clock, std::memory_order_release);
+  if (in_slot_) set_taken(step);
   if (step.turn) shard_.turn();
-  taken_ = in_slot_ = false;
+  taken_ = in_slot_ = begun_ = false;
   ticket_.reset();
 }
 

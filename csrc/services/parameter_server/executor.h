@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "services/parameter_server/ledger.h"
@@ -14,8 +16,11 @@ namespace pyc::server {
 
 class Executor {
  public:
+  /// Wakes a worker that may wait for what has been done.
+  using Ring = std::function<void(Worker)>;
   /// Of the shard of `rank`, which outlives this.
-  Executor(Shard& shard, const Layout& layout, Rank rank) : shard_(shard), layout_(layout), rank_(rank) {}
+  Executor(Shard& shard, const Layout& layout, Rank rank, Ring ring)
+      : shard_(shard), layout_(layout), rank_(rank), ring_(std::move(ring)) {}
 
   void add(Step step) { steps_.push_back(std::move(step)); }
   /// Does what can be done, for some milliseconds at most. Whether it did anything.
@@ -23,18 +28,24 @@ class Executor {
   bool idle() const { return steps_.empty(); }
 
  private:
+  bool grant(const Step& step);
   bool take(const Step& step);
+  bool enter(Rank owner);
   bool begin_update(const Step& step);
   bool work(const Step& step);
   void end(const Step& step);
+  void set_taken(const Step& step);
+  void ring_for_version();
 
   Shard& shard_;
   const Layout& layout_;
   const Rank rank_;
+  const Ring ring_;
   std::deque<Step> steps_;
-  bool taken_ = false;    // the gradient of the first step
-  bool in_slot_ = false;  // ... which the update finds there
-  std::optional<Ticket> ticket_;
+  bool taken_ = false;            // the gradient of the first step
+  bool in_slot_ = false;          // ... which the update finds there
+  std::optional<Ticket> ticket_;  // of its update
+  bool begun_ = false;
   std::size_t block_ = 0;
   std::vector<Term> terms_;
 };

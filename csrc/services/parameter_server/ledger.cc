@@ -52,15 +52,18 @@ void Ledger::push(Worker worker, Kind kind, Version version, Seconds now, Decisi
     if (row.released != kUnknown) row.interval = now - row.released;
     row.last_push = now;
     verdict = policy_->on_push(table(), worker, version, now);
-    if (kind == Kind::kGradient) take(verdict, step);
+  } else {
+    verdict = policy_->on_give_up(table(), worker, now);
+  }
+  if (kind == Kind::kGradient) {
+    take(verdict, step);
     ++account.pushes;
     if (!step.use) ++account.discarded;
     ++counts_->ages[std::min<std::uint64_t>(staleness, kAges - 1)];
   } else {
-    verdict = policy_->on_give_up(table(), worker, now);
     ++account.given_up;
   }
-  account.outcome = {.clock = row.clock, .version = 0, .staleness = staleness, .used = step.use};
+  account.pending = {.clock = row.clock, .version = 0, .staleness = staleness, .used = step.use};
   follow(verdict, std::move(step), decisions);
   row.waits = 1;
   note_superstep(superstep, begun, now);
@@ -127,15 +130,17 @@ void Ledger::release(Seconds now, Decisions& decisions) {
     changed = false;
     for (Worker w = 0; w < workers_; ++w) {
       WorkerRow& row = rows_[w];
+      Account& account = accounts_[w];
       if (row.waits == 0 || !policy_->may_go(table(), w)) continue;
       row.waits = 0;
       row.version = server_->version;
       row.released = now;
-      accounts_[w].waiting += now - accounts_[w].called;
-      accounts_[w].outcome.version = row.version;
+      account.waiting += now - account.called;
+      account.outcome = account.pending;
+      account.outcome.version = row.version;
       policy_->on_release(table(), w, now);
-      decisions.releases.push_back({w, accounts_[w].outcome});
-      accounts_[w].released.store(row.clock);
+      decisions.releases.push_back({w, account.outcome});
+      account.released.store(row.clock);
       changed = true;
     }
   }

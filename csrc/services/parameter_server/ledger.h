@@ -4,6 +4,7 @@
 // clock: `now` is of whoever holds it. Its memory is plain and may be shared: then callers hold a lock.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +39,11 @@ struct Step {
   std::vector<Part> parts;  ///< of the update, ascending
 
   bool has_gradient() const { return clock != kNoPush; }
+  /// Whether the gradient goes into this update and into no other: then it need not come into an accumulator.
+  bool is_used_up() const {
+    if (!use || adds || next || keep) return false;
+    return std::any_of(parts.begin(), parts.end(), [this](const Part& part) { return part.worker == worker; });
+  }
 };
 
 /// How a push came out, and from which version of the weights its worker may go on.
@@ -77,11 +83,12 @@ struct Superstep {
 struct Account {
   std::uint64_t pushes = 0;     ///< with a gradient
   std::uint64_t discarded = 0;  ///< of them
-  std::uint64_t given_up = 0;
+  std::uint64_t given_up = 0;   ///< and pushes without an effect
   Seconds waiting = 0;
   Seconds called = 0;                ///< when its newest push or give-up came
   std::uint32_t filled[2] = {0, 0};  ///< whether its accumulators, the first and the second, have something
-  Outcome outcome;                   ///< of its newest push; before `released`
+  Outcome pending;                   ///< of its newest push
+  Outcome outcome;                   ///< of the newest after which it was let go; before `released`
   std::atomic<Clock> released{0};    ///< pushes after which it has been let go
 };
 

@@ -27,6 +27,12 @@ enum class Sync : std::uint32_t {
   kMindFlayer,
 };
 
+/// Whether each gradient that is used is an update by itself.
+constexpr bool updates_by_each(Sync sync) {
+  return sync == Sync::kAsp || sync == Sync::kSsp || sync == Sync::kDssp || sync == Sync::kElasticBsp ||
+         sync == Sync::kRingmaster || sync == Sync::kRescaled;
+}
+
 /// Which of csrc/zipline solves for ElasticBSP's barrier.
 enum class Solver : std::uint32_t { kLinear, kZipline, kZiplineOpt, kZiplineOptBs, kGridScan, kFullGridScan };
 

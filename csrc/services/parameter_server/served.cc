@@ -27,20 +27,21 @@ std::uint32_t flags_of(const Step& step) {
 Served::Served(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
     : ParameterServer(engine, memory, std::move(options), nodes),
       closed_ranks_(static_cast<std::size_t>(engine.size())),
+      open_ranks_(engine.size()),
       transfers_(engine, memory, layout_),
       questions_(layout_.shards()) {
-  const bool has_remote =
-      std::any_of(options_.servers.begin(), options_.servers.end(), [this](Rank s) { return !is_local(s); });
+  for (std::size_t s = 0; s < layout_.shards(); ++s) (is_local(options_.servers[s]) ? local_ : remote_).push_back(s);
+  if (remote_.empty()) return;
   constexpr std::size_t kSlack = 64;
-  if (has_remote) incoming_ = memory.allocate(options_.count * layout_.element_bytes() + kSlack);
-  if (has_remote && worker_) outgoing_ = memory.allocate(options_.count * layout_.wide_bytes() + kSlack);
+  incoming_ = memory.allocate(options_.count * layout_.element_bytes() + kSlack);
+  if (worker_) outgoing_ = memory.allocate(options_.count * layout_.wide_bytes() + kSlack);
 }
 
 void Served::start(const std::byte* weights) {
   if (const auto own = layout_.shard_of(rank())) {
     Shard& shard = *shard_at(*own);
     shard.start(weights + layout_.first(*own) * layout_.element_bytes());
-    executor_.emplace(shard, layout_, rank());
+    executor_.emplace(shard, layout_, rank(), [this](Worker w) { ring(options_.workers[w]); });
   }
   if (rank() != layout_.coordinator()) return;
   ledger_memory_.resize(Ledger::bytes(layout_.workers()) + 64);
@@ -82,7 +83,10 @@ bool Served::advance() {
     }
   };
   moved = transfers_.advance(sent, received);
-  if (executor_) moved = executor_->advance() || moved;
+  if (executor_ && executor_->advance()) {
+    last_step_ = engine_->transport().now();
+    moved = true;
+  }
   if (!offers_.empty()) moved = take_offers() || moved;
   return serve_readers() || moved;
 }
@@ -176,8 +180,14 @@ void Served::publish() {
       take_release(message);
     } else {
       mailbox().send(to, message);
+      ring(to);
     }
   }
+}
+
+/// Who sleeps looks again; of another node nobody sleeps for long.
+void Served::ring(Rank to) const {
+  if (is_local(to)) board_->ring(to);
 }
 
 /// Workers of one weight that follow each other are said at once.
@@ -209,13 +219,14 @@ void Served::tell_servers(const Step& step) {
 
 void Served::note_closed(Rank from) {
   closed_ranks_[static_cast<std::size_t>(from)] = true;
+  --open_ranks_;
   if (!ledger_) return;
   if (const auto worker = layout_.worker_of(from)) {
     decisions_.clear();
     known(ledger_).leave(*worker, engine_->transport().now(), decisions_);
     publish();
   }
-  if (std::find(closed_ranks_.begin(), closed_ranks_.end(), false) != closed_ranks_.end()) return;
+  if (open_ranks_ > 0) return;
   all_closed_ = true;
   for (Rank r = 0; r < engine_->size(); ++r) {
     if (r != rank()) mailbox().send(r, messages::AllClosed{});

@@ -3,7 +3,8 @@
 // The lowest server is the coordinator: workers tell it of their pushes, it alone asks the policy, and tells all
 // servers what to do, in the same order, and workers when they may go on. Gradients go to the servers directly: a
 // worker of a server's node copies its part into its slot there, and one of another node sends it (Transfers). Weights
-// likewise.
+// likewise. Who shares memory with all servers, and waits for the weights, does the work on them himself if it is an
+// update by his gradient: the servers say when (Shard::Work).
 #pragma once
 
 #include <atomic>
@@ -27,14 +28,16 @@ class Served final : public ParameterServer {
   bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
   void leave(const Limit& limit) override;
+  void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
-  bool busy() const override { return in_call() || !is_idle(); }
+  bool busy() const override { return !is_idle() || is_push_near(); }
   bool in_background() const override { return true; }
   Seconds deadline() const override;
-  bool finished() const override { return all_closed_ && is_idle(); }
+  /// What each rank has asked for has come before its goodbye, and what the coordinator has decided before its last.
+  bool finished() const override { return all_closed_ && open_ranks_ == 0 && is_idle(); }
   std::vector<Rank> not_closed() const override;
 
  protected:
@@ -44,6 +47,7 @@ class Served final : public ParameterServer {
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override;
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
+  bool sleep(Seconds limit, const std::function<bool()>& done) override;
 
  private:
   /// What this rank has asked a server of another node for.
@@ -65,21 +69,35 @@ class Served final : public ParameterServer {
   };
 
   static constexpr Seconds kLookPeriod = 0.02;
+  static constexpr Seconds kNear = 1e-3;
 
-  bool in_call() const { return has_waiting(rank()); }
   bool is_idle() const;
+  /// Workers push one after the other: a server that naps at once answers the next one late.
+  bool is_push_near() const { return engine_->transport().now() < last_step_ + kNear; }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
 
   // ---- the worker
 
   template <class Decide, class Message>
   void tell_coordinator(const Decide& decide, const Message& message);
+  template <class Decide, class Message>
+  void tell(const Decide& decide, const Message& message);
   bool has_room() const;
-  void fill_slots(const std::byte* gradient, Clock clock);
+  void wait_for_room(const Limit& limit);
+  void tell_push(Kind kind, Clock clock);
+  void stage(const std::byte* gradient);
+  void offer_staged(Clock clock);
+  void fill_slot(std::size_t s, const std::byte* gradient, Clock clock);
+  void load(std::size_t s, std::byte* into, const std::byte* gradient) const;
+  bool works_itself(Kind kind) const;
+  Version do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit);
+  Version work(std::size_t s, const std::byte* gradient, std::byte* out);
+  void weigh(Shard& shard, std::size_t block, const std::byte* gradient, double weight);
   Version read_local(std::size_t s, std::byte* out, Version version, Clock reply, const Limit& limit,
                      const std::string& what);
   bool has_answered(std::size_t s, Version version, Clock reply);
   void take_release(const messages::Release& release);
+  void ring(Rank to) const;
   std::byte* part(std::byte* all, std::size_t s, std::size_t element) const { return all + layout_.first(s) * element; }
 
   // ---- the server
@@ -102,13 +120,16 @@ class Served final : public ParameterServer {
   std::vector<std::byte> ledger_memory_;
   Decisions decisions_;
   std::vector<bool> closed_ranks_;
+  Rank open_ranks_;  // how many have not closed it, this one included
   Seconds next_look_ = 0;
 
   std::optional<Executor> executor_;      // the server's
+  Seconds last_step_ = -kNever;           // when it last did something
   std::vector<Part> parts_;               // of its next step
   std::map<Rank, std::uint64_t> offers_;  // gradients that are offered and not accepted: pushes
   std::map<Rank, Reader> readers_;
 
+  std::vector<std::size_t> local_, remote_;  // shards of this node, and of others
   Transfers transfers_;
   BufferPtr outgoing_;                          // the worker's: its gradient for servers of other nodes
   BufferPtr incoming_;                          // weights of servers of other nodes

@@ -15,6 +15,22 @@ namespace {
 /// A reader stays so far behind the server: it is the faster one, and would wait for each block of its own.
 constexpr std::size_t kBlocksApart = 32;
 
+/// For as long as it lives, the server rings when its weights are of that version.
+class Awaiting {
+ public:
+  Awaiting(std::atomic<Version>* awaited, Version version) : awaited_(awaited) {
+    if (awaited_ != nullptr) awaited_->store(version);
+  }
+  ~Awaiting() {
+    if (awaited_ != nullptr) awaited_->store(0);
+  }
+  Awaiting(const Awaiting&) = delete;
+  Awaiting& operator=(const Awaiting&) = delete;
+
+ private:
+  std::atomic<Version>* const awaited_;
+};
+
 }  // namespace
 
 Outcome Served::outcome() const {
@@ -27,73 +43,89 @@ void Served::leave(const Limit&) {
                    messages::Leave{});
 }
 
-/// `decide`: if this rank is the coordinator itself.
+/// `decide`: if this rank is the coordinator itself. What is said after the goodbye would not be known to be answered:
+/// who closes meanwhile, in another thread, has said it before or not at all.
 template <class Decide, class Message>
 void Served::tell_coordinator(const Decide& decide, const Message& message) {
   engine_->exclusively([&] {
-    if (!ledger_) return mailbox().send(layout_.coordinator(), message);
-    decisions_.clear();
-    decide();
-    publish();
+    check_open();
+    tell(decide, message);
   });
   engine_->wake();
+}
+
+/// Under the progress lock.
+template <class Decide, class Message>
+void Served::tell(const Decide& decide, const Message& message) {
+  if (!ledger_) return mailbox().send(layout_.coordinator(), message);
+  decisions_.clear();
+  decide();
+  publish();
 }
 
 // ------------------------------------------------------------------------------------------------ handing over
 
 /// Whether the gradient before is out of the way everywhere.
 bool Served::has_room() const {
-  if (open_gradients_.load() != 0) return false;
-  for (std::size_t s = 0; s < layout_.shards(); ++s) {
-    if (shard_at(s) == nullptr) continue;
+  const auto is_free = [this](std::size_t s) {
     const Shard::Slot& slot = shard_at(s)->slot(worker());
-    if (slot.taken.load(std::memory_order_acquire) != slot.full.load()) return false;
-  }
-  return true;
+    return slot.taken.load(std::memory_order_acquire) == slot.full.load();
+  };
+  return open_gradients_.load() == 0 && std::all_of(local_.begin(), local_.end(), is_free);
 }
 
 /// The gradient lies in the slots of this node before anybody is told of it: no server waits for a copy.
 void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit) {
   const Clock clock = clock_.load() + 1;
-  if (gradient != nullptr && !has_room()) {
-    wait_for("push " + std::to_string(clock), [this] { return has_room(); }, limit);
-  }
-  const Version version = given_.load();
-  clock_.store(clock);
-  if (gradient != nullptr) {
-    last_gradient_ = clock;
-    has_reply_ = is_elastic();
-    fill_slots(gradient, clock);
-  }
-  tell_coordinator([&] { known(ledger_).push(worker(), kind, version, engine_->transport().now(), decisions_); },
-                   messages::Push{static_cast<std::uint64_t>(kind), version});
+  if (gradient == nullptr) return tell_push(kind, clock);
+  wait_for_room(limit);
+  stage(gradient);
+  for (const std::size_t s : local_) fill_slot(s, gradient, clock);
+  tell_push(kind, clock);
+  last_gradient_ = clock;
+  has_reply_ = is_elastic();
 }
 
-void Served::fill_slots(const std::byte* gradient, Clock clock) {
-  const auto count_remote = [this] {
-    std::size_t remote = 0;
-    for (std::size_t s = 0; s < layout_.shards(); ++s) remote += shard_at(s) == nullptr ? 1U : 0U;
-    return remote;
-  };
-  const std::size_t remote = count_remote();
-  open_gradients_ = remote;
-  const auto load = [&](std::size_t s, std::byte* into) {
-    const std::byte* const from = gradient + layout_.first(s) * layout_.element_bytes();
-    if (layout_.elements().widened()) return memory_.load(layout_.elements(), into, from, layout_.count(s));
-    stream_copy(into, from, layout_.count(s) * layout_.element_bytes());
-  };
-  for (std::size_t s = 0; s < layout_.shards(); ++s) {
-    if (shard_at(s) != nullptr) continue;
-    std::byte* const own = part(outgoing_.get(), s, layout_.wide_bytes());
-    load(s, own);
-    engine_->exclusively([&] { transfers_.offer(options_.servers[s], Transfers::Kind::kGradient, clock, own); });
+void Served::wait_for_room(const Limit& limit) {
+  if (has_room()) return;
+  wait_for("push " + std::to_string(clock_.load() + 1), [this] { return has_room(); }, limit);
+}
+
+/// Servers of other nodes hear of the push and of its gradient at once.
+void Served::tell_push(Kind kind, Clock clock) {
+  const Version version = given_.load();
+  engine_->exclusively([&] {
+    check_open();
+    if (kind == Kind::kGradient) offer_staged(clock);
+    tell([&] { known(ledger_).push(worker(), kind, version, engine_->transport().now(), decisions_); },
+         messages::Push{static_cast<std::uint64_t>(kind), version});
+  });
+  clock_.store(clock);
+  engine_->wake();
+}
+
+/// For servers of other nodes, in the accumulator type.
+void Served::stage(const std::byte* gradient) {
+  for (const std::size_t s : remote_) load(s, part(outgoing_.get(), s, layout_.wide_bytes()), gradient);
+}
+
+void Served::offer_staged(Clock clock) {
+  open_gradients_ = remote_.size();
+  for (const std::size_t s : remote_) {
+    std::byte* const values = part(outgoing_.get(), s, layout_.wide_bytes());
+    transfers_.offer(options_.servers[s], Transfers::Kind::kGradient, clock, values);
   }
-  for (std::size_t s = 0; s < layout_.shards(); ++s) {
-    if (shard_at(s) == nullptr) continue;
-    load(s, shard_at(s)->incoming(worker()));
-    shard_at(s)->slot(worker()).full.store(clock, std::memory_order_release);
-  }
-  if (remote > 0) engine_->advance();
+}
+
+void Served::fill_slot(std::size_t s, const std::byte* gradient, Clock clock) {
+  load(s, shard_at(s)->incoming(worker()), gradient);
+  shard_at(s)->slot(worker()).full.store(clock, std::memory_order_release);
+}
+
+void Served::load(std::size_t s, std::byte* into, const std::byte* gradient) const {
+  const std::byte* const from = gradient + layout_.first(s) * layout_.element_bytes();
+  if (layout_.elements().widened()) return memory_.load(layout_.elements(), into, from, layout_.count(s));
+  stream_copy(into, from, layout_.count(s) * layout_.element_bytes());
 }
 
 // ------------------------------------------------------------------------------------------------ getting
@@ -102,24 +134,18 @@ void Served::fetch(std::byte* out, const Limit& limit) {
   const Version version = worker_ && clock_.load() > 0 ? outcome().version : 0;
   const Clock reply = has_reply_ ? last_gradient_ : 0;
   const std::string what = "pull of version " + std::to_string(version) + " or later";
-  std::vector<std::size_t> remote;
-  for (std::size_t s = 0; s < layout_.shards(); ++s) {
-    if (shard_at(s) == nullptr) remote.push_back(s);
-  }
   const auto ask = [&] {
     return engine_->exclusively([&] {
       bool all = true;
-      for (const std::size_t s : remote) all = has_answered(s, version, reply) && all;
+      for (const std::size_t s : remote_) all = has_answered(s, version, reply) && all;
       return all;
     });
   };
-  if (!remote.empty()) ask();
+  if (!remote_.empty()) ask();
   Version oldest = std::numeric_limits<Version>::max();
-  for (std::size_t s = 0; s < layout_.shards(); ++s) {
-    if (shard_at(s) != nullptr) oldest = std::min(oldest, read_local(s, out, version, reply, limit, what));
-  }
-  if (!remote.empty()) wait_for(what, ask, limit);
-  for (const std::size_t s : remote) {
+  for (const std::size_t s : local_) oldest = std::min(oldest, read_local(s, out, version, reply, limit, what));
+  if (!remote_.empty()) wait_for(what, ask, limit);
+  for (const std::size_t s : remote_) {
     memory_.copy(part(out, s, layout_.element_bytes()), part(incoming_.get(), s, layout_.element_bytes()),
                  layout_.count(s) * layout_.element_bytes());
     oldest = std::min(oldest, questions_[s].version);
@@ -133,6 +159,7 @@ bool Served::has_answered(std::size_t s, Version version, Clock reply) {
   Question& question = questions_[s];
   if (question.asked) return false;
   if (question.answered && question.version >= version && question.clock == reply) return true;
+  check_open();  // what is asked after the goodbye need not be answered
   question = {.asked = true, .answered = false, .version = 0, .clock = reply};
   mailbox().send(options_.servers[s], messages::Pull{version, reply});
   return false;
@@ -155,6 +182,7 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
     if (pipeline.version() >= version && !ticket) ticket = pipeline.enter(false, rank());
     return ticket.has_value();
   };
+  const Awaiting awaiting(worker_ ? &shard.slot(*worker_).awaited : nullptr, version);
   wait_for(what, enter, limit);
   const Ticket& held = known(ticket);
   try {
@@ -174,6 +202,14 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
 }
 
 // ------------------------------------------------------------------------------------------------ questions
+
+/// Servers of this node ring, and say by that that a message has come too. Others cannot.
+bool Served::sleep(Seconds limit, const std::function<bool()>& done) {
+  if (local_.empty()) return false;
+  const std::uint32_t rings = board_->rings();  // before looking
+  if (!done()) board_->sleep(rings, limit);
+  return true;
+}
 
 std::optional<std::vector<Rank>> Served::awaited(const Limit& limit) {
   const bool coordinates = ledger_.has_value();

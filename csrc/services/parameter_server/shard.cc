@@ -54,7 +54,7 @@ Shard::Shard(Memory& memory, const Layout& layout, std::size_t shard, std::byte*
   if (stride_ >= kHugePage)
     madvise(weights_, Shard::bytes(layout, shard) - kPipelineBytes - slots_bytes(workers_), MADV_HUGEPAGE);
   for (Worker w = 0; first && w < workers_; ++w) {
-    ::new (slots_ + w) Slot{.full = {}, .taken = {}, .roles = kFirstRoles};
+    ::new (slots_ + w) Slot{.full = {}, .taken = {}, .awaited = {}, .offer = {}, .work = {}, .roles = kFirstRoles};
   }
 }
 
@@ -66,6 +66,12 @@ void Shard::exchange(Worker worker, Role a, Role b) const {
   const std::uint32_t differ = place(roles, a) ^ place(roles, b);
   slots_[worker].roles.store(roles ^ (differ << (2 * static_cast<std::uint32_t>(a))) ^
                              (differ << (2 * static_cast<std::uint32_t>(b))));
+}
+
+bool Shard::grant_work(Worker worker, Clock clock, const Work& work) const {
+  slots_[worker].work = work;  // nobody looks before it is granted
+  Clock offered = 2 * clock;
+  return slots_[worker].offer.compare_exchange_strong(offered, offered + 1);
 }
 
 void Shard::turn() const {

@@ -4,6 +4,9 @@
 // A worker's gradient comes into its slot: the worker copies it, or a message fills it. If the accumulator that it is
 // for is empty, the two are exchanged, so that nothing is copied; else the gradient is added. The slot is the worker's
 // until it says that it is full, and the server's until it says that it has taken the gradient.
+//
+// A worker that waits for the weights anyway may offer to do the update itself, straight from its gradient, in one
+// pass: then the server grants it, with a place in the order of work, or finds the gradient in the slot after all.
 #pragma once
 
 #include <atomic>
@@ -23,9 +26,18 @@ class Shard {
  public:
   static constexpr std::size_t kBlockBytes = std::size_t{64} << 10U;
 
+  /// What a worker is to do itself.
+  struct Work {
+    Ticket ticket;
+    Version update;  // 0: nothing, its gradient is discarded
+    double weight;   // of the gradient
+  };
   struct Slot {
     alignas(64) std::atomic<Clock> full;  // pushes whose gradients have come
     std::atomic<Clock> taken;             // ... and are not needed there any more
+    std::atomic<Version> awaited;         // of the weights, while the worker sleeps for it
+    std::atomic<Clock> offer;             // whether the worker does the work of a push itself, see below
+    Work work;                            // ... when it has been granted
     std::atomic<std::uint32_t> roles;     // which buffer is what, two bits for each Role
   };
   /// What the three buffers of a worker are.
@@ -43,6 +55,21 @@ class Shard {
   std::byte* accumulator(Worker worker, bool second = false) const {
     return buffer(worker, second ? Role::kSecond : Role::kFirst);
   }
+
+  // ---- who does the work of a push
+
+  void offer_work(Worker worker, Clock clock) const { slots_[worker].offer.store(2 * clock); }
+  bool is_offered(Worker worker, Clock clock) const { return slots_[worker].offer.load() == 2 * clock; }
+  /// False if the worker has taken its offer back.
+  bool grant_work(Worker worker, Clock clock, const Work& work) const;
+  bool is_granted(Worker worker, Clock clock) const { return slots_[worker].offer.load() == 2 * clock + 1; }
+  const Work& work_of(Worker worker) const { return slots_[worker].work; }
+  /// False if it has been granted.
+  bool take_offer_back(Worker worker, Clock clock) const {
+    Clock offered = 2 * clock;
+    return slots_[worker].offer.compare_exchange_strong(offered, 0);
+  }
+
   void exchange(Worker worker, Role a, Role b) const;
   /// Every worker's second accumulator takes the place of the first.
   void turn() const;

@@ -38,7 +38,7 @@ struct WorkerRow {
   std::uint64_t extra = 0;      ///< the policy's own
   Presence presence = Presence::kPresent;
   std::uint32_t waits = 0;       ///< whether it waits to be let go
-  Version oldest = 0;            ///< the policy's: it has come back since, and gradients of older weights are discarded
+  Version oldest = 0;            ///< the policy's: since an absence, gradients of older weights are discarded
   Seconds predicted = kUnknown;  ///< the policy's: the interval from which its pushes were predicted (ElasticBSP)
   std::uint64_t next = 0;        ///< gradients in its second accumulator (Ringleader); the policy counts
 };

@@ -9,7 +9,7 @@ namespace pyc::server {
 
 Work::Work(Shard& shard, const Layout& layout, Step step, Pipeline::Turn& turn, const UpdateCall* call)
     : shard_(shard), layout_(&layout), step_(std::move(step)), ticket_(turn.enter(step_.update != 0)), call_(call) {
-  const bool is_used_up = step_.use && !step_.adds && !step_.next && !step_.keep && !layout.elements().widened();
+  const bool is_used_up = step_.is_used_up() && !layout.elements().widened();
   for (const Part& part : step_.parts) {
     if (is_used_up && part.worker == step_.worker) in_place_ = terms_.size();
     terms_.push_back({shard_.accumulator(part.worker), part.weight});

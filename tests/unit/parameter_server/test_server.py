@@ -169,6 +169,95 @@ def test_weights_that_are_pushed_after_an_absence_are_averaged(where):
     assert run_ranks(3, program)[0] == (3, 3)
 
 
+def test_a_gradient_and_weights_that_overlap_in_part_are_refused():
+    with loopback(1)[0] as comm:
+        ps = comm.parameter_server(like=np.zeros(4), update=pc.SGD(1.0), name="own")
+        both = np.zeros(7)
+        for gradient, out in ((both[:4], both[1:5]), (both[3:], both[:4])):
+            with pytest.raises(ValueError, match="'own': the gradient and out overlap in part"):
+                ps.push_pull(gradient, out)
+        assert ps.clock == 0
+        ps.push_pull(both[:4], both[:4])
+        two = np.ones(8)
+        ps.push_pull(two[4:], two[:4])
+        assert two.tolist() == [-1.0] * 4 + [1.0] * 4
+
+
+@where
+def test_what_is_computed_on_weights_pulled_after_leaving_counts(where):
+    """Though others have made updates since; what is computed on weights of before does not."""
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), **where)
+        w = MANY.copy()
+        outcome = []
+        for pulls in (True, False):
+            if comm.rank == 0:
+                ps.push_pull(MANY + 1, w, timeout=LIMIT)
+                ps.leave()
+            met.wait(LIMIT)
+            if comm.rank == 1:
+                ps.push_pull(MANY + 1, w, timeout=LIMIT)
+            met.wait(LIMIT)
+            if comm.rank == 0 and pulls:
+                ps.pull(w, timeout=LIMIT)
+            met.wait(LIMIT)
+            if comm.rank == 1:
+                ps.push_pull(MANY + 1, w, timeout=LIMIT)
+            met.wait(LIMIT)
+            if comm.rank == 0:
+                ps.push_pull(MANY + 1, w, timeout=LIMIT)
+                outcome.append((ps.last_push.staleness, ps.last_push.used))
+        met.wait(LIMIT)
+        return outcome
+
+    assert run_ranks(3, program)[0] == [(1, True), (2, False)]
+
+
+@where
+def test_the_last_push_is_one_after_which_the_worker_was_let_go(where):
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), **where)
+        w = MANY.copy()
+        found = []
+        for _ in range(2):
+            if comm.rank < 2:
+                ps.push(MANY + 1)
+                found.append(ps.last_push)
+            met.wait(LIMIT)
+            if comm.rank == 2:
+                ps.push(MANY + 1)
+            ps.pull(w, timeout=LIMIT)
+            found.append(ps.last_push)
+        return found
+
+    first, second = pc.PushInfo(1, 1, 0, True), pc.PushInfo(2, 2, 0, True)
+    assert run_ranks(3, program) == [[None, first, first, second]] * 2 + [[first, second]]
+
+
+@where
+def test_a_push_without_effect_is_counted_apart(where):
+    """As `WorkerStatistics` says: beside trials that are given up, not as a gradient that has come."""
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), nan="skip", **where)
+        w = MANY.copy()
+        ps.push_pull(MANY + (math.nan if comm.rank == 1 else 3.0), w, timeout=LIMIT)
+        assert w[0] == -2
+        assert ps.last_push == pc.PushInfo(1, 1, 0, comm.rank != 1)
+        ps.push_pull(MANY + 3, w, timeout=LIMIT)
+        met.wait(LIMIT)
+        counted = ps.statistics(timeout=LIMIT)
+        met.wait(LIMIT)
+        return [(each.pushes, each.discarded, each.given_up) for each in counted.workers], counted.staleness[0]
+
+    assert run_ranks(3, program) == [([(2, 0, 0), (1, 0, 1), (2, 0, 0)], 5)] * 3
+
+
 # --- Who has not come
 
 

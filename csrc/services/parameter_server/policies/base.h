@@ -26,7 +26,7 @@ class PatientPolicy : public Policy {
   const double patience_;
 };
 
-/// Each gradient is an update by itself, as in equation 5, unless it is from before the return of its worker. What the
+/// Each gradient is an update by itself, as in equation 5, unless it is from before an absence of its worker. What the
 /// derived policies add is who waits. The weight is 1, as in plain SGD: with n workers there are n times as many
 /// updates as in BSP, so the rate is chosen accordingly.
 class ImmediatePolicy : public PatientPolicy {
@@ -39,7 +39,7 @@ class ImmediatePolicy : public PatientPolicy {
     return is_old ? discarded() : update_by(table, worker, 1);
   }
   Verdict on_presence(Table table, Worker worker, Seconds now) const override {
-    if (is_present(table.workers[worker])) note_return(table, worker);
+    note_presence(table, worker);
     after_presence(table, worker, now);
     return {};
   }

@@ -21,7 +21,7 @@ class Rescaled final : public Policy {
     return update_by(table, worker, weight_of(table, table.workers[worker]));
   }
   Verdict on_presence(Table table, Worker worker, Seconds) const override {
-    if (is_present(table.workers[worker])) note_return(table, worker);
+    note_presence(table, worker);
     return {};
   }
   bool may_go(Table, Worker) const override { return true; }

@@ -44,10 +44,8 @@ class Ringleader final : public PatientPolicy {
   Verdict on_presence(Table table, Worker worker, Seconds now) const override {
     WorkerRow& row = table.workers[worker];
     row.extra = 0;
-    if (is_present(row)) {
-      note_return(table, worker);
-      return {};
-    }
+    note_presence(table, worker);
+    if (is_present(row)) return {};
     if (is_second_phase(table)) return is_round_done(table) ? turn(table, {}, now) : Verdict{};
     if (gathered(table) == 0 || !is_table_full(table)) return {};
     begin_second_phase(table);

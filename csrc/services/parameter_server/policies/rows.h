@@ -48,9 +48,13 @@ inline void clear_gathered(Table table) {
   for (WorkerRow& row : table.workers) row.gathered = 0;
 }
 
-/// To be called of a worker that has come back: what it has computed before is discarded, since it may be as old as its
-/// absence was long.
-inline void note_return(Table table, Worker worker) { table.workers[worker].oldest = table.server.version; }
+/// To be called of a worker whose presence has changed. What it has computed on weights of before its absence is
+/// discarded when it is back, since it may be as old as the absence was long, unless there are no newer weights. What
+/// it has computed on weights that it has pulled since is not.
+inline void note_presence(Table table, Worker worker) {
+  WorkerRow& row = table.workers[worker];
+  row.oldest = is_present(row) ? std::min(row.oldest, table.server.version) : table.server.version + 1;
+}
 
 inline bool is_from_before_return(Table table, Worker worker, Version version) {
   return version < table.workers[worker].oldest;

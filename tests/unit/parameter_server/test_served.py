@@ -1,0 +1,149 @@
+"""Servers that serve: closing while another thread is in a call, sleep, and servers that do not answer."""
+
+import math
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.support.native import core
+from pycollectives.testing import loopback, run_ranks
+
+LIMIT = 30.0
+MANY = np.zeros(20_000)
+
+
+def is_in_call(comm):
+    return "wait" in comm.flight_record()["collectives"][-1]
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_who_has_closed_does_not_come_back(ranks_per_node):
+    """Its push has begun, and another thread closes before it is sent: it is not sent then, and nobody waits for it."""
+    met = threading.Barrier(3)
+
+    def program(comm):
+        outcome = []
+
+        def push():
+            try:
+                ps.push(MANY)
+            except pc.ClosedError:
+                outcome.append("refused")
+
+        def push_meanwhile():
+            pushing.start()
+            while not core.testing.is_wanted(comm._engine):
+                time.sleep(0.001)
+
+        pushing = threading.Thread(target=push)
+        hook = core.testing.CalledAtAbort(comm._engine, push_meanwhile if comm.rank == 1 else int)
+        sync = pc.BSP(patience=math.inf)
+        ps = comm.parameter_server(like=MANY, sync=sync, update=pc.SGD(1.0), workers=[1, 2])
+        met.wait(LIMIT)
+        if comm.rank == 1:
+            comm._engine.abort()
+            pushing.join(LIMIT)
+        met.wait(LIMIT)
+        hook.end()
+        if comm.rank == 2:
+            for _ in range(2):
+                ps.push_pull(MANY + 1, MANY.copy(), timeout=LIMIT / 2)
+            outcome = [[worker.present for worker in ps.statistics(LIMIT).workers], ps.version]
+        met.wait(LIMIT)
+        if comm.rank == 1:
+            comm.abort()
+        return outcome
+
+    assert run_ranks(3, program, ranks_per_node=ranks_per_node, timeout=2 * LIMIT) == [
+        [],
+        ["refused"],
+        [[False, True], 2],
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_answer_that_nobody_waits_for_any_more_does_not_hold_up_the_end(seed):
+    """A server hears from the coordinator that all have closed before it hears a question of before."""
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), servers=2, workers=[0, 1, 2])
+        met.wait(LIMIT)
+        if comm.rank < 2:
+            ps.close()
+            met.wait(LIMIT)
+            return
+        met.wait(LIMIT)
+        time.sleep(0.2)  # the others' goodbyes have come
+        pulling = threading.Thread(target=pull, args=(ps,))
+        pulling.start()
+        while not is_in_call(comm):
+            time.sleep(0.001)
+        ps.close()
+        pulling.join(LIMIT)
+
+    def pull(ps):
+        with pytest.raises(pc.ClosedError, match="closed"):
+            ps.pull(MANY.copy(), LIMIT)
+
+    run_ranks(loopback(3, ranks_per_node=1, delay=0.1, seed=seed, timeout=10.0), program)
+
+
+@pytest.mark.parametrize("servers", [1, "node"])
+def test_who_waits_for_others_gives_its_core_away(servers):
+    """No message is near while the others compute: an engine that says so would keep looking."""
+    waits = threading.Event()
+    idle = threading.Event()
+
+    def program(comm):
+        ps = comm.parameter_server(
+            like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), servers=servers, workers=[0, 1], name="own"
+        )
+        if comm.rank == 0:
+            assert idle.wait(LIMIT)
+        if comm.rank == 1:
+            watching = threading.Thread(target=watch, args=(comm,))
+            watching.start()
+        if comm.rank in ps.workers:
+            ps.push_pull(MANY, MANY.copy(), timeout=LIMIT)
+
+    def watch(comm):
+        while not is_in_call(comm):
+            time.sleep(0.001)
+        waits.set()
+        while core.testing.is_busy(comm._engine):
+            time.sleep(0.01)
+        idle.set()
+
+    run_ranks(3, program)
+    assert waits.is_set()
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_push_that_no_server_answers_is_done_later(servers):
+    """The worker would do the work itself, but not for ever: then the server finds the gradient in the slot. Once."""
+    stalled, done = threading.Event(), threading.Event()
+
+    def program(comm):
+        where = {"servers": servers, "workers": [2]}
+        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), name="own", **where)
+        if comm.rank < 2:
+            assert stalled.wait(LIMIT)
+            while not done.is_set():
+                comm.advance()
+            return None
+        w, gradient = MANY.copy(), MANY + 3
+        with pytest.raises(pc.StallError, match="'own', push 1"):
+            ps.push_pull(gradient, w, timeout=0.2)
+        gradient[:] = 100
+        assert ps.clock == 1
+        stalled.set()
+        ps.pull(w, timeout=LIMIT)
+        ps.push_pull(MANY + 1, w, timeout=LIMIT)
+        done.set()
+        return w.min(), w.max(), ps.version
+
+    assert run_ranks(3, program, progress="caller")[2] == (-4, -4, 2)
