@@ -162,7 +162,7 @@ class BoundParameterServer {
   void leave() {
     const OneThread one(in_use_, server_->name());
     const GilReleased released;
-    server_->leave();
+    server_->leave({-1, run_signal_handlers_});
   }
 
   py::tuple outcome() {

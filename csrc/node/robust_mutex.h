@@ -8,7 +8,8 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/relax.h"
+#include "core/types.h"
+#include "node/lock_within.h"
 
 namespace pyc {
 
@@ -28,13 +29,23 @@ class RobustMutex {
 
   /// RankFailedError, now and for every later call: what the dead owner was changing is lost.
   void lock() {
-    // Held for a few instructions only: to be woken takes longer, unless its owner has lost its core.
-    int code = pthread_mutex_trylock(&mutex_);
-    for (int tries = 0; code == EBUSY && tries < kTries; ++tries) {
-      relax();
-      code = pthread_mutex_trylock(&mutex_);
-    }
+    int code = lock_soon(mutex_);
     if (code == EBUSY) code = pthread_mutex_lock(&mutex_);
+    check(code);
+  }
+
+  /// The same; false if it could not be had within `limit` seconds (less than one): its owner may be stopped.
+  bool try_lock_for(Seconds limit) {
+    const int code = lock_within(mutex_, limit);
+    if (code == ETIMEDOUT) return false;
+    check(code);
+    return true;
+  }
+
+  void unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  void check(int code) {
     // Made consistent, though what it guards is not: glibc's trylock takes a mutex that is not recoverable and never
     // gives it back, so everybody else would wait for ever (seen with 2.36).
     if (code == EOWNERDEAD) {
@@ -46,10 +57,6 @@ class RobustMutex {
     pthread_mutex_unlock(&mutex_);
     throw RankFailedError("a rank of this node died while it changed what all of them share");
   }
-  void unlock() { pthread_mutex_unlock(&mutex_); }
-
- private:
-  static constexpr int kTries = 50;
 
   pthread_mutex_t mutex_{};
   bool lost_ = false;  // under the mutex

@@ -236,6 +236,9 @@ class ParameterServer(WithoutFlush):
     def push(self, gradient: BufferSpec) -> PushRequest:
         """Hand a gradient over; for workers. Does not wait for other workers, unless the push before does.
 
+        With servers="node" it comes behind the updates before it. If they take longer than the communicator's default
+        limit, since a rank is stopped in one, it returns nonetheless: the push counts, and is done when they go on.
+
         Parameters
         ----------
         gradient

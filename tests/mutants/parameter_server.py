@@ -11,6 +11,7 @@ SERVICE = "csrc/services/parameter_server"
 
 HISTORIES = ("tests/plan/test_parameter_server.py",)
 BARRIERS = ("tests/plan/test_parameter_server_elastic.py",)
+IN_ORDER = ("tests/unit/parameter_server/test_in_order.py",)
 BY_HAND = ("tests/unit/parameter_server/test_exact.py",)
 SERVED = ("tests/unit/parameter_server/test_served.py",)
 CALLS = ("tests/unit/parameter_server/test_server.py",)
@@ -252,6 +253,84 @@ MUTANTS = [
         "longest = std::max(longest, row.interval);",
         "longest = longest == kUnknown ? row.interval : std::min(longest, row.interval);",
         HISTORIES,
+    ),
+    # --- Work in memory that ranks share
+    Mutant(
+        "what a rank leaves undone still reads the caller's gradient",
+        "csrc/services/parameter_server/work.cc",
+        "    use(shard_.keep(step_.worker, block_, gradient_));\n",
+        "",
+        IN_ORDER,
+    ),
+    Mutant(
+        "what a rank leaves undone still writes the caller's weights",
+        "csrc/services/parameter_server/work.cc",
+        "  out_ = nullptr;\n",
+        "",
+        IN_ORDER,
+    ),
+    Mutant(
+        "elastic averaging: what was given before the rank left is not kept for its pull",
+        "csrc/services/parameter_server/work.cc",
+        "is_elastic() && out_ != nullptr && b < block_;",
+        "is_elastic() && out_ != nullptr && b < block_ * 0;",
+        IN_ORDER,
+    ),
+    Mutant(
+        "the engine does not do what a rank leaves undone",
+        "csrc/services/parameter_server/direct.cc",
+        "    if (!work.advance(kBlocksAtOnce)) return",
+        "    if (!work.advance(0)) return",
+        IN_ORDER,
+    ),
+    Mutant(
+        "a decision for whose work there is no place",
+        "csrc/services/parameter_server/direct.cc",
+        "!turn.has_room(most_steps(layout_))",
+        "!turn.has_room(0)",
+        IN_ORDER,
+    ),
+    Mutant(
+        "a reader that gives up keeps its place",
+        "csrc/services/parameter_server/direct.cc",
+        "    pipeline().passed_all(known(ticket));  // it reads no more\n",
+        "",
+        IN_ORDER,
+    ),
+    Mutant(
+        "who has closed it is waited for",
+        "csrc/services/parameter_server/direct.cc",
+        "    take_out_closed(decisions);\n",
+        "",
+        IN_ORDER,
+    ),
+    Mutant(
+        "who waits does not look for who is missing",
+        "csrc/services/parameter_server/direct.cc",
+        "  check_whole();\n  look();\n",
+        "  check_whole();\n",
+        IN_ORDER,
+    ),
+    Mutant(
+        "a function is called while others update",
+        "csrc/services/parameter_server/direct.cc",
+        "(update_.function && !turn.is_clear())",
+        "(update_.function && !turn.has_room(0))",
+        IN_ORDER,
+    ),
+    Mutant(
+        "work does not wait for the readers before it",
+        "csrc/services/parameter_server/pipeline.cc",
+        "const std::uint64_t first = std::max(ticket.previous, oldest);",
+        "const std::uint64_t first = ticket.exclusive ? ticket.number : std::max(ticket.previous, oldest);",
+        IN_ORDER,
+    ),
+    Mutant(
+        "the end of a block is not updated in the pass that gives the weights",
+        "csrc/services/parameter_server/update_rule.cc",
+        "  one_by_one(done, count);\n",
+        "",
+        IN_ORDER,
     ),
     # --- The ledger
     Mutant(

@@ -7,17 +7,19 @@ namespace pyc::server {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMutexBytes = 64;
 constexpr std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 std::size_t ledger_bytes(const Layout& layout) {
-  return layout.options().direct ? in_pages(kMutexBytes + Ledger::bytes(layout.workers())) : 0;
+  return layout.options().direct ? in_pages(Ledger::bytes(layout.workers())) : 0;
 }
 
 }  // namespace
 
+/// Of the heads of so many ranks, behind a line of all.
+std::size_t Board::heads_bytes(std::size_t ranks) { return in_pages(kLine + ranks * kHeadBytes); }
+
 std::size_t Board::bytes(const Layout& layout, const Nodes& nodes, Rank rank) {
-  std::size_t total = in_pages(nodes.neighbours(rank).size() * kHeadBytes) + ledger_bytes(layout);
+  std::size_t total = heads_bytes(nodes.neighbours(rank).size()) + ledger_bytes(layout);
   for (std::size_t s = 0; s < layout.shards(); ++s) {
     if (nodes.of(layout.options().servers[s]) == nodes.of(rank)) total += Shard::bytes(layout, s);
   }
@@ -27,12 +29,13 @@ std::size_t Board::bytes(const Layout& layout, const Nodes& nodes, Rank rank) {
 Board::Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& layout, const Nodes& nodes, Rank rank,
              Seconds now)
     : shared_(std::move(shared)), nodes_(nodes), rank_(rank), shards_(layout.shards()) {
-  static_assert(sizeof(Head) <= kHeadBytes && sizeof(RobustMutex) <= kMutexBytes);
+  static_assert(sizeof(Head) <= kHeadBytes);
   const bool first = nodes_.neighbours(rank).front() == rank;
-  std::byte* next = shared_.get() + in_pages(nodes.neighbours(rank).size() * kHeadBytes);
+  std::byte* next = shared_.get() + heads_bytes(nodes.neighbours(rank).size());
+  closings_ = reinterpret_cast<std::atomic<std::uint32_t>*>(shared_.get());
+  if (first) ::new (closings_) std::atomic<std::uint32_t>(0);
   if (layout.options().direct) {
-    mutex_ = first ? ::new (next) RobustMutex : reinterpret_cast<RobustMutex*>(next);
-    ledger_.emplace(layout.options(), next + kMutexBytes, first, now);
+    ledger_.emplace(layout.options(), next, first, now);
     next += ledger_bytes(layout);
   }
   for (std::size_t s = 0; s < layout.shards(); ++s) {
@@ -42,6 +45,12 @@ Board::Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& la
   }
   ::new (&head(rank)) Head{.process = ProcessId::own(), .closed = {}, .events = {}};
   head(rank).events.check();
+}
+
+void Board::close() const {
+  head(rank_).closed.store(1);
+  closings_->fetch_add(1);
+  for (const Rank r : nodes_.neighbours(rank_)) ring(r);
 }
 
 std::vector<Rank> Board::gone() const {

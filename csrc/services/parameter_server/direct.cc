@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <mutex>
+#include <stdexcept>
+#include <utility>
 
 #include "core/error.h"
 #include "services/parameter_server/known.h"
@@ -16,57 +17,100 @@ Seconds node_now() {
   return std::chrono::duration<Seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-constexpr std::uint64_t kTicketsOfAPush = Pipeline::kTickets / 2;  // others may take some meanwhile
+/// Of one decision: any worker may be taken out, and each time an update may become due; and there is a push.
+std::size_t most_steps(const Layout& layout) { return 2 * layout.workers() + 2; }
+
+/// Of one `advance`: other collectives want the thread too.
+constexpr std::size_t kBlocksAtOnce = 64;
 
 }  // namespace
 
 Direct::Direct(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes)
-    : ParameterServer(engine, memory, std::move(options), nodes), update_(std::move(update)) {}
+    : ParameterServer(engine, memory, std::move(options), nodes), update_{std::move(update), {}} {
+  if (update_.function) update_.gradient = memory.allocate(options_.count * layout_.wide_bytes());
+}
 
 void Direct::start(const std::byte* weights) {
+  if (most_steps(layout_) > Pipeline::kTickets) throw std::runtime_error("too many workers for one node's memory");
   if (rank() == layout_.coordinator()) shard().start(weights);
 }
 
 // ------------------------------------------------------------------------------------------------ deciding
 
-/// `decide` asks the ledger; what follows gets its place in the order, and who may go on is rung for.
-template <class Decide>
-std::vector<Direct::Job> Direct::decide(const Decide& decide) {
-  std::vector<Job> jobs;
+/// Asks the ledger. What follows gets its place in the order, and who may go on is rung for. Nothing is asked if that
+/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. A function is called only where
+/// nobody else changes the weights: nothing need be taken back if it cannot be.
+std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, Decisions&)>& decide) {
+  Decided decided;
+  Decisions decisions;
   {
-    const std::lock_guard lock(board_->mutex());
-    decisions_.clear();
-    decide(board_->ledger());
-    for (Step& step : decisions_.steps) jobs.push_back(placed(std::move(step)));
+    Pipeline::Turn turn(pipeline(), rank());
+    if (!turn || !turn.has_room(most_steps(layout_)) || (update_.function && !turn.is_clear())) return std::nullopt;
+    take_out_closed(decisions);
+    decide(board_->ledger(), decisions);
+    for (Step& step : decisions.steps) place(std::move(step), turn, decided.works);
   }
-  for (const Release& release : decisions_.releases) board_->ring(options_.workers[release.worker]);
-  for (const Worker w : decisions_.missing) {
+  for (const Release& release : decisions.releases) {
+    const Rank to = options_.workers[release.worker];
+    if (to == rank()) decided.goes_on = true;
+    board_->ring(to);
+  }
+  for (const Worker w : decisions.missing) {
     engine_->warn("parameter server '" + name() + "': " + list_ranks({options_.workers[w]}) +
                   " has stopped pushing while others wait: it is left out until it pushes again.");
   }
-  return jobs;
+  return decided;
 }
 
-/// Under the mutex: in the order of decisions.
-Direct::Job Direct::placed(Step step) {
-  Job job;
-  if (step.update != 0 || step.use) job.ticket = shard().pipeline().enter(step.update != 0, rank());
-  const auto is_own = [&](const Part& part) { return part.worker == step.worker; };
-  const bool in_place = step.use && !step.adds && !step.next && !step.keep && !layout_.elements().widened() &&
-                        std::any_of(step.parts.begin(), step.parts.end(), is_own);
-  if (step.use && !in_place) job.accumulator = shard().accumulator(step.worker, step.next);
-  for (const Part& part : step.parts) {
-    job.terms.push_back({in_place && is_own(part) ? nullptr : shard().accumulator(part.worker), part.weight});
+void Direct::place(Step step, Pipeline::Turn& turn, Works& works) {
+  const bool turns = step.turn;
+  const UpdateCall* const call = update_.function ? &update_ : nullptr;
+  if (step.update != 0 || step.use) works.emplace_back(shard(), layout_, std::move(step), turn, call);
+  if (turns) shard().turn();
+}
+
+/// Whoever closes it says so, and no more: it may be in a hurry.
+void Direct::take_out_closed(Decisions& decisions) {
+  closings_ = board_->closings();
+  if (closings_ == 0) return;
+  for (Worker w = 0; w < layout_.workers(); ++w) {
+    if (board_->has_closed(options_.workers[w])) board_->ledger().leave(w, node_now(), decisions);
   }
-  if (step.turn) shard().turn();
-  job.step = std::move(step);
-  return job;
 }
 
+/// Written by whoever lets this rank go, before it says so.
 Outcome Direct::outcome() const {
-  const std::lock_guard lock(board_->mutex());
-  return account().outcome;
+  const Account& own = account();
+  if (own.released.load(std::memory_order_acquire) >= clock_.load()) outcome_ = own.outcome;
+  return outcome_;
 }
+
+void Direct::leave(const Limit& limit) {
+  check_open();
+  std::optional<Decided> decided;
+  const auto decide_to_leave = [&] {
+    if (!decided && !has_left_) {
+      decided = decide([&](Ledger& ledger, Decisions& d) { ledger.leave(worker(), node_now(), d); });
+    }
+    return decided.has_value();
+  };
+  wait_for("leave", decide_to_leave, limit, obstacle());
+  do_all(std::move(known(decided).works), limit);
+}
+
+/// Somebody who waits takes out who is missing, or has closed it.
+void Direct::look() {
+  constexpr Seconds kLookPeriod = 0.02;
+  const Seconds now = node_now();
+  if (now < next_look_ && !has_news()) return;
+  next_look_ = now + kLookPeriod;
+  auto decided = decide([&](Ledger& ledger, Decisions& decisions) {
+    if (now >= ledger.deadline()) ledger.look(now, decisions);
+  });
+  if (decided) do_all(std::move(decided->works), {-1, {}});
+}
+
+// ------------------------------------------------------------------------------------------------ pushing
 
 void Direct::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_open();
@@ -81,197 +125,212 @@ void Direct::push_pull(Kind kind, const std::byte* gradient, std::byte* out, con
 /// Whether `out` has been filled.
 bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {
   check_whole();
-  Pipeline& pipeline = shard().pipeline();
-  if (!pipeline.has_room(kTicketsOfAPush)) {
-    wait_for("push", [&] { return pipeline.has_room(kTicketsOfAPush); }, limit);
+  const std::string what = "push " + std::to_string(clock_.load() + 1);
+  std::optional<Decided> decided;
+  bool closed = false;
+  const auto decide_push = [&] {
+    if (decided || has_left_) return decided.has_value();
+    decided = decide([&](Ledger& ledger, Decisions& decisions) {
+      closed = board_->has_closed(rank());
+      if (!closed) ledger.push(worker(), kind, given_.load(), node_now(), decisions);
+    });
+    return decided.has_value();
+  };
+  wait_for(what, decide_push, limit, obstacle());
+  if (closed) {
+    do_all(std::move(known(decided).works), limit);
+    check_open();
   }
-  const std::vector<Job> jobs =
-      decide([&](Ledger& ledger) { ledger.push(worker(), kind, given_.load(), node_now(), decisions_); });
-  const Clock clock = clock_.load() + 1;
-  const bool goes_on = std::any_of(decisions_.releases.begin(), decisions_.releases.end(),
-                                   [this](const Release& release) { return release.worker == worker(); });
-  clock_.store(clock);
+  clock_.store(clock_.load() + 1);
+  has_reply_ = is_elastic() && gradient != nullptr;
+  Works& works = known(decided).works;
+  std::optional<Version> version;  // of what goes to `out`
+  for (Work& work : works) {
+    if (!work.step().has_gradient()) continue;
+    const bool gives = work.step().update != 0 && out != nullptr && known(decided).goes_on;
+    work.lend(gradient, gives ? out : nullptr);
+    if (gives) version = work.ticket().version;
+  }
+  if (!finish(what, works, limit) || !version) return false;
   has_reply_ = false;
-  bool has_weights = false;
-  for (const Job& job : jobs) {
-    if (!job.ticket) continue;
-    const bool is_own = job.step.has_gradient();
-    const bool gives = is_own && job.step.update != 0 && out != nullptr && goes_on;
-    work(job, is_own ? gradient : nullptr, gives ? out : nullptr, limit.interrupt);
-    if (!gives) continue;
-    has_weights = true;
-    given_.store(job.ticket->version);
-  }
-  return has_weights;
+  given_.store(*version);
+  return true;
 }
 
-void Direct::leave() {
-  check_open();
-  const Engine::Interrupt none;
-  for (const Job& job : decide([&](Ledger& ledger) { ledger.leave(worker(), node_now(), decisions_); })) {
-    if (job.ticket) work(job, nullptr, nullptr, none);
+/// Elastic averaging: a worker's own weights are where its push has left them.
+void Direct::fetch(std::byte* out, const Limit& limit) {
+  check_whole();
+  if (has_reply_) {
+    wait_for("pull", [this] { return !has_left_; }, limit, obstacle());
+    for (std::size_t b = 0; b < pipeline().blocks(); ++b) shard().narrow(b, shard().accumulator(worker()), out);
+    return given_.store(outcome().version);
   }
-}
-
-/// Somebody who waits takes out who is missing.
-void Direct::look(const Engine::Interrupt& interrupt) {
-  constexpr Seconds kLookPeriod = 0.02;
-  const Seconds now = node_now();
-  if (now < next_look_) return;
-  next_look_ = now + kLookPeriod;
-  const auto jobs = decide([&](Ledger& ledger) {
-    if (now >= ledger.deadline()) ledger.look(now, decisions_);
-  });
-  for (const Job& job : jobs) {
-    if (job.ticket) work(job, nullptr, nullptr, interrupt);
+  std::optional<Ticket> ticket;
+  const auto enter = [&] {
+    if (!ticket && !has_news()) ticket = pipeline().enter(false, rank());
+    return ticket.has_value();
+  };
+  wait_for("pull", enter, limit, obstacle());
+  Work reading(shard(), layout_, known(ticket), out);
+  try {
+    wait_for("pull", [&] { return follow(reading); }, limit, reading.obstacle());
+  } catch (...) {
+    pipeline().passed_all(known(ticket));  // it reads no more
+    throw;
   }
+  given_.store(known(ticket).version);
 }
 
 // ------------------------------------------------------------------------------------------------ working
 
-/// Block by block, behind the work before it.
-void Direct::follow(const Ticket& ticket, const Engine::Interrupt& interrupt,
-                    const std::function<void(std::size_t)>& act) {
-  Pipeline& pipeline = shard().pipeline();
-  for (std::size_t block = 0; block < pipeline.blocks(); ++block) {
-    if (!pipeline.may_enter(ticket, block)) {
-      wait_in_work(
-          [&] {
-            check_whole();
-            return pipeline.may_enter(ticket, block);
-          },
-          interrupt);
-    }
-    act(block);
-    pipeline.passed(ticket, block);
-  }
-}
-
-/// The same for work that changes something: what is begun is ended, or nobody may go on.
-void Direct::in_order(const Ticket& ticket, const Engine::Interrupt& interrupt,
-                      const std::function<void(std::size_t)>& act) {
+/// As far as it goes. What fails in the middle leaves the weights torn, unless it only reads.
+bool Direct::proceed(Work& work) {
+  const std::lock_guard lock(hands_);
   try {
-    follow(ticket, interrupt, act);
+    return work.advance();
   } catch (...) {
-    shard().pipeline().break_by(rank());
+    if (!work.reads()) pipeline().break_by(rank());
     throw;
   }
 }
 
+/// As long as those before go on. To wait for each of their steps as for a message, and to look at all that an engine
+/// looks at meanwhile, would take longer than the steps.
+bool Direct::follow(Work& work) {
+  constexpr Seconds kSoon = 5e-4;
+  if (proceed(work)) return true;
+  for (;;) {
+    const std::size_t before = work.blocks_done();
+    work.sleep(kSoon);
+    if (proceed(work)) return true;
+    if (work.blocks_done() == before) return false;
+  }
+}
+
+/// Does the work of a decision, in order. What takes too long, or is interrupted, is left to the engine: it is done
+/// anyway, but not now, and this is false. A function must be called here. It waits for readers, as long as they take.
+bool Direct::finish(const std::string& what, Works& works, const Limit& limit) {
+  std::exception_ptr error;
+  for (; !works.empty(); works.pop_front()) {
+    Work& work = works.front();
+    const auto is_done = [&] { return follow(work); };
+    try {
+      if (update_.function) {
+        wait_in_work(what, is_done, limit.interrupt, work.obstacle());
+      } else {
+        wait_for(what, is_done, limit, work.obstacle());
+      }
+    } catch (const StallError&) {
+      leave_to_engine(std::move(works));
+      return false;
+    } catch (...) {
+      if (update_.function) {
+        pipeline().break_by(rank());
+      } else {
+        leave_to_engine(std::move(works));
+      }
+      throw;
+    }
+    if (work.error()) error = work.error();
+  }
+  if (error) std::rethrow_exception(error);
+  return true;
+}
+
+/// What a decision asks for that is no push of this rank.
+void Direct::do_all(Works works, const Limit& limit) {
+  if (update_.function) {
+    finish("update", works, limit);
+  } else {
+    leave_to_engine(std::move(works));
+  }
+}
+
+void Direct::leave_to_engine(Works works) {
+  if (works.empty()) return;
+  {
+    const std::lock_guard lock(hands_);
+    for (Work& work : works) work.leave();
+  }
+  engine_->exclusively([&] {
+    for (Work& work : works) left_.push_back(std::move(work));
+    has_left_ = true;
+  });
+  engine_->advance();
+  engine_->wake();
+}
+
+bool Direct::advance() {
+  if (left_.empty()) return false;
+  const std::unique_lock lock(hands_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  Work& work = left_.front();
+  const std::size_t before = work.blocks_done();
+  try {
+    if (!work.advance(kBlocksAtOnce)) return work.blocks_done() != before;
+    left_.pop_front();
+  } catch (const std::exception&) {
+    pipeline().break_by(rank());
+  }
+  if (pipeline().broken() != kNoRank) left_.clear();
+  has_left_ = !left_.empty();
+  return true;
+}
+
 void Direct::check_whole() const {
-  const Rank by = shard().pipeline().broken();
+  const Rank by = pipeline().broken();
   if (by == kNoRank) return;
   check_alive();
   throw std::runtime_error("'" + name() + "': " + list_ranks({by}) +
                            " was interrupted in the middle of an update: the weights are unusable");
 }
 
-void Direct::work(const Job& job, const std::byte* gradient, std::byte* out, const Engine::Interrupt& interrupt) {
-  std::vector<Term> terms = job.terms;
-  for (Term& term : terms) {
-    if (term.values == nullptr) term.values = gradient;
-  }
-  if (update_ && job.step.update != 0) return call(job, terms, gradient, out, interrupt);
-  in_order(known(job.ticket), interrupt, [&](std::size_t block) {
-    if (is_elastic()) return average(block, gradient, out);
-    if (job.accumulator != nullptr) shard().gather(block, job.accumulator, gradient, job.step.adds);
-    if (!terms.empty()) return shard().update(block, terms, job.step.update, out);
-    if (out != nullptr) shard().read(block, out);
-  });
-  has_reply_ = is_elastic() && gradient != nullptr && out == nullptr;
-}
-
-/// All that came before is done, and the whole model is this rank's until the call is over. What the call throws is
-/// thrown when the others may go on.
-void Direct::call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
-                  const Engine::Interrupt& interrupt) {
-  Pipeline& pipeline = shard().pipeline();
-  std::exception_ptr error;
-  const auto begin = [&] {
-    for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
-      if (job.accumulator != nullptr) shard().gather(b, job.accumulator, gradient, job.step.adds);
-      if (!terms.empty()) shard().sum(b, terms, sum_.get());
-    }
-    try {
-      if (!terms.empty()) update_(shard().weights(), sum_.get());
-    } catch (...) {
-      error = std::current_exception();
-    }
-  };
-  try {
-    if (!sum_) sum_ = memory_.allocate(shard().count() * layout_.wide_bytes());
-    wait_in_work(
-        [&] {
-          check_whole();
-          return pipeline.may_enter(known(job.ticket), pipeline.blocks() - 1);
-        },
-        interrupt);
-  } catch (...) {
-    pipeline.break_by(rank());
-    throw;
-  }
-  in_order(known(job.ticket), interrupt, [&](std::size_t block) {
-    if (block == 0) begin();
-    if (out != nullptr) shard().read(block, out);
-  });
-  if (error) std::rethrow_exception(error);
-}
-
-/// What becomes of the pushed weights goes to the caller, or waits for his `pull`.
-void Direct::average(std::size_t block, const std::byte* values, std::byte* out) {
-  if (values == nullptr) return;
-  if (out != nullptr) return shard().average(block, values, out);
-  shard().gather(block, shard().accumulator(worker()), values, false);
-  shard().average(block, shard().accumulator(worker()));
-}
-
-void Direct::fetch(std::byte* out, const Limit& limit) {
-  check_whole();
-  Pipeline& pipeline = shard().pipeline();
-  if (has_reply_) {
-    for (std::size_t b = 0; b < pipeline.blocks(); ++b) shard().narrow(b, shard().accumulator(worker()), out);
-    return given_.store(outcome().version);
-  }
-  if (worker_ && clock_.load() > 0) outcome();  // whoever has let this rank go has his update in order after that
-  std::optional<Ticket> ticket;
-  const auto enter = [&] {
-    if (!ticket) ticket = pipeline.enter(false, rank());
-    return ticket.has_value();
-  };
-  wait_for("pull", enter, limit);
-  const Ticket& held = known(ticket);
-  try {
-    follow(held, limit.interrupt, [&](std::size_t block) { shard().read(block, out); });
-  } catch (...) {
-    pipeline.passed(held, pipeline.blocks() - 1);  // it reads no more
-    throw;
-  }
-  given_.store(held.version);
-}
-
 // ------------------------------------------------------------------------------------------------ waiting
+
+/// In the way of a decision, or of entering.
+Obstacle Direct::obstacle() const {
+  return {[this] {
+            const auto holder = pipeline().holder();
+            return holder ? holder : pipeline().slowest();
+          },
+          {}};
+}
+
+void Direct::attend() {
+  check_whole();
+  look();
+}
 
 bool Direct::sleep(Seconds limit, const std::function<bool()>& done) {
   const std::uint32_t rings = board_->rings();  // before looking
-  if (done()) return true;
-  check_whole();
-  look({});
   if (!done()) board_->sleep(rings, limit);
   return true;
 }
 
 std::optional<std::vector<Rank>> Direct::awaited(const Limit&) {
+  const Pipeline::Turn turn(pipeline(), rank());
   std::vector<Rank> ranks;
-  const std::lock_guard lock(board_->mutex());
+  if (!turn) {
+    if (const auto holder = pipeline().holder()) ranks.push_back(*holder);
+    return ranks;
+  }
   for (const Worker w : board_->ledger().awaited()) ranks.push_back(options_.workers[w]);
   return ranks;
 }
 
-std::vector<std::byte> Direct::counts(const Limit&) {
+std::vector<std::byte> Direct::counts(const Limit& limit) {
   check_open();
-  const std::lock_guard lock(board_->mutex());
-  const auto all = board_->ledger().memory();
-  return {all.begin(), all.end()};
+  std::optional<std::vector<std::byte>> counts;
+  const auto copy = [&] {
+    if (counts || has_news()) return counts.has_value();
+    const Pipeline::Turn turn(pipeline(), rank());
+    if (!turn) return false;
+    const auto all = board_->ledger().memory();
+    counts.emplace(all.begin(), all.end());
+    return true;
+  };
+  wait_for("statistics", copy, limit, obstacle());
+  return std::move(known(counts));
 }
 
 void Direct::on_message(Rank from, ConstBytes bytes) {
@@ -281,21 +340,6 @@ void Direct::on_message(Rank from, ConstBytes bytes) {
       [](Rank, const auto&, const auto&...) { throw InternalError("a message for a server, where there is none"); },
   };
   messages::Messages::deliver(from, bytes, receive);
-}
-
-// ------------------------------------------------------------------------------------------------ the end
-
-void Direct::tell_closed() {
-  board_->close();
-  if (!worker_) return;
-  try {
-    const Engine::Interrupt none;
-    for (const Job& job : decide([&](Ledger& ledger) { ledger.leave(worker(), node_now(), decisions_); })) {
-      if (job.ticket) work(job, nullptr, nullptr, none);
-    }
-  } catch (const std::exception&) {
-    return;  // a rank has died, or was interrupted in an update: whoever else needs it will see
-  }
 }
 
 std::vector<Rank> Direct::not_closed() const {

@@ -1,15 +1,20 @@
 // A parameter server without servers: the weights lie in memory that all ranks share, and whoever pushes asks the
 // policy and does the update himself, block by block. Several do so at once, one behind the other (Pipeline).
 //
-// Under the mutex are decisions alone, and the order of the work that follows from them.
+// In a turn of the pipeline are decisions alone, and the order of the work that follows from them. Work whose caller
+// cannot wait any longer is left to the engine's progress.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <optional>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "services/parameter_server/parameter_server.h"
+#include "services/parameter_server/work.h"
 
 namespace pyc::server {
 
@@ -20,55 +25,64 @@ class Direct final : public ParameterServer {
 
   bool is_released(Clock clock) override { return account().released.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave() override;
+  void leave(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 
-  bool advance() override { return false; }
+  bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return false; }
-  bool in_background() const override { return false; }
+  bool in_background() const override { return has_left_.load(); }
   Seconds deadline() const override { return kNever; }
-  bool finished() const override { return not_closed().empty(); }
+  bool finished() const override { return left_.empty() && not_closed().empty(); }
   std::vector<Rank> not_closed() const override;
 
  protected:
-  void tell_closed() override;
+  void tell_closed() override { board_->close(); }
   void start(const std::byte* weights) override;
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override {
     submit(kind, gradient, nullptr, limit);
   }
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
+  void attend() override;
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
 
  private:
-  /// A step of this rank, with its place in the order, and where it finds what: later steps may change that.
-  struct Job {
-    Step step;
-    std::optional<Ticket> ticket;      // none: nothing is to be done
-    std::byte* accumulator = nullptr;  // for its gradient; null: the update takes that from the caller
-    std::vector<Term> terms;           // of the update; `values` is null for the caller's gradient
+  using Works = std::deque<Work>;
+  /// What follows from a decision here.
+  struct Decided {
+    Works works;
+    bool goes_on = false;  // this rank's worker
   };
 
   Shard& shard() const { return *board_->shard(0); }
+  Pipeline& pipeline() const { return shard().pipeline(); }
   const Account& account() const { return board_->ledger().account(worker()); }
-  Job placed(Step step);
-  template <class Decide>
-  std::vector<Job> decide(const Decide& decide);
+  Obstacle obstacle() const;
+
+  std::optional<Decided> decide(const std::function<void(Ledger&, Decisions&)>& decide);
+  void place(Step step, Pipeline::Turn& turn, Works& works);
+  void take_out_closed(Decisions& decisions);
+  bool has_news() const { return board_->closings() != closings_; }
+  void look();
+
   bool submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
-  void look(const Engine::Interrupt& interrupt);
-  void work(const Job& job, const std::byte* gradient, std::byte* out, const Engine::Interrupt& interrupt);
-  void call(const Job& job, const std::vector<Term>& terms, const std::byte* gradient, std::byte* out,
-            const Engine::Interrupt& interrupt);
-  void average(std::size_t block, const std::byte* values, std::byte* out);
-  void follow(const Ticket& ticket, const Engine::Interrupt& interrupt, const std::function<void(std::size_t)>& act);
-  void in_order(const Ticket& ticket, const Engine::Interrupt& interrupt, const std::function<void(std::size_t)>& act);
+  bool proceed(Work& work);
+  bool follow(Work& work);
+  bool finish(const std::string& what, Works& works, const Limit& limit);
+  void do_all(Works works, const Limit& limit);
+  void leave_to_engine(Works works);
   void check_whole() const;
 
-  const Update update_;
-  BufferPtr sum_;  // what `update_` is given
-  Decisions decisions_;
+  UpdateCall update_;  // without a function: there is a rule
+  std::mutex hands_;   // whoever works on the shard: the application, or the engine
+  Works left_;         // to the engine; under the progress lock
+  std::atomic<bool> has_left_{false};
+
+  // The application's.
+  mutable Outcome outcome_;
+  std::uint32_t closings_ = 0;  // that the ledger knows of
   Seconds next_look_ = 0;
 };
 

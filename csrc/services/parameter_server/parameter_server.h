@@ -21,11 +21,9 @@
 #include "services/parameter_server/layout.h"
 #include "services/parameter_server/ledger.h"
 #include "services/parameter_server/messages.h"
+#include "services/parameter_server/obstacle.h"
 
 namespace pyc::server {
-
-/// `update(weights, gradient)`, both of the accumulator type and whole: in place of an update rule. Direct only.
-using Update = std::function<void(std::byte* weights, const std::byte* gradient)>;
 
 class ParameterServer : public Collective {
  public:
@@ -53,7 +51,7 @@ class ParameterServer : public Collective {
   /// Of the newest push that has been let go.
   virtual Outcome outcome() const = 0;
   /// Takes no part until the next push.
-  virtual void leave() = 0;
+  virtual void leave(const Limit& limit) = 0;
   Clock clock() const { return clock_.load(); }
 
   // ---- all ranks
@@ -95,6 +93,8 @@ class ParameterServer : public Collective {
   virtual std::optional<std::vector<Rank>> awaited(const Limit& limit) = 0;
   /// Sleeps until something may have changed; false if nobody would say so.
   virtual bool sleep(Seconds, const std::function<bool()>&) { return false; }
+  /// What there is to do while this rank waits, again and again.
+  virtual void attend() {}
 
   Rank rank() const { return engine_->rank(); }
   bool is_local(Rank of) const { return nodes_.of(of) == nodes_.of(rank()); }
@@ -109,10 +109,12 @@ class ParameterServer : public Collective {
   void wait_for_turn(const Limit& limit);
   /// RankFailedError if a rank of this node is gone.
   void check_alive() const;
-  /// Until `done()`; StallError with `what`.
-  void wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit);
-  /// Without a time limit, since what is half done cannot be left: soon.
-  void wait_in_work(const std::function<bool()>& done, const Engine::Interrupt& interrupt) const;
+  /// Until `done()`; StallError with `what`, and with who is in the way: work of others, or pushes that do not come.
+  void wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
+                const Obstacle& obstacle = {});
+  /// The same for work that cannot be left: without a limit, and though it is closed meanwhile.
+  void wait_in_work(const std::string& what, const std::function<bool()>& done, const Engine::Interrupt& interrupt,
+                    const Obstacle& obstacle);
   void answer(Rank to) const;
   void answered(Rank by, const Report& report) { reports_[static_cast<std::size_t>(by)] = report; }
 
@@ -133,7 +135,10 @@ class ParameterServer : public Collective {
  private:
   void make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* weights);
   void leave_for_good();
+  void wait_until(const std::string& what, const std::function<bool()>& done, const Limit& limit,
+                  const Obstacle& obstacle);
   std::string explain(const std::string& what, Seconds waited, const std::function<bool()>& done, const Limit& limit);
+  std::string explain(const std::string& what, Seconds waited, const Obstacle& obstacle) const;
 
   std::vector<Report> reports_;  // by rank, to the newest inquiry
   std::atomic<Seconds> called_{0.0};

@@ -10,11 +10,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <new>
 #include <optional>
 
 #include "core/types.h"
+#include "node/event_count.h"
 #include "node/robust_mutex.h"
 #include "services/parameter_server/table.h"
 
@@ -29,65 +28,81 @@ struct Ticket {
 
 class Pipeline {
  public:
-  static constexpr std::uint64_t kTickets = 256;  ///< more than ranks of a node can hold: each holds three at most
+  static constexpr std::uint64_t kTickets = 1024;  ///< of work that is not done: a node has far fewer ranks
 
   struct Entry {
-    std::atomic<std::uint64_t> ticket;
+    alignas(64) std::atomic<std::uint64_t> ticket;
     std::atomic<std::uint64_t> passed;  // blocks
     std::atomic<Rank> owner;
+    EventCount progress;
   };
   /// In memory that processes share.
   struct Shared {
     RobustMutex mutex;
+    std::atomic<Rank> holder{kNoRank};  // of the mutex
     std::uint64_t next = 1;
+    std::uint64_t oldest = 1;  // work before it is done
     std::uint64_t exclusive = 0;
     std::atomic<Version> version{0};  // exclusive work that has entered
     std::atomic<Rank> broken{kNoRank};
     Entry entries[kTickets] = {};
   };
 
-  Pipeline(Shared& shared, std::size_t blocks) : shared_(shared), blocks_(blocks) {}
+  /// Of so many blocks. `stride`: blocks after which those behind are told; they follow in such steps.
+  Pipeline(Shared& shared, std::size_t blocks)
+      : shared_(shared), blocks_(blocks), stride_(std::clamp<std::size_t>(blocks / kStrides, 1, kLongestStride)) {}
 
-  /// Whether the next `tickets` can be had.
-  bool has_room(std::uint64_t tickets) const {
-    const std::lock_guard lock(shared_.mutex);
-    for (std::uint64_t t = shared_.next; t < shared_.next + tickets; ++t) {
-      if (is_open(entry_of(t))) return false;
-    }
-    return true;
-  }
+  // ---- taking a place
 
-  /// Nothing if work of long ago is not done. RankFailedError if a process died in here.
-  std::optional<Ticket> enter(bool exclusive, Rank owner) {
-    const std::lock_guard lock(shared_.mutex);
-    Entry& entry = entry_of(shared_.next);
-    if (is_open(entry)) return std::nullopt;
-    entry.passed.store(0);
-    entry.owner.store(owner);
-    entry.ticket.store(shared_.next, std::memory_order_release);
-    if (exclusive) shared_.version.fetch_add(1);
-    const Ticket ticket{shared_.next, shared_.exclusive, exclusive, shared_.version.load()};
-    if (exclusive) shared_.exclusive = shared_.next;
-    ++shared_.next;
-    return ticket;
-  }
+  /// The right to take places, for as long as it lives.
+  class Turn {
+   public:
+    /// False if it cannot be had soon: its holder may be stopped. RankFailedError if a process died with it.
+    Turn(Pipeline& pipeline, Rank rank);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    explicit operator bool() const { return held_; }
+    /// Whether there are so many places.
+    bool has_room(std::uint64_t tickets);
+    /// Whether no exclusive work is under way.
+    bool is_clear() const;
+    Ticket enter(bool exclusive);
+
+   private:
+    Pipeline& pipeline_;
+    const Rank rank_;
+    const bool held_;
+  };
+
+  /// A place, in a turn of its own. Nothing if it cannot be had now.
+  std::optional<Ticket> enter(bool exclusive, Rank rank);
 
   /// Exclusive work that has entered: who enters after it sees what it does.
   Version version() const { return shared_.version.load(std::memory_order_acquire); }
 
-  bool may_enter(const Ticket& ticket, std::size_t block) const { return !hindering(ticket, block); }
+  // ---- working
+
+  bool may_enter(const Ticket& ticket, std::size_t block) const { return before(ticket, block) == 0; }
   void passed(const Ticket& ticket, std::size_t block) {
-    entry_of(ticket.number).passed.store(block + 1, std::memory_order_release);
+    Entry& entry = entry_of(ticket.number);
+    entry.passed.store(block + 1, std::memory_order_release);
+    if ((block + 1) % stride_ == 0 || block + 1 == blocks_) entry.progress.ring();
   }
-  /// Whose work it waits for before it enters a block.
-  std::optional<Rank> hindering(const Ticket& ticket, std::size_t block) const {
-    if (!ticket.exclusive) return hindering(ticket.previous, block);
-    const std::uint64_t oldest = ticket.number > kTickets ? ticket.number - kTickets + 1 : 1;
-    for (std::uint64_t t = std::max(ticket.previous, oldest); t < ticket.number; ++t) {
-      if (const auto rank = hindering(t, block)) return rank;
-    }
-    return std::nullopt;
+  /// All of them: it does no more.
+  void passed_all(const Ticket& ticket) { passed(ticket, blocks_ - 1); }
+  /// The last block of the stride of this one.
+  std::size_t end_of_stride(std::size_t block) const {
+    return std::min(block - block % stride_ + stride_, blocks_) - 1;
   }
+
+  /// Until who is before it may have left the block, at most `limit` seconds (less than one).
+  void sleep(const Ticket& ticket, std::size_t block, Seconds limit);
+  /// Whose work is the oldest that is not done: all that comes behind waits for it.
+  std::optional<Rank> slowest() const;
+  /// Who has the turn.
+  std::optional<Rank> holder() const;
 
   /// The work of a rank will not be done: nobody may go on.
   void break_by(Rank rank) {
@@ -98,19 +113,16 @@ class Pipeline {
   std::size_t blocks() const { return blocks_; }
 
  private:
-  bool is_open(const Entry& entry) const { return entry.ticket.load() != 0 && entry.passed.load() < blocks_; }
+  static constexpr std::size_t kStrides = 16;        // of a model: so far it is from the first to the last of a convoy
+  static constexpr std::size_t kLongestStride = 16;  // longer ones save no more
+
   Entry& entry_of(std::uint64_t number) const { return shared_.entries[number % kTickets]; }
-  std::optional<Rank> hindering(std::uint64_t number, std::size_t block) const {
-    if (number == 0) return std::nullopt;
-    const Entry& entry = entry_of(number);
-    const Rank owner = entry.owner.load();
-    if (entry.passed.load(std::memory_order_acquire) > block) return std::nullopt;
-    if (entry.ticket.load(std::memory_order_acquire) != number) return std::nullopt;  // taken again: it was done
-    return owner;
-  }
+  bool is_before(std::uint64_t number, std::size_t block) const;
+  std::uint64_t before(const Ticket& ticket, std::size_t block) const;
 
   Shared& shared_;
   const std::size_t blocks_;
+  const std::size_t stride_;
 };
 
 }  // namespace pyc::server

@@ -27,7 +27,7 @@ class Served final : public ParameterServer {
 
   bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave() override;
+  void leave(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 

@@ -63,8 +63,13 @@ Version Served::work(std::size_t s, const std::byte* gradient, std::byte* out) {
   const bool is_plain = work.weight == 1 && !layout_.elements().widened();
   const std::vector<Term> terms{{is_plain ? gradient + offset : shard.incoming(worker()), 1}};
   Pipeline& pipeline = shard.pipeline();
+  std::size_t wanted = 0;
+  const auto is_free = [&] { return pipeline.may_enter(work.ticket, wanted); };
   for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
-    if (!pipeline.may_enter(work.ticket, b)) wait_in_work([&] { return pipeline.may_enter(work.ticket, b); }, {});
+    if (b == 0 || b > wanted) {
+      wanted = pipeline.end_of_stride(b);
+      if (!is_free()) wait_in_work("push", is_free, {}, behind(pipeline, work.ticket, wanted));
+    }
     if (!is_plain) weigh(shard, b, gradient + offset, work.weight);
     shard.update(b, terms, work.update, out == nullptr ? nullptr : out + offset);
     pipeline.passed(work.ticket, b);

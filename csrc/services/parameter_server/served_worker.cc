@@ -37,7 +37,7 @@ Outcome Served::outcome() const {
   return engine_->exclusively([this] { return outcome_; });
 }
 
-void Served::leave() {
+void Served::leave(const Limit&) {
   check_open();
   tell_coordinator([this] { known(ledger_).leave(worker(), engine_->transport().now(), decisions_); },
                    messages::Leave{});
@@ -188,12 +188,14 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
   try {
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
       const std::size_t ahead = std::min(b - b % kBlocksApart + kBlocksApart, pipeline.blocks()) - 1;
-      if (b % kBlocksApart == 0) wait_in_work([&] { return pipeline.may_enter(held, ahead); }, limit.interrupt);
+      if (b % kBlocksApart == 0) {
+        wait_for(what, [&] { return pipeline.may_enter(held, ahead); }, limit, behind(pipeline, held, ahead));
+      }
       shard.read(b, into);
       pipeline.passed(held, b);
     }
   } catch (...) {
-    for (std::size_t b = 0; b < pipeline.blocks(); ++b) pipeline.passed(held, b);  // it reads no more
+    pipeline.passed_all(held);  // it reads no more
     throw;
   }
   return held.version;

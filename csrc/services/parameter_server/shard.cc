@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <new>
 
 #include "services/parameter_server/streaming.h"
@@ -77,6 +78,13 @@ void Shard::turn() const {
   for (Worker w = 0; w < workers_; ++w) exchange(w, Role::kFirst, Role::kSecond);
 }
 
+std::byte* Shard::keep(Worker worker, std::size_t block, const std::byte* gradient) const {
+  std::byte* const kept = incoming(worker);
+  const std::size_t start = std::min(first(block), count_) * size_of(elements_.type);
+  std::memcpy(kept + start, gradient + start, count_ * size_of(elements_.type) - start);
+  return kept;
+}
+
 void Shard::gather(std::size_t block, std::byte* accumulator, const std::byte* values, bool add) {
   std::byte* const into = accumulator + first(block) * wide_;
   const std::byte* const from = values + first(block) * size_of(elements_.type);
@@ -97,6 +105,10 @@ void Shard::gather_slot(std::size_t block, std::byte* accumulator, Worker worker
 void Shard::update(std::size_t block, const std::vector<Term>& terms, Version number, std::byte* out) {
   const bool plain = terms.size() == 1 && terms.front().weight == 1;
   const std::size_t end = first(block) + length(block);
+  if (plain && out != nullptr && rule_.is_plain() && !elements_.widened()) {
+    const std::size_t start = first(block) * wide_;
+    return rule_.apply_and_give(weights_ + start, terms.front().values + start, out + start, length(block));
+  }
   for (std::size_t at = first(block); at < end; at += sum_.longest_block()) {
     const std::size_t count = std::min(sum_.longest_block(), end - at);
     const std::byte* const gradient = plain ? terms.front().values + at * wide_ : sum_.block(terms, at, count);

@@ -77,6 +77,9 @@ class Shard {
   /// Before anything else: the weights, of the element type.
   void start(const std::byte* weights);
 
+  /// Copies a gradient, from a block on, to where nobody else looks for it until the worker's next push.
+  std::byte* keep(Worker worker, std::size_t block, const std::byte* gradient) const;
+
   // ---- the work on one block; ranges given are of the whole shard
 
   /// Into an accumulator, or onto what it has: values of the element type.

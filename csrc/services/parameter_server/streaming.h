@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,22 +15,43 @@
 
 namespace pyc::server {
 
+inline constexpr std::size_t kCacheLine = 64;
+
+/// Bytes until a line of the caches begins.
+inline std::size_t bytes_to_line(const std::byte* at) {
+  return (kCacheLine - reinterpret_cast<std::uintptr_t>(at) % kCacheLine) % kCacheLine;
+}
+
+/// A whole line, given in vectors of 16 bytes, to where one begins.
+template <class Vector>
+void stream_line(std::byte* to, const Vector (&line)[kCacheLine / sizeof(Vector)]) {
+#if defined(__x86_64__)
+  for (std::size_t i = 0; i < kCacheLine / sizeof(Vector); ++i) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, std::bit_cast<__m128i>(line[i]));
+  }
+#else
+  std::memcpy(to, line, kCacheLine);
+#endif
+}
+
+/// Before anybody is told of what was streamed.
+inline void end_stream() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 inline void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
-  constexpr std::size_t kLine = 64;
-  constexpr std::size_t kVector = sizeof(__m128i);
-  const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine);
-  std::memcpy(to, from, head);
-  std::size_t at = head;
-  for (; at + kLine <= bytes; at += kLine) {
-    __m128i line[kLine / kVector];
-    std::memcpy(line, from + at, kLine);
-    for (std::size_t i = 0; i < kLine / kVector; ++i) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + i * kVector), line[i]);
-    }
+  std::size_t at = std::min(bytes, bytes_to_line(to));
+  std::memcpy(to, from, at);
+  for (; at + kCacheLine <= bytes; at += kCacheLine) {
+    __m128i line[kCacheLine / sizeof(__m128i)];
+    std::memcpy(line, from + at, kCacheLine);
+    stream_line(to + at, line);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  _mm_sfence();  // before anybody is told of it
+  end_stream();
 #else
   std::memcpy(to, from, bytes);
 #endif

@@ -1,9 +1,11 @@
 #include "services/parameter_server/update_rule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "core/error.h"
+#include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 namespace {
@@ -27,6 +29,37 @@ void descend(std::byte* __restrict weights, const std::byte* __restrict gradient
   for (std::size_t i = 0; i < count; ++i) {
     store_at(weights, i, load_at<T>(weights, i) - rate * load_at<T>(gradient, i));
   }
+}
+
+/// Vectors are written out: compilers do not find them between stores that go past the caches.
+template <class T>
+void descend_and_give(std::byte* weights, const std::byte* gradient, std::byte* out, std::size_t count, T rate) {
+  using Vector [[gnu::vector_size(16)]] = T;
+  constexpr std::size_t kVectors = kCacheLine / sizeof(Vector);
+  const auto one_by_one = [&](std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) {
+      const T value = load_at<T>(weights, i) - rate * load_at<T>(gradient, i);
+      store_at(weights, i, value);
+      store_at(out, i, value);
+    }
+  };
+  std::size_t done = bytes_to_line(out) % sizeof(T) == 0 ? std::min(count, bytes_to_line(out) / sizeof(T)) : count;
+  one_by_one(0, done);
+  for (; done + kCacheLine / sizeof(T) <= count; done += kCacheLine / sizeof(T)) {
+    const std::size_t at = done * sizeof(T);
+    Vector line[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Vector w;
+      Vector g;
+      std::memcpy(&w, weights + at + v * sizeof w, sizeof w);
+      std::memcpy(&g, gradient + at + v * sizeof g, sizeof g);
+      line[v] = w - rate * g;
+    }
+    std::memcpy(weights + at, line, kCacheLine);
+    stream_line(out + at, line);
+  }
+  one_by_one(done, count);
+  end_stream();
 }
 
 template <class T>
@@ -98,6 +131,14 @@ void UpdateRule::apply(std::byte* weights, std::byte* const* state, const std::b
     } else {
       descend<T>(weights, gradient, count, rate);
     }
+  });
+}
+
+void UpdateRule::apply_and_give(std::byte* weights, const std::byte* gradient, std::byte* out,
+                                std::size_t count) const {
+  of_type(type_, [&](auto zero) {
+    using T = decltype(zero);
+    descend_and_give<T>(weights, gradient, out, count, static_cast<T>(options_.rate));
   });
 }
 

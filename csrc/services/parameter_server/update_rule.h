@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "core/types.h"
 #include "services/parameter_server/options.h"
 #include "services/parameter_server/table.h"
 
 namespace pyc::server {
+
+/// `update(weights, gradient)`, both of the accumulator type and whole: in place of a rule.
+using Update = std::function<void(std::byte* weights, const std::byte* gradient)>;
 
 class UpdateRule {
  public:
@@ -22,6 +26,11 @@ class UpdateRule {
   /// Update number `number`, from 1, by a gradient. `state[i]`: of as many elements, zero before the first update.
   void apply(std::byte* weights, std::byte* const* state, const std::byte* gradient, std::size_t count,
              Version number) const;
+
+  /// Whether it is plain SGD, for which there is this.
+  bool is_plain() const { return options_.rule == Rule::kSgd && options_.momentum == 0; }
+  /// `apply`, and the new weights to `out` too, in one pass: they are in registers. `out` may be the gradient.
+  void apply_and_give(std::byte* weights, const std::byte* gradient, std::byte* out, std::size_t count) const;
 
   /// Elastic averaging (Zhang et al., "Deep learning with elastic averaging SGD", 2015, Algorithm 1): the center moves
   /// to a worker's weights, and these to the center, by alpha of their difference.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/relax.h"
 #include "engine/stall_warning.h"
 #include "services/common/stall.h"
 #include "services/common/waiting.h"
@@ -21,35 +20,53 @@ void ParameterServer::check_alive() const {
   if (!dead.empty()) throw died("'" + name() + "'", dead, "it is unusable now");
 }
 
-void ParameterServer::wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit) {
+void ParameterServer::wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
+                               const Obstacle& obstacle) {
   const auto is_done = [&] {
     if (closed_) throw ClosedError("'" + name() + "' was closed meanwhile");
     return done();
   };
+  wait_until(what, is_done, limit, obstacle);
+}
+
+void ParameterServer::wait_in_work(const std::string& what, const std::function<bool()>& done,
+                                   const Engine::Interrupt& interrupt, const Obstacle& obstacle) {
+  wait_until(what, done, {-1, interrupt}, obstacle);
+}
+
+void ParameterServer::wait_until(const std::string& what, const std::function<bool()>& done, const Limit& limit,
+                                 const Obstacle& obstacle) {
+  const auto is_done = [&] {
+    if (done()) return true;
+    attend();
+    return false;
+  };
   called_ = engine_->transport().now();
-  if (is_done()) return;
+  try {
+    if (is_done()) return;
+  } catch (const RankFailedError&) {
+    check_alive();  // names who
+    throw;
+  }
   const InCall in_call(in_call_);
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, what);
   const Seconds start = engine_->transport().now();
-  const auto wait_once = [&](Seconds longest) {
-    return wait_while_alive(
-        *engine_, is_done, longest, limit.interrupt, [this] { check_alive(); },
-        [&](Seconds nap) { return sleep(nap, is_done); });
+  const auto sleep_once = [&](Seconds longest) {
+    if (!obstacle.rank) return sleep(longest, is_done);
+    if (!obstacle.sleep) return false;
+    obstacle.sleep(longest);
+    return true;
   };
-  const auto why_not = [&] { return explain(what, engine_->transport().now() - start, is_done, limit); };
+  const auto wait_once = [&](Seconds longest) {
+    return wait_while_alive(*engine_, is_done, longest, limit.interrupt, [this] { check_alive(); }, sleep_once);
+  };
+  const auto why_not = [&] {
+    const Seconds waited = engine_->transport().now() - start;
+    return obstacle.rank ? explain(what, waited, obstacle) : explain(what, waited, is_done, limit);
+  };
   if (wait_and_warn(*engine_, limit.timeout, wait_once, why_not)) return;
   const std::string text = why_not();
   if (!is_done()) throw StallError(text);
-}
-
-void ParameterServer::wait_in_work(const std::function<bool()>& done, const Engine::Interrupt& interrupt) const {
-  constexpr int kLooks = 200;
-  for (int looks = 0; looks < kLooks; ++looks) {
-    if (done()) return;
-    relax();
-  }
-  const auto no_sleep = [](Seconds) { return false; };
-  wait_while_alive(*engine_, done, -1, interrupt, [this] { check_alive(); }, no_sleep);
 }
 
 // ------------------------------------------------------------------------------------------------ stalls
@@ -58,6 +75,26 @@ void ParameterServer::wait_in_work(const std::function<bool()>& done, const Engi
 void ParameterServer::answer(Rank to) const {
   const Report report = closed_ ? Report{RankState::kLeft} : report_of_absent(*engine_, *this, rank(), called_.load());
   mailbox().send(to, messages::Answer{report});
+}
+
+/// Who is in the way, and how that rank is. An engine need not be asked: this is memory of one node.
+std::string ParameterServer::explain(const std::string& what, Seconds waited, const Obstacle& obstacle) const {
+  std::vector<Report> reports(reports_.size(), Report{RankState::kComplete});
+  std::string text = "parameter server '" + name() + "', " + what;
+  if (const std::optional<Rank> by = obstacle.rank()) {
+    text += " (waits for the work of " + list_ranks({*by}) + " on the weights)";
+    const ProcessState state = *by == rank() ? ProcessState::kAlive : board_->state(*by);
+    if (state == ProcessState::kStopped) reports[static_cast<std::size_t>(*by)] = {RankState::kStopped};
+    if (state == ProcessState::kGone) reports[static_cast<std::size_t>(*by)] = {RankState::kGone};
+  }
+  return text_of_stall({.what = text,
+                        .round = kNoRound,
+                        .waited = waited,
+                        .flush = false,
+                        .reports = std::move(reports),
+                        .gave_up = {},
+                        .name_of = {},
+                        .if_all_arrived = "its process is not stopped: it is slow, call again"});
 }
 
 /// Finds out whose pushes are waited for, asks those ranks, and says what is known of them.

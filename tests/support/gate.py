@@ -1,0 +1,59 @@
+"""Memory at which a thread stops, so that a test can hold it in the middle of a copy for as long as it likes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import signal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+__all__ = ["Gate"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+_libc.signal.restype = ctypes.c_void_p
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Gate:
+    """An array with a page in its middle that nobody gets past until the gate is opened.
+
+    Whoever touches the page gets SIGSEGV. Its handler is C's `usleep`, which takes the signal's number for 11
+    microseconds: the thread naps, touches the page again, and so on. Inside the `with` statement Python itself must not
+    touch the array, since it would hold its lock meanwhile.
+    """
+
+    def __init__(self, values: NDArray[np.generic]) -> None:
+        """Shut inside the `with` statement; `values` are what is in the array."""
+        self._memory = mmap.mmap(-1, values.nbytes)
+        self.array = np.frombuffer(self._memory, values.dtype)
+        self.array[:] = values
+        middle = values.nbytes // 2
+        self._page = self.array.ctypes.data + middle - middle % mmap.PAGESIZE
+
+    def __enter__(self) -> Self:
+        """Shut it."""
+        self._handler = _libc.signal(signal.SIGSEGV, ctypes.cast(_libc.usleep, ctypes.c_void_p))
+        self._allow(0)
+        return self
+
+    def open(self) -> None:
+        """Let who waits there go on."""
+        self._allow(mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Open it for good."""
+        self.open()
+        _libc.signal(signal.SIGSEGV, self._handler)
+
+    def _allow(self, access: int) -> None:
+        if _libc.mprotect(self._page, mmap.PAGESIZE, access) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect")
