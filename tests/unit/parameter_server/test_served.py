@@ -147,3 +147,43 @@ def test_a_push_that_no_server_answers_is_done_later(servers):
         return w.min(), w.max(), ps.version
 
     assert run_ranks(3, program, progress="caller")[2] == (-4, -4, 2)
+
+
+def test_an_answer_to_an_earlier_question_is_too_old():
+    """A pull is given up, and its answer comes before the next pull, which wants the worker's own push."""
+    stalled, done = threading.Event(), threading.Event()
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), workers=[1])
+        if comm.rank == 0:
+            assert stalled.wait(LIMIT)
+            while not done.is_set():
+                comm.advance()
+            return None
+        w = MANY.copy()
+        with pytest.raises(pc.StallError, match="pull of version 0 or later"):
+            ps.pull(w, timeout=0.2)
+        stalled.set()
+        for _ in range(5):
+            ps.statistics(timeout=LIMIT)  # there and back: the answer takes two of these
+        ps.push_pull(MANY + 1, w, timeout=LIMIT)
+        done.set()
+        return w.min(), w.max(), ps.version
+
+    assert run_ranks(2, program, ranks_per_node=1, progress="caller")[1] == (-1, -1, 1)
+
+
+@pytest.mark.large
+def test_weights_for_another_node_are_of_one_moment():
+    """An update that takes the server several turns; who pulls meanwhile waits for it."""
+    large = np.zeros(1_000_000)
+
+    def program(comm):
+        with comm.parameter_server(like=large, sync=pc.ASP(), update=pc.SGD(1.0)) as ps:
+            w = large.copy()
+            if comm.rank in ps.workers:
+                for _ in range(5):
+                    ps.push_pull(large + 1, w, timeout=LIMIT)
+                    assert w.min() == w.max() == -ps.version
+
+    run_ranks(3, program, ranks_per_node=1)
