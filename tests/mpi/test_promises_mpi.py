@@ -9,6 +9,7 @@ import os
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from arrivals import play_actions, random_case, random_part
 from mpi4py import MPI
@@ -62,3 +63,22 @@ def test_promises_hold_of_several_collectives_at_once(comm, seed):
     for case, recorder in zip(cases, recorders, strict=True):
         rounds = check(case, WORLD.allgather(recorder.finished()))
         assert rounds[max(rounds)].flush, "there is a round after the last flush"
+
+
+@pytest.mark.parametrize("calls_twice", [0.02, 0.3])
+def test_nothing_is_lost_when_rounds_are_taken_over_at_any_moment(comm, calls_twice):
+    """Of many short rounds of Full, in which a rank now and then calls again before it waits: promises 2 and 3."""
+    calls, limit = 3000 // comm.size, 60.0
+    draw = random.Random(comm.rank)
+    total = np.zeros(2, np.int64)
+    with comm.partial_allreduce(like=total, policy=pc.Full(), missed="sum") as ar:
+        for call in range(calls):
+            x = np.array([1, comm.rank * calls + call])
+            if draw.random() < calls_twice:
+                ar.contribute(x)
+            else:
+                total += ar.allreduce(x, timeout=limit)[0]
+        ar.flush(timeout=limit)
+        total += ar.result
+    contributions = comm.size * calls
+    assert total.tolist() == [contributions, contributions * (contributions - 1) // 2]
