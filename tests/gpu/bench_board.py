@@ -41,6 +41,7 @@ class Bench:
         )
         WORLD.Barrier()
         self.board.attach()
+        WORLD.Barrier()
         self.stream, self.event = self.executor.new_stream(), self.executor.new_event()
         self.values = machine.put(np.full(count, WORLD.rank + 1.0, np.float32))
         self.out = machine.put(np.zeros(count, np.float32))

@@ -29,6 +29,7 @@ def new_member(machine: Host, job: Job, *, reads: int) -> Member:
     board = job.board(control, machine, WORLD.size, WORLD.rank)
     WORLD.Barrier()
     board.attach()
+    WORLD.Barrier()
     return Member(machine, board, job, WORLD.rank, reads)
 
 

@@ -329,7 +329,8 @@ std::optional<DeviceBoard::Result> DeviceBoard::result(std::uint64_t ticket, std
       from = find_of_any_rank(BufferUse::kResult, takes_newest ? control_->newest : ticket);
       if (!from) return std::nullopt;
       DeviceBuffer& buffer = at(*from);
-      if (!contains(buffer.awaited, local_)) throw InternalError("a device board: this rank is no reader of that result, or has read it");
+      if (!contains(buffer.awaited, local_))
+        throw InternalError("a device board: this rank is no reader of that result, or has read it");
       buffer.awaited &= ~self();
       buffer.reading |= self();
       result = {buffer.ticket, buffer.contributors};

@@ -59,7 +59,7 @@ class DeviceBoard {
   DeviceBoard(const DeviceBoard&) = delete;
   DeviceBoard& operator=(const DeviceBoard&) = delete;
 
-  /// Maps the arenas of all others, whose boards are made. Before any other call.
+  /// Maps the arenas of all others, whose boards are made. All ranks do before any of them makes another call.
   void attach();
 
   /// For the round with that ticket alone, or for any. False if no buffer is free yet. Else the values are taken when
