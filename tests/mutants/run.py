@@ -4,7 +4,7 @@
     make mutants ONLY="lost reply"      # those with these words in what they break
     make mutants ONLY=services/hop      # or in the name of the file
 
-A mutant (neighbor_averaging.py, hop.py, parameter_server.py, cuda.py) is a text of one file and what replaces it. Each
+A mutant (neighbor_averaging.py, hop.py, ..., cuda.py) is a text of one file and what replaces it. Each
 is built in a copy of the tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant
 that survives, or whose text is not there exactly once, fails the run. The original has to pass first. Where there is an
 nvcc, those of kernels take minutes: the device code is compiled again.
@@ -25,6 +25,7 @@ import cuda
 import hop
 import neighbor_averaging
 import parameter_server
+import parameter_server_service
 
 if TYPE_CHECKING:
     from mutant import Mutant
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "build" / "mutants"
 BUILD = TREE / "build"
-MUTANTS = [*neighbor_averaging.MUTANTS, *hop.MUTANTS, *parameter_server.MUTANTS, *cuda.MUTANTS]
+MUTANTS = [
+    *neighbor_averaging.MUTANTS,
+    *hop.MUTANTS,
+    *parameter_server.MUTANTS,
+    *parameter_server_service.MUTANTS,
+    *cuda.MUTANTS,
+]
 SECONDS = 150
 """That the tests of a mutant may take: those of the original take a third of it."""
 
