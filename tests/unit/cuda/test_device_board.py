@@ -110,6 +110,9 @@ def solo(member: Member, rounds: Rounds, values: np.ndarray, rng: np.random.Gene
             if member.job.late == "replace":
                 rounds.pending[slot] = []
             rounds.pending[slot].append(times)
+            for _ in range(rng.integers(0, 9)):  # it may come to wait, and be taken
+                member.board.advance()
+                yield
         while rounds.pending[slot]:
             waiting = member.board.waiting()
             ticket = rounds.next_ticket
@@ -213,6 +216,21 @@ def test_a_contribution_for_one_round_is_not_taken_by_another(kind):
     assert node.members[1].board.waiting() == []
     assert not node.members[0].board.fold(6, [0], [0], 1)
     assert node.members[0].board.fold(7, [0], [], 1)
+    node.end(np.random.default_rng(0))
+
+
+@every_kind
+def test_a_contribution_that_is_added_to_cannot_be_taken(kind):
+    node = Node(kind(1), Job(), reads=1)
+    first = node.members[0]
+    contribute(first, 1)
+    poll(node, lambda: first.board.waiting() == [0])
+    contribute(first, 2)
+    assert first.board.waiting() == []
+    assert not first.board.fold(1, [0], [0], 1)
+    poll(node, lambda: first.board.fold(1, [0], [0], 1))
+    poll(node, lambda: first.try_to_read(1))
+    first.expected.append(np.full(COUNT, 3, "f4"))
     node.end(np.random.default_rng(0))
 
 
