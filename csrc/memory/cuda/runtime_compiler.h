@@ -7,10 +7,11 @@
 
 namespace pyc::cuda {
 
+// NOLINTBEGIN(readability-identifier-naming): names are NVRTC's own
 using nvrtcResult = int;  // an enum of that size
 using nvrtcProgram = struct nvrtcProgram_st*;
 
-// X(name, result, parameters) of every function that is used; names are NVRTC's own.
+// X(name, result, parameters) of every function that is used.
 #define PYC_COMPILER_FUNCTIONS(X)                                                                         \
   X(nvrtcGetErrorString, const char*, (nvrtcResult result))                                               \
   X(nvrtcVersion, nvrtcResult, (int* major, int* minor))                                                  \
@@ -32,6 +33,8 @@ struct CompilerApi {
   PYC_COMPILER_FUNCTIONS(PYC_DECLARE)
 #undef PYC_DECLARE
 };
+
+// NOLINTEND(readability-identifier-naming)
 
 /// A compiler, or why there is none.
 struct CompilerFinding {
