@@ -108,8 +108,8 @@ class Engine final : private Listener {
   bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
             const Backoff::Sleep& sleep = {});
 
-  /// Around what takes long in a `done` of `wait`: for as long as it lives the thread does not count as one that drives,
-  /// and the progress thread does it. Outside of `wait` it changes nothing but who drives.
+  /// Around what takes long in a `done` of `wait`: for as long as it lives the thread does not count as one that
+  /// drives, and the progress thread does it. Outside of `wait` it changes nothing but who drives.
   class Away {
    public:
     explicit Away(Engine& engine);

@@ -26,8 +26,8 @@ class InCall {
   std::atomic<bool>& flag_;
 };
 
-/// Says who died, where a mutex or MPI only tells that somebody did: `check_alive` throws RankFailedError that names who.
-/// It is asked again and again, because a process gives its mutexes away before it counts as ended.
+/// Says who died, where a mutex or MPI only tells that somebody did: `check_alive` throws RankFailedError that names
+/// who. It is asked again and again, because a process gives its mutexes away before it counts as ended.
 template <class Action, class CheckAlive>
 auto naming_the_dead(Action action, CheckAlive check_alive) {
   constexpr int kLooks = 200;

@@ -41,8 +41,9 @@ void Direct::start(const std::byte* weights) {
 // ------------------------------------------------------------------------------------------------ deciding
 
 /// Asks the ledger. What follows gets its place in the order, and who may go on is rung for. Nothing is asked if that
-/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. Where there is a function, nothing is
-/// asked while anybody works on the weights: what follows is then done at once, and there is nothing to interrupt.
+/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. Where there is a function,
+/// nothing is asked while anybody works on the weights: what follows is then done at once, and there is nothing to
+/// interrupt.
 std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, Decisions&)>& decide) {
   Decided decided;
   Decisions decisions;
@@ -207,9 +208,9 @@ bool Direct::proceed(Work& work, std::size_t most) {
   }
 }
 
-/// As long as those before go on, and not so long that a time limit or Ctrl-C would come late. To wait for each of their
-/// steps as for a message, and to look at all that an engine looks at meanwhile, would take longer than the steps. What
-/// takes more than a moment is none of the waiting: others drive the engine meanwhile.
+/// As long as those before go on, and not so long that a time limit or Ctrl-C would come late. To wait for each of
+/// their steps as for a message, and to look at all that an engine looks at meanwhile, would take longer than the
+/// steps. What takes more than a moment is none of the waiting: others drive the engine meanwhile.
 bool Direct::follow(Work& work) {
   constexpr Seconds kSoon = 5e-4;
   constexpr Seconds kLongest = 0.02;
