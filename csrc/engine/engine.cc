@@ -27,27 +27,23 @@ std::atomic<unsigned>& forks() {
   return count;
 }
 
-/// Counts a thread that drives the engine while it waits, or takes it out of the count again for a while.
+void stop_driving(std::atomic<int>& count) {
+  if (--count == 0) ProgressThread::instance().take_over();
+}
+
+/// Counts a thread that drives the engine while it waits.
 struct Waiting {
   explicit Waiting(std::atomic<int>& c) : count(c) { ++count; }
   ~Waiting() { stop_driving(count); }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   std::atomic<int>& count;
-
-  static void stop_driving(std::atomic<int>& count) {
-    if (--count == 0) ProgressThread::instance().take_over();
-  }
-};
-struct Away {
-  explicit Away(std::atomic<int>& c) : count(c) { Waiting::stop_driving(count); }
-  ~Away() { ++count; }
-  Away(const Away&) = delete;
-  Away& operator=(const Away&) = delete;
-  std::atomic<int>& count;
 };
 
 }  // namespace
+
+Engine::Away::Away(Engine& engine) : engine_(engine) { stop_driving(engine_.waiters_); }
+Engine::Away::~Away() { ++engine_.waiters_; }
 
 Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name,
                std::unique_ptr<Trace> trace, std::size_t flight_rounds)
@@ -289,7 +285,7 @@ bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Inte
     const Seconds now = transport_->now();
     if (timeout >= 0 && now - start >= timeout) return false;
     if (interrupt && now >= next_interrupt) {
-      const Away away(waiters_);  // it may block, on the GIL or in a signal handler: the progress thread takes over
+      const Away away(*this);  // it may block, on the GIL or in a signal handler: the progress thread takes over
       interrupt();
       next_interrupt = transport_->now() + kInterruptPeriod;
     }

@@ -108,6 +108,19 @@ class Engine final : private Listener {
   bool wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
             const Backoff::Sleep& sleep = {});
 
+  /// Around what takes long in a `done` of `wait`: for as long as it lives the thread does not count as one that
+  /// drives, and the progress thread does it. Outside of `wait` it changes nothing but who drives.
+  class Away {
+   public:
+    explicit Away(Engine& engine);
+    ~Away();
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+
   /// Rethrows the first error that a pass ran into, if any. ClosedError in a fork of the process that made the engine.
   void check();
 

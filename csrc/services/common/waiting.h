@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <thread>
 
 #include "core/error.h"
 #include "engine/engine.h"
@@ -23,6 +25,24 @@ class InCall {
  private:
   std::atomic<bool>& flag_;
 };
+
+/// Says who died, where a mutex or MPI only tells that somebody did: `check_alive` throws RankFailedError that names
+/// who. It is asked again and again, because a process gives its mutexes away before it counts as ended.
+template <class Action, class CheckAlive>
+auto naming_the_dead(Action action, CheckAlive check_alive) {
+  constexpr int kLooks = 200;
+  constexpr auto kPeriod = std::chrono::milliseconds(5);
+  try {
+    return action();
+  } catch (const RankFailedError& error) {
+    if (!error.ranks().empty()) throw;
+    for (int looks = 0; looks < kLooks; ++looks) {
+      check_alive();
+      std::this_thread::sleep_for(kPeriod);
+    }
+    throw;
+  }
+}
 
 /// `Engine::wait` with a look at who lives now and then: `check_alive` throws RankFailedError that names who died. It
 /// is asked too if the transport is the first to say that somebody did: that need not know who.

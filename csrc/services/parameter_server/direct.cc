@@ -20,8 +20,11 @@ Seconds node_now() {
 /// Of one decision: any worker may be taken out, and each time an update may become due; and there is a push.
 std::size_t most_steps(const Layout& layout) { return 2 * layout.workers() + 2; }
 
-/// Of one `advance`: other collectives want the thread too.
+/// Then other collectives want the thread too.
 constexpr std::size_t kBlocksAtOnce = 64;
+
+constexpr Seconds kLookPeriod = 0.02;
+constexpr Seconds kQuiet = 0.05;  // longer than who asks for it needs to ask again
 
 }  // namespace
 
@@ -38,14 +41,20 @@ void Direct::start(const std::byte* weights) {
 // ------------------------------------------------------------------------------------------------ deciding
 
 /// Asks the ledger. What follows gets its place in the order, and who may go on is rung for. Nothing is asked if that
-/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. A function is called only where
-/// nobody else changes the weights: nothing need be taken back if it cannot be.
+/// cannot be had now: a rank is stopped in its turn, or work of long ago is not done. Where there is a function,
+/// nothing is asked while anybody works on the weights: what follows is then done at once, and there is nothing to
+/// interrupt.
 std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, Decisions&)>& decide) {
   Decided decided;
   Decisions decisions;
   {
     Pipeline::Turn turn(pipeline(), rank());
-    if (!turn || !turn.has_room(most_steps(layout_)) || (update_.function && !turn.is_clear())) return std::nullopt;
+    if (!turn || !turn.has_room(most_steps(layout_))) return std::nullopt;
+    if (update_.function) {
+      const bool is_clear = turn.is_clear();
+      pipeline().keep_quiet_until(is_clear ? 0 : node_now() + kQuiet);
+      if (!is_clear) return std::nullopt;
+    }
     take_out_closed(decisions);
     decide(board_->ledger(), decisions);
     for (Step& step : decisions.steps) place(std::move(step), turn, decided.works);
@@ -95,19 +104,24 @@ void Direct::leave(const Limit& limit) {
     return decided.has_value();
   };
   wait_for("leave", decide_to_leave, limit, obstacle());
-  do_all(std::move(known(decided).works), limit);
+  do_all(std::move(known(decided).works));
 }
 
 /// Somebody who waits takes out who is missing, or has closed it.
 void Direct::look() {
-  constexpr Seconds kLookPeriod = 0.02;
   const Seconds now = node_now();
   if (now < next_look_ && !has_news()) return;
   next_look_ = now + kLookPeriod;
+  if (update_.function && !has_news() && !is_overdue(now)) return;  // else it would keep readers out
   auto decided = decide([&](Ledger& ledger, Decisions& decisions) {
     if (now >= ledger.deadline()) ledger.look(now, decisions);
   });
-  if (decided) do_all(std::move(decided->works), {-1, {}});
+  if (decided) do_all(std::move(decided->works));
+}
+
+bool Direct::is_overdue(Seconds now) {
+  const Pipeline::Turn turn(pipeline(), rank());
+  return turn && now >= board_->ledger().deadline();
 }
 
 // ------------------------------------------------------------------------------------------------ pushing
@@ -138,7 +152,7 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   };
   wait_for(what, decide_push, limit, obstacle());
   if (closed) {
-    do_all(std::move(known(decided).works), limit);
+    do_all(std::move(known(decided).works));
     check_open();
   }
   clock_.store(clock_.load() + 1);
@@ -167,7 +181,7 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
   }
   std::optional<Ticket> ticket;
   const auto enter = [&] {
-    if (!ticket && !has_news()) ticket = pipeline().enter(false, rank());
+    if (!ticket && !has_news() && !pipeline().is_quiet(node_now())) ticket = pipeline().enter(false, rank());
     return ticket.has_value();
   };
   wait_for("pull", enter, limit, obstacle());
@@ -183,64 +197,82 @@ void Direct::fetch(std::byte* out, const Limit& limit) {
 
 // ------------------------------------------------------------------------------------------------ working
 
-/// As far as it goes. What fails in the middle leaves the weights torn, unless it only reads.
-bool Direct::proceed(Work& work) {
+/// As far as it goes, by `most` blocks. What fails in the middle leaves the weights torn, unless it only reads.
+bool Direct::proceed(Work& work, std::size_t most) {
   const std::lock_guard lock(hands_);
   try {
-    return work.advance();
+    return work.advance(most);
   } catch (...) {
     if (!work.reads()) pipeline().break_by(rank());
     throw;
   }
 }
 
-/// As long as those before go on. To wait for each of their steps as for a message, and to look at all that an engine
-/// looks at meanwhile, would take longer than the steps.
+/// As long as those before go on, and not so long that a time limit or Ctrl-C would come late. To wait for each of
+/// their steps as for a message, and to look at all that an engine looks at meanwhile, would take longer than the
+/// steps. What takes more than a moment is none of the waiting: others drive the engine meanwhile.
 bool Direct::follow(Work& work) {
   constexpr Seconds kSoon = 5e-4;
-  if (proceed(work)) return true;
-  for (;;) {
+  constexpr Seconds kLongest = 0.02;
+  std::optional<Engine::Away> away;
+  bool has_slept = false;
+  for (const Seconds end = node_now() + kLongest; node_now() < end;) {
     const std::size_t before = work.blocks_done();
-    work.sleep(kSoon);
-    if (proceed(work)) return true;
-    if (work.blocks_done() == before) return false;
+    if (proceed(work, kBlocksAtOnce)) return true;
+    if (work.blocks_done() != before) {
+      has_slept = false;
+      if (!away) away.emplace(*engine_);
+    } else if (has_slept) {
+      return false;
+    } else {
+      work.sleep(kSoon);
+      has_slept = true;
+    }
   }
+  return false;
 }
 
 /// Does the work of a decision, in order. What takes too long, or is interrupted, is left to the engine: it is done
-/// anyway, but not now, and this is false. A function must be called here. It waits for readers, as long as they take.
+/// anyway, but not now, and this is false.
 bool Direct::finish(const std::string& what, Works& works, const Limit& limit) {
+  if (update_.function) {
+    call(works);
+    return true;
+  }
+  try {
+    for (; !works.empty(); works.pop_front()) {
+      Work& work = works.front();
+      wait_for(what, [&] { return follow(work); }, limit, work.obstacle());
+    }
+  } catch (const StallError&) {
+    leave_to_engine(std::move(works));
+    return false;
+  } catch (...) {
+    leave_to_engine(std::move(works));
+    throw;
+  }
+  return true;
+}
+
+/// The same with a function, which must be called here. Nobody is in the way: else nothing would have been decided.
+void Direct::call(Works& works) {
+  const Engine::Away away(*engine_);  // it may take seconds
   std::exception_ptr error;
   for (; !works.empty(); works.pop_front()) {
     Work& work = works.front();
-    const auto is_done = [&] { return follow(work); };
-    try {
-      if (update_.function) {
-        wait_in_work(what, is_done, limit.interrupt, work.obstacle());
-      } else {
-        wait_for(what, is_done, limit, work.obstacle());
-      }
-    } catch (const StallError&) {
-      leave_to_engine(std::move(works));
-      return false;
-    } catch (...) {
-      if (update_.function) {
-        pipeline().break_by(rank());
-      } else {
-        leave_to_engine(std::move(works));
-      }
-      throw;
+    if (!proceed(work, pipeline().blocks())) {
+      pipeline().break_by(rank());
+      throw InternalError("'" + name() + "': somebody works on weights that a function is to change");
     }
     if (work.error()) error = work.error();
   }
   if (error) std::rethrow_exception(error);
-  return true;
 }
 
 /// What a decision asks for that is no push of this rank.
-void Direct::do_all(Works works, const Limit& limit) {
+void Direct::do_all(Works works) {
   if (update_.function) {
-    finish("update", works, limit);
+    call(works);
   } else {
     leave_to_engine(std::move(works));
   }

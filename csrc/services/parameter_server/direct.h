@@ -68,10 +68,12 @@ class Direct final : public ParameterServer {
   void look();
 
   bool submit(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit);
-  bool proceed(Work& work);
+  bool is_overdue(Seconds now);
+  bool proceed(Work& work, std::size_t most);
   bool follow(Work& work);
   bool finish(const std::string& what, Works& works, const Limit& limit);
-  void do_all(Works works, const Limit& limit);
+  void call(Works& works);
+  void do_all(Works works);
   void leave_to_engine(Works works);
   void check_whole() const;
 

@@ -23,15 +23,18 @@ Pipeline::Turn::~Turn() {
 bool Pipeline::Turn::has_room(std::uint64_t tickets) {
   Shared& shared = pipeline_.shared_;
   const auto is_full = [&] { return shared.next + tickets - shared.oldest > kTickets; };
-  while (is_full() && shared.oldest < shared.next && !pipeline_.is_before(shared.oldest, pipeline_.blocks_ - 1)) {
-    ++shared.oldest;
-  }
+  if (is_full()) forget_done();
   return !is_full();
 }
 
-bool Pipeline::Turn::is_clear() const {
-  const std::uint64_t last = pipeline_.shared_.exclusive;
-  return last == 0 || !pipeline_.is_before(last, pipeline_.blocks_ - 1);
+bool Pipeline::Turn::is_clear() {
+  forget_done();
+  return pipeline_.shared_.oldest == pipeline_.shared_.next;
+}
+
+void Pipeline::Turn::forget_done() {
+  Shared& shared = pipeline_.shared_;
+  while (shared.oldest < shared.next && !pipeline_.is_before(shared.oldest, pipeline_.blocks_ - 1)) ++shared.oldest;
 }
 
 Ticket Pipeline::Turn::enter(bool exclusive) {

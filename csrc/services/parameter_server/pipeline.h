@@ -45,6 +45,7 @@ class Pipeline {
     std::uint64_t exclusive = 0;
     std::atomic<Version> version{0};  // exclusive work that has entered
     std::atomic<Rank> broken{kNoRank};
+    std::atomic<Seconds> quiet_until{0};  // by the clock of who asks
     Entry entries[kTickets] = {};
   };
 
@@ -66,11 +67,13 @@ class Pipeline {
     explicit operator bool() const { return held_; }
     /// Whether there are so many places.
     bool has_room(std::uint64_t tickets);
-    /// Whether no exclusive work is under way.
-    bool is_clear() const;
+    /// Whether no work is under way.
+    bool is_clear();
     Ticket enter(bool exclusive);
 
    private:
+    void forget_done();
+
     Pipeline& pipeline_;
     const Rank rank_;
     const bool held_;
@@ -78,6 +81,11 @@ class Pipeline {
 
   /// A place, in a turn of its own. Nothing if it cannot be had now.
   std::optional<Ticket> enter(bool exclusive, Rank rank);
+
+  /// Who can enter only when it is clear asks readers to stay out for a moment: others that come and go would keep it
+  /// out for ever. It ends by itself, because who asked may give up or die.
+  void keep_quiet_until(Seconds then) { shared_.quiet_until.store(then); }
+  bool is_quiet(Seconds now) const { return now < shared_.quiet_until.load(); }
 
   /// Exclusive work that has entered: who enters after it sees what it does.
   Version version() const { return shared_.version.load(std::memory_order_acquire); }

@@ -26,12 +26,12 @@ void ParameterServer::wait_for(const std::string& what, const std::function<bool
     if (closed_) throw ClosedError("'" + name() + "' was closed meanwhile");
     return done();
   };
-  wait_until(what, is_done, limit, obstacle);
+  naming_the_dead([&] { wait_until(what, is_done, limit, obstacle); }, [this] { check_alive(); });
 }
 
 void ParameterServer::wait_in_work(const std::string& what, const std::function<bool()>& done,
                                    const Engine::Interrupt& interrupt, const Obstacle& obstacle) {
-  wait_until(what, done, {-1, interrupt}, obstacle);
+  naming_the_dead([&] { wait_until(what, done, {-1, interrupt}, obstacle); }, [this] { check_alive(); });
 }
 
 void ParameterServer::wait_until(const std::string& what, const std::function<bool()>& done, const Limit& limit,
@@ -42,12 +42,7 @@ void ParameterServer::wait_until(const std::string& what, const std::function<bo
     return false;
   };
   called_ = engine_->transport().now();
-  try {
-    if (is_done()) return;
-  } catch (const RankFailedError&) {
-    check_alive();  // names who
-    throw;
-  }
+  if (is_done()) return;
   const InCall in_call(in_call_);
   const FlightRecorder::Waiting waiting(engine_->recorder(), id_, what);
   const Seconds start = engine_->transport().now();

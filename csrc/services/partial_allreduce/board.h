@@ -4,7 +4,8 @@
 // shared memory; a `Board` is one rank's way to it. The node may be alone, or one of several: then the node's leader
 // takes its part of the round to the others. docs/board.md has the protocol.
 //
-// The mutex guards all of it but the atomics. It is held for a few instructions and never over a copy or a reduction.
+// The mutex guards all of it but the atomics. It is held for a few instructions, and over a copy or a reduction only
+// where a direct round becomes the board's, or what it gave is kept: of 8 KiB of all ranks together at most.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +54,7 @@ class Board {
   /// Rounds complete, without direct rounds since the board last took over.
   RoundNumber completed() const { return records_.completed(); }
   /// ... and with them, as far as this rank can see.
-  RoundNumber rounds() const { return std::max(completed(), posts_.closed() ? 0 : posts_.completed()); }
+  RoundNumber rounds() const { return std::max(completed(), posts_.completed()); }
   /// Every rank of the communicator has closed it.
   bool ended() const { return round_.ended(); }
 

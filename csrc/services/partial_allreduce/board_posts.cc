@@ -14,6 +14,7 @@ BoardPosts::BoardPosts(BoardMemory& memory, const BoardShape& shape, Rank own)
   const std::size_t places = kPlaces * shape.local_ranks();
   places_ = memory.take_rows<std::byte>(places, kDataAt + shape.buffer_bytes());
   for (std::size_t i = 0; memory.constructs() && i < places; ++i) new (places_[i]) Post;
+  found_ = memory.take<Found>(shape.local_ranks()) + own;
 }
 
 // ------------------------------------------------------------------------------------------------ this rank
@@ -40,15 +41,25 @@ PYC_HOT BoardPosts::State BoardPosts::state(RoundNumber round) const {
   const bool complete = all_posted(round);
   if (closed()) return State::kUndecided;
   if (!complete) return State::kOpen;
-  return own.load() == posted(round) ? State::kComplete : State::kTaken;
+  return own.load() == posted(round) ? note_complete(round) : State::kTaken;
 }
 
+/// It stays so, whoever closes the posts afterwards; while they are closed `state` could not tell.
+PYC_HOT BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
+  RoundNumber found = found_->complete.load(std::memory_order_relaxed);
+  while (found <= round && !found_->complete.compare_exchange_weak(found, round + 1, std::memory_order_relaxed)) {
+  }
+  return State::kComplete;
+}
+
+/// Rounds that this rank has posted for, or that came before: all of them but the newest are complete.
+RoundNumber BoardPosts::begun() const { return std::max(at(own_, 0).tag.load(), at(own_, 1).tag.load()) >> 1U; }
+
+/// That all have posted is not enough: the last of them may be too late, for a round that is being taken over.
 RoundNumber BoardPosts::completed() const {
-  if (!on()) return 0;
-  const Tag newest = std::max(at(own_, 0).tag.load(), at(own_, 1).tag.load());
-  if (newest == 0) return 0;
-  const RoundNumber round = (newest >> 1U) - 1;
-  return all_posted(round) ? round + 1 : round;
+  const RoundNumber begun = on() ? this->begun() : 0;
+  if (begun == 0 || state(begun - 1) == State::kComplete) return begun;
+  return std::max(begun - 1, found_->complete.load(std::memory_order_relaxed));
 }
 
 // ------------------------------------------------------------------------------------------------ others
@@ -67,13 +78,14 @@ Seconds BoardPosts::last_called(Rank local) const { return on() ? std::max(calle
 
 BoardPosts::State BoardPosts::decided(RoundNumber round) const {
   if (at(own_, round).tag.load() == taken(round)) return State::kTaken;
-  return all_posted(round) ? State::kComplete : State::kOpen;
+  return all_posted(round) ? note_complete(round) : State::kOpen;
 }
 
 /// No round is complete that this rank has not posted for, unless it was the board's.
 RoundNumber BoardPosts::close(RoundNumber completed) {
   gate_->closed.store(true);
-  return std::max(completed, this->completed());
+  const RoundNumber begun = this->begun();
+  return std::max(completed, begun > 0 && !all_posted(begun - 1) ? begun - 1 : begun);
 }
 
 bool BoardPosts::take(Rank local, RoundNumber round) {

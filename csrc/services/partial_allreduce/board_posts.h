@@ -44,7 +44,8 @@ class BoardPosts {
   };
   /// Of a round that this rank has posted for.
   State state(RoundNumber round) const;
-  /// How many rounds are complete, as far as this rank's posts tell: 0 if it has posted none.
+  /// How many rounds are complete, as far as this rank's posts tell: 0 if it has posted none. Never too many, and never
+  /// fewer than before.
   RoundNumber completed() const;
 
   // ---- of a complete round, or under the mutex
@@ -85,6 +86,10 @@ class BoardPosts {
   struct Gate {
     std::atomic<bool> closed{false};
   };
+  /// How many rounds a rank has found to be complete.
+  struct Found {
+    alignas(64) std::atomic<RoundNumber> complete{0};
+  };
   static constexpr std::size_t kPlaces = 2;
   static constexpr std::size_t kDataAt = 32;  // a few elements lie on the line of their tag
 
@@ -97,10 +102,13 @@ class BoardPosts {
   Post& at(Rank local, RoundNumber round) const { return *reinterpret_cast<Post*>(place(local, round)); }
   std::byte* data(Rank local, RoundNumber round) const { return place(local, round) + kDataAt; }
   bool all_posted(RoundNumber round) const;
+  RoundNumber begun() const;
+  State note_complete(RoundNumber round) const;
 
   Rank ranks_;
   Rank own_;
   Gate* gate_;
+  Found* found_ = nullptr;  // this rank's
   SharedRows<std::byte> places_;
 };
 

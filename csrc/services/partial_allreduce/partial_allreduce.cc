@@ -1,8 +1,6 @@
 #include "services/partial_allreduce/partial_allreduce.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -18,25 +16,14 @@ namespace {
 constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
 constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
-constexpr int kLooksAtDying = 200;  // its mutex is given away before a process counts as ended
 
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-/// Says who died, where the mutex or MPI only tells that somebody did.
 template <class Action>
 auto PartialAllreduce::naming_the_dead(Action action) {
-  try {
-    return action();
-  } catch (const RankFailedError& error) {
-    if (!error.ranks().empty()) throw;
-    for (int looks = 0; looks < kLooksAtDying; ++looks) {
-      inspector_.check_alive();
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    throw;
-  }
+  return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); });
 }
 
 PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {

@@ -154,6 +154,83 @@ def test_behind_a_function_nothing_is_handed_over():
     assert run_ranks(2, program) == [(1, 1), (3, 3)]
 
 
+def test_a_function_waits_until_nobody_reads():
+    """Before its push counts: a time limit ends that. Who has closed is in the way no longer than that either."""
+    gate = Gate(np.full(COUNT, 5.0))
+    met = threading.Barrier(2)
+
+    def update(weights, gradient):
+        weights -= gradient
+
+    def program(comm):
+        ps = made(comm, sync=pc.ASP(), update=update)
+        w = np.zeros(COUNT)
+        if comm.rank == 0:
+            met.wait(LIMIT)
+            ps.pull(gate.array, timeout=LIMIT)
+            met.wait(LIMIT)
+            return gate.array.max()
+        if comm.rank == 2:
+            ps.close()
+            return 0
+        with gate:
+            met.wait(LIMIT)
+            while gate.array[0] == 5:
+                time.sleep(0.001)
+            with pytest.raises(pc.StallError, match=BEHIND.replace("pull", "push 1")):
+                ps.push_pull(np.full(COUNT, -1.0), w, timeout=0.2)
+            assert ps.clock == 0
+        ps.push_pull(np.full(COUNT, -1.0), w, timeout=LIMIT)
+        met.wait(LIMIT)
+        return w.max()
+
+    assert run_ranks(3, program) == [0, 1, 0]
+
+
+def test_who_calls_a_function_while_it_waits_answers_others():
+    """It takes out a worker that has closed: so the update of the others becomes due."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def update(weights, gradient):
+        weights -= gradient
+        inside.set()
+        assert go_on.wait(LIMIT)
+
+    def program(comm):
+        ps = made(comm, sync=pc.BSP(patience=math.inf), update=update, workers=[0, 2])
+        sync = pc.BSP(patience=math.inf)
+        other = comm.parameter_server(
+            like=np.zeros(1), sync=sync, update=pc.SGD(1.0), servers="node", workers=[0, 1], name="other"
+        )
+        w = np.zeros(COUNT)
+        if comm.rank == 0:
+            ps.push(np.full(COUNT, -1.0))
+            pushed.set()
+            ps.pull(w, timeout=LIMIT)
+            return w.max()
+        if comm.rank == 2:
+            assert pushed.wait(LIMIT)
+            while not waits_in_call(comms[0]):
+                time.sleep(0.001)
+            ps.close()
+            return 0
+        assert inside.wait(LIMIT)
+        try:
+            with pytest.raises(pc.StallError, match="have not arrived, but wait in 'own': rank 0"):
+                other.push_pull(np.zeros(1), np.zeros(1), timeout=0.2)
+        finally:
+            go_on.set()
+        return 0
+
+    pushed = threading.Event()
+    comms = loopback(3)
+
+    def waits_in_call(comm):
+        return any("wait" in collective for collective in comm.flight_record()["collectives"])
+
+    assert run_ranks(comms, program) == [1, 0, 0]
+
+
 def test_elastic_averaging_behind_a_rank_that_is_held():
     """What a part of the weights became was given to the caller before; the rest comes later, and both are one pull."""
     gate = Gate(np.full(COUNT, 8.0))

@@ -103,3 +103,24 @@ def test_the_initiator_is_who_called_first_and_of_several_the_lowest():
     for rank, called in enumerate([3.0, 2.0, 2.0]):
         posts.post(rank, 0, called)
     assert posts.first_to_call(0) == 1
+
+
+def test_a_round_that_is_complete_stays_so_while_the_posts_are_closed():
+    posts = core.testing.Posts(2)
+    for rank in (0, 1):
+        posts.post(rank, 0, 1.0)
+    assert posts.completed(0) == 1
+    assert posts.close(1, 0) == 1
+    assert [posts.state(0, 0), posts.completed(0)] == ["undecided", 1]
+
+
+def test_who_posts_too_late_completes_nothing():
+    """Between the look of who closes and the mark on what he takes, all have posted."""
+    posts = core.testing.Posts(2)
+    posts.post(0, 0, 1.0)
+    assert posts.close(0, 0) == 0
+    posts.post(1, 0, 1.0)
+    assert [posts.completed(r) for r in (0, 1)] == [0, 0]
+    assert posts.take(0, 0)
+    posts.reopen()
+    assert [posts.completed(r) for r in (0, 1)] == [0, 0]
