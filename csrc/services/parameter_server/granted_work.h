@@ -24,12 +24,7 @@ class GrantedWork {
 
   /// It has been offered. `gradient`, and `out` for the new weights, are of the shard.
   GrantedWork(Shard& shard, Memory& memory, const Layout& layout, Push push, const std::byte* gradient, std::byte* out)
-      : shard_(&shard),
-        memory_(&memory),
-        elements_(layout.elements()),
-        push_(push),
-        gradient_(gradient),
-        out_(out) {}
+      : shard_(&shard), memory_(&memory), elements_(layout.elements()), push_(push), gradient_(gradient), out_(out) {}
 
   /// Whether the server has said so.
   bool is_granted();

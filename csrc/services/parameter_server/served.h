@@ -140,7 +140,7 @@ class Served final : public ParameterServer {
   std::vector<Question> questions_;             // by server
   std::vector<GrantedWork> left_;               // to the engine; under the progress lock
   std::atomic<bool> has_left_{false};
-  Clock last_gradient_ = 0;                     // the application's
+  Clock last_gradient_ = 0;  // the application's
   std::atomic<Clock> released_{0};
   Outcome outcome_;  // under the progress lock
   std::atomic<bool> all_closed_{false};

@@ -6,9 +6,9 @@
 // until it says that it is full, and the server's until it says that it has taken the gradient.
 //
 // A worker that waits for the weights anyway may offer to do the update itself, straight from its gradient, in one
-// pass. The server claims the offer, takes a place in the order of work in the worker's name, and grants it. Until it is
-// claimed, the worker may take it back: then the server finds the gradient in the slot after all. A place is thus taken
-// only for work that is done.
+// pass. The server claims the offer, takes a place in the order of work in the worker's name, and grants it. Until it
+// is claimed, the worker may take it back: then the server finds the gradient in the slot after all. A place is thus
+// taken only for work that is done.
 #pragma once
 
 #include <atomic>

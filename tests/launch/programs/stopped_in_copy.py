@@ -1,4 +1,4 @@
-"""Rank 1 is stopped (SIGSTOP) in the middle of an update of shared weights; rank 0 comes behind it. A third rank serves.
+"""Rank 1 is stopped (SIGSTOP) in the middle of an update of shared weights; rank 0 comes behind it. A third serves.
 
 Rank 0 is interrupted (Ctrl-C) in its push, and runs into a time limit in its pull. Then rank 1 goes on, and nothing is
 lost.
