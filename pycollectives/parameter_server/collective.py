@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..collective import WithoutFlush
 from ..support import buffers
+from ..support.deadline import Deadline
 from .arguments import ServerSpecification
 from .sync import BSP, MindFlayer
 from .update import UpdateRule
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from .. import _core
     from ..context import Context
-    from ..support.deadline import Deadline
     from ..support.typing import BufferSpec
     from .sync import Synchronization
 
@@ -180,6 +181,7 @@ class ParameterServer(WithoutFlush):
         self._specification = specification
         self._context = context
         self._pulled = time.monotonic()
+        self._has_left = False
         weights = buffers.matching_array(like, specification.buffer, exact_shape=False)
         self._collective: _core.ParameterServer = core.ParameterServer(
             context.engine,
@@ -265,6 +267,7 @@ class ParameterServer(WithoutFlush):
             After `close`.
         """
         array = self._given("push", gradient)
+        self._has_left = False
         clock = self._collective.push(buffers.as_bytes_exporter(array), timeout=self._context.timeout)
         return PushRequest(self._collective, clock, self._context)
 
@@ -272,8 +275,8 @@ class ParameterServer(WithoutFlush):
         """Get the weights; for all ranks.
 
         A worker gets them when it may go on after its push: weights of at least the version then. Other ranks, and a
-        worker that has not pushed, get the newest. Each shard is as of one moment. Shards of several servers may be
-        some updates apart, but not where all wait for each other, as under BSP.
+        worker that has left or not pushed, get the newest. Each shard is as of one moment. Shards of several servers
+        may be some updates apart, but not for a worker that takes part under BSP.
 
         Parameters
         ----------
@@ -290,7 +293,11 @@ class ParameterServer(WithoutFlush):
             Not in time: names the ranks whose pushes are waited for. It may be called again.
         """
         array = self._taken("pull", out)
-        self._collective.pull(buffers.as_bytes_exporter(array), timeout=self._context.limit(timeout))
+        deadline = Deadline(self._context.limit(timeout))
+        newest = self._newest_version(deadline.remaining()) if self._takes_no_part() else 0
+        self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
+        while self.version < newest:
+            self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
         self._pulled = time.monotonic()
 
     def push_pull(self, gradient: BufferSpec, out: BufferSpec, timeout: float | None = None) -> None:
@@ -314,6 +321,7 @@ class ParameterServer(WithoutFlush):
             push counts, and `pull` goes on. The same holds for an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
+        self._has_left = False
         self._collective.push_pull(
             buffers.as_bytes_exporter(given), buffers.as_bytes_exporter(taken), timeout=self._context.limit(timeout)
         )
@@ -333,6 +341,7 @@ class ParameterServer(WithoutFlush):
         sync = self._specification.sync
         if not isinstance(sync, MindFlayer):
             raise ValueError(f"{self.name!r}: give_up: expected the synchronization MindFlayer, got {sync}")
+        self._has_left = False
         clock = self._collective.give_up(timeout=self._context.timeout)
         return PushRequest(self._collective, clock, self._context)
 
@@ -349,7 +358,8 @@ class ParameterServer(WithoutFlush):
     def leave(self) -> None:
         """Take no part until the next push, so that nobody waits for this worker; for workers.
 
-        A gradient is discarded then if it was computed on weights of before; it counts on weights pulled since.
+        All that this worker has pushed has come to the server when it returns. A gradient is discarded then if it was
+        computed on weights of before; it counts on weights pulled since.
 
         Raises
         ------
@@ -358,6 +368,8 @@ class ParameterServer(WithoutFlush):
         """
         self._check_worker("leave")
         self._collective.leave()
+        self._has_left = True
+        self._newest_version(self._context.limit(math.inf))
 
     # --- what is known
 
@@ -439,6 +451,17 @@ class ParameterServer(WithoutFlush):
     def count(self) -> int:
         """Elements of the weights."""
         return self._specification.buffer.count
+
+    def _takes_no_part(self) -> bool:
+        """Whether no update waits for this rank, so that it does not know of the newest by itself."""
+        return self._context.rank not in self._specification.workers or self._has_left
+
+    def _newest_version(self, limit: float | None) -> int:
+        """Return the updates decided on once all that this rank has sent has come to the server."""
+        if self._specification.direct:
+            return 0  # each call has come when it returns
+        version: int = self._collective.statistics(timeout=limit)["version"]
+        return version
 
     def _given(self, call: str, gradient: BufferSpec) -> np.ndarray[Any, Any]:
         self._check_worker(call)

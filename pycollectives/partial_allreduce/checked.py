@@ -55,6 +55,7 @@ class CheckedAllreduce:
         self._in_use = threading.Lock()
         self._writable = specification.writable
         self._sums_missed_rounds = specification.missed == "sum"
+        self._calls = 0
         self._given = 0  # rounds before this one were given to this rank, or superseded
         self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank got of its newest rounds, ascending
 
@@ -64,7 +65,8 @@ class CheckedAllreduce:
     def contribute(self, x: Any) -> CheckedRound:
         self._checks.note_thread()
         with self._exclusively():
-            return CheckedRound(self._collective.contribute(x), self)
+            self._calls += 1
+            return CheckedRound(self._collective.contribute(x), self, self._calls)
 
     def contribute_and_wait(self, x: Any, timeout: float | None = None) -> _core.RoundInfo:
         limit = checked_timeout(timeout)
@@ -115,6 +117,11 @@ class CheckedAllreduce:
     def abort(self) -> int:
         self._checks.note_abort(self._number)
         return self._collective.abort()
+
+    def note_call(self, call: int, info: _core.RoundInfo) -> None:
+        """Note what the newest handle has given: the result need not be of an older one's round."""
+        if call == self._calls:
+            self.note(info)
 
     def note(self, info: _core.RoundInfo) -> None:
         """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""
@@ -169,9 +176,10 @@ class CheckedAllreduce:
 class CheckedRound:
     """The engine's handle; a round that it gives is noted."""
 
-    def __init__(self, handle: _core.Round, collective: CheckedAllreduce) -> None:
+    def __init__(self, handle: _core.Round, collective: CheckedAllreduce, call: int) -> None:
         self._handle = handle
         self._collective = collective
+        self._call = call
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -188,12 +196,12 @@ class CheckedRound:
     def test(self) -> bool:
         done = self._handle.test()
         if done:
-            self._collective.note(self._handle.wait(0.0))
+            self._collective.note_call(self._call, self._handle.wait(0.0))
         return done
 
     def wait(self, timeout: float | None = None) -> _core.RoundInfo:
         info = self._handle.wait(timeout)
-        self._collective.note(info)
+        self._collective.note_call(self._call, info)
         return info
 
     Test = test

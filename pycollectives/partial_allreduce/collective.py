@@ -167,7 +167,8 @@ class PartialAllreduce(Reduction):
     def result(self) -> Array:
         """The newest result that this rank was given: read-only, of the collective's shape and dtype.
 
-        It does not change until this rank contributes again. `RuntimeError` before the first round.
+        It does not change until this rank contributes again. Of several calls that have not been waited for, it may be
+        of a later round than the one whose handle `wait` is called on first. `RuntimeError` before the first round.
         """
         return self._collective.result
 

@@ -204,12 +204,12 @@ def test_leave_and_return(comm, where):
                 ps.push_pull(-np.ones(1000), w, timeout=LIMIT)
         rounds = 1 if len(ps.workers) == 1 else 5
         np.testing.assert_allclose(settled(ps, w), rounds)
+        if comm.rank in ps.workers and comm.rank != away:
+            ps.leave()
         WORLD.Barrier()
         if comm.rank == away:
             ps.push_pull(-np.ones(1000), w, timeout=LIMIT)
         WORLD.Barrier()
-        if comm.rank in ps.workers and comm.rank != away:
-            ps.leave()
         counted = ps.statistics(timeout=LIMIT)
         assert counted.workers[ps.workers.index(away)].pushes == 2
 

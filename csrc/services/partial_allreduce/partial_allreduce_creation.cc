@@ -20,7 +20,7 @@ PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
 BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
   const bool sums = options.missed == PartialAllreduceOptions::Missed::kSum;
   const Elements elements = elements_of(options.type, options.op);
-  const std::vector<Rank> ranks = nodes.ranks(nodes.of(rank));
+  const std::vector<Rank>& ranks = nodes.ranks(nodes.of(rank));
   const bool is_small = options.count <= kPostedBytes / ranks.size() / size_of(elements.accumulator);
   return {.ranks = ranks,
           .size = nodes.size(),

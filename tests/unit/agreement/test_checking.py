@@ -116,31 +116,6 @@ def test_allreduce_is_noted_too():
     assert on(1, program) == [(0, 3)]
 
 
-def test_handles_that_are_waited_for_out_of_order():
-    """A handle that is looked at when a newer round was given tells of an older one than `result` is of."""
-    turn = threading.Barrier(2)
-
-    def program(comm):
-        ar = comm.partial_allreduce(like=ONE, policy="solo")
-        if comm.rank == 0:
-            older = ar.contribute(ONE)
-            turn.wait()
-            turn.wait()
-            ar.contribute(ONE).wait(20.0)
-            assert older.wait(20.0).round == 0
-        else:
-            turn.wait()
-            for _ in range(4):
-                ar.contribute(ONE).wait(20.0)
-            turn.wait()
-        noted = set(ar._collective._rounds)
-        comm.close()
-        return noted
-
-    first, _ = on(2, program)
-    assert 0 not in first
-
-
 def test_a_rank_that_closes_before_the_others_flush():
     def program(comm):
         ar = comm.partial_allreduce(like=ONE, policy="solo")

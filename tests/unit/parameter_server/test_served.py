@@ -212,3 +212,27 @@ def test_one_thread_at_a_time_asks_for_the_last_push(servers):
 
     refused = threading.Event()
     run_ranks(3, program)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("sync", [pc.ASP(), pc.MindFlayer(2, 0.05), pc.Ringleader()], ids=repr)
+def test_one_model_at_the_end(sync, servers):
+    """All leave, meet, and pull: nothing of a worker is still on its way, and the weights are the same."""
+    together = threading.Barrier(4)
+
+    def program(comm):
+        ps = comm.parameter_server(
+            like=np.zeros(3), sync=sync, update=pc.SGD(1.0), servers=servers, workers=range(4), name="own"
+        )
+        out = np.zeros(3)
+        for _ in range(3):
+            ps.push(np.ones(3))
+        ps.leave()
+        together.wait(LIMIT)
+        ps.pull(out, LIMIT)
+        together.wait(LIMIT)
+        return out.tolist(), ps.version
+
+    for seed in range(12):
+        ends = run_ranks(loopback(4, ranks_per_node=1, delay=0.003, seed=seed, timeout=20.0), program)
+        assert ends == [ends[0]] * 4, seed
