@@ -166,6 +166,7 @@ class BoundParameterServer {
   }
 
   py::tuple outcome() {
+    const OneThread one(in_use_, server_->name());
     server::Outcome o;
     {
       const GilReleased released;

@@ -317,8 +317,8 @@ class ParameterServer(WithoutFlush):
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
             As `push`.
         StallError
-            Not in time: names the ranks whose pushes are waited for. If `clock` has grown the push is done, and `pull`
-            goes on.
+            Not in time: names the ranks whose pushes, or work on the weights, are waited for. If `clock` has grown the
+            push counts, and `pull` goes on. The same holds for an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
         self._has_left = False
@@ -385,7 +385,13 @@ class ParameterServer(WithoutFlush):
 
     @property
     def last_push(self) -> PushInfo | None:
-        """How the newest push came out after which this worker was let go; None: there is none."""
+        """How the newest push came out after which this worker was let go; None: there is none.
+
+        Raises
+        ------
+        RuntimeError
+            Another thread is in a call of this object.
+        """
         if self._context.rank not in self._specification.workers:
             return None
         clock, version, staleness, used = self._collective.outcome

@@ -10,6 +10,7 @@ ROWS = f"{SERVICE}/policies/rows.h"
 IN_ORDER = ("tests/unit/parameter_server/test_in_order.py",)
 BY_HAND = ("tests/unit/parameter_server/test_exact.py",)
 SERVED = ("tests/unit/parameter_server/test_served.py",)
+GRANTED = ("tests/unit/parameter_server/test_granted.py",)
 CALLS = ("tests/unit/parameter_server/test_server.py",)
 
 MUTANTS = [
@@ -179,10 +180,45 @@ MUTANTS = [
     ),
     Mutant(
         "a gradient is lost whose worker does not wait for an answer",
-        f"{SERVICE}/served_work.cc",
-        "        fill_slot(s, gradient, clock);\n",
+        f"{SERVICE}/granted_work.cc",
+        "  shard_->slot(push_.worker).full.store(push_.clock, std::memory_order_release);\n",
         "",
         SERVED,
+    ),
+    Mutant(
+        "what a worker leaves of its granted work is not kept",
+        f"{SERVICE}/granted_work.cc",
+        "shard_->gather(b, slot, gradient_, false);\n  gradient_",
+        "static_cast<void>(slot);\n  gradient_",
+        GRANTED,
+    ),
+    Mutant(
+        "what a worker leaves of its granted work still writes its weights",
+        f"{SERVICE}/granted_work.cc",
+        "  out_ = nullptr;\n",
+        "",
+        GRANTED,
+    ),
+    Mutant(
+        "a worker pushes again while its granted work is left",
+        f"{SERVICE}/served_worker.cc",
+        "return !has_left_ && open_gradients_.load() == 0",
+        "return open_gradients_.load() == 0",
+        GRANTED,
+    ),
+    Mutant(
+        "a rank ends before it has done what it has left",
+        f"{SERVICE}/served.h",
+        "left_.empty() && is_idle();",
+        "is_idle();",
+        GRANTED,
+    ),
+    Mutant(
+        "work that is left while it is claimed is never taken up",
+        f"{SERVICE}/granted_work.cc",
+        "  if (is_granted()) return advance(most);\n",
+        "  if (is_granted_) return advance(most);\n",
+        GRANTED,
     ),
     Mutant(
         "a slot is filled before the gradient in it is taken",
@@ -251,8 +287,8 @@ MUTANTS = [
     Mutant(
         "a server ends before it has heard every goodbye",
         f"{SERVICE}/served.h",
-        "return all_closed_ && open_ranks_ == 0 && is_idle();",
-        "return all_closed_ && is_idle();",
+        "return all_closed_ && open_ranks_ == 0 && left_.empty() && is_idle();",
+        "return all_closed_ && left_.empty() && is_idle();",
         SERVED,
     ),
     Mutant(

@@ -17,10 +17,11 @@ bool Executor::advance() {
   bool moved = false;
   while (!steps_.empty()) {
     const Step& step = steps_.front();
-    if (!taken_ && step.has_gradient() && shard_.is_offered(step.worker, step.clock)) {
+    if (!taken_ && claim(step)) {
       if (step.update != 0 && !enter(layout_.options().workers[step.worker])) return moved;
+      grant(step);
       moved = true;
-      if (grant(step)) continue;
+      continue;
     }
     if (!taken_) {
       if (step.has_gradient() && shard_.slot(step.worker).full.load(std::memory_order_acquire) < step.clock) {
@@ -43,17 +44,23 @@ bool Executor::advance() {
   return moved;
 }
 
-/// Whether the worker does it itself: then this goes on with the next step. It may have taken its offer back.
-bool Executor::grant(const Step& step) {
+/// Whether the worker does it itself. It cannot take its offer back any more.
+bool Executor::claim(const Step& step) {
+  if (!claimed_) claimed_ = step.has_gradient() && shard_.claim_work(step.worker, step.clock);
+  return claimed_;
+}
+
+/// The worker does it: this goes on with the next step.
+void Executor::grant(const Step& step) {
   const bool is_own = step.is_used_up() && step.parts.size() == 1;
   if (step.use && !is_own) throw InternalError("work that no worker can do alone");
   const double weight = step.use ? step.parts.front().weight : 0;
-  if (!shard_.grant_work(step.worker, step.clock, {ticket_.value_or(Ticket{}), step.update, weight})) return false;
+  shard_.grant_work(step.worker, step.clock, {ticket_.value_or(Ticket{}), step.update, weight});
   ring_(step.worker);
   if (ticket_) ring_for_version();
   ticket_.reset();
+  claimed_ = false;
   steps_.pop_front();
-  return true;
 }
 
 /// Whether the work on this step has a place in the order.

@@ -28,7 +28,8 @@ class Executor {
   bool idle() const { return steps_.empty(); }
 
  private:
-  bool grant(const Step& step);
+  bool claim(const Step& step);
+  void grant(const Step& step);
   bool take(const Step& step);
   bool enter(Rank owner);
   bool begin_update(const Step& step);
@@ -42,6 +43,7 @@ class Executor {
   const Rank rank_;
   const Ring ring_;
   std::deque<Step> steps_;
+  bool claimed_ = false;          // the first step is its worker's
   bool taken_ = false;            // the gradient of the first step
   bool in_slot_ = false;          // ... which the update finds there
   std::optional<Ticket> ticket_;  // of its update

@@ -87,6 +87,7 @@ bool Served::advance() {
     last_step_ = engine_->transport().now();
     moved = true;
   }
+  moved = advance_left() || moved;
   if (!offers_.empty()) moved = take_offers() || moved;
   return serve_readers() || moved;
 }

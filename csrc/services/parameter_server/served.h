@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "services/parameter_server/executor.h"
+#include "services/parameter_server/granted_work.h"
 #include "services/parameter_server/parameter_server.h"
 #include "services/parameter_server/transfers.h"
 
@@ -37,7 +38,7 @@ class Served final : public ParameterServer {
   bool in_background() const override { return true; }
   Seconds deadline() const override;
   /// What each rank has asked for has come before its goodbye, and what the coordinator has decided before its last.
-  bool finished() const override { return all_closed_ && open_ranks_ == 0 && is_idle(); }
+  bool finished() const override { return all_closed_ && open_ranks_ == 0 && left_.empty() && is_idle(); }
   std::vector<Rank> not_closed() const override;
 
  protected:
@@ -71,6 +72,7 @@ class Served final : public ParameterServer {
   static constexpr Seconds kLookPeriod = 0.02;
   static constexpr Seconds kNear = 1e-3;
 
+  /// Nothing is under way but work of the application that is left: that waits for other ranks.
   bool is_idle() const;
   /// Workers push one after the other: a server that naps at once answers the next one late.
   bool is_push_near() const { return engine_->transport().now() < last_step_ + kNear; }
@@ -91,8 +93,9 @@ class Served final : public ParameterServer {
   void load(std::size_t s, std::byte* into, const std::byte* gradient) const;
   bool works_itself(Kind kind) const;
   Version do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit);
-  Version work(std::size_t s, const std::byte* gradient, std::byte* out);
-  void weigh(Shard& shard, std::size_t block, const std::byte* gradient, double weight);
+  std::deque<GrantedWork> offered(Clock clock, const std::byte* gradient, std::byte* out) const;
+  void leave_to_engine(std::deque<GrantedWork> works);
+  bool advance_left();
   Version read_local(std::size_t s, std::byte* out, Version version, Clock reply, const Limit& limit,
                      const std::string& what);
   bool has_answered(std::size_t s, Version version, Clock reply);
@@ -135,7 +138,9 @@ class Served final : public ParameterServer {
   BufferPtr incoming_;                          // weights of servers of other nodes
   std::atomic<std::size_t> open_gradients_{0};  // offered by this worker and not sent yet
   std::vector<Question> questions_;             // by server
-  Clock last_gradient_ = 0;                     // the application's
+  std::vector<GrantedWork> left_;               // to the engine; under the progress lock
+  std::atomic<bool> has_left_{false};
+  Clock last_gradient_ = 0;  // the application's
   std::atomic<Clock> released_{0};
   Outcome outcome_;  // under the progress lock
   std::atomic<bool> all_closed_{false};

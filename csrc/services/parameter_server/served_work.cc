@@ -9,6 +9,12 @@
 #include "services/parameter_server/served.h"
 
 namespace pyc::server {
+namespace {
+
+/// Of one `advance`: other collectives want the thread too.
+constexpr std::size_t kLeftBlocksAtOnce = 64;
+
+}  // namespace
 
 bool Served::works_itself(Kind kind) const {
   return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind);
@@ -31,59 +37,69 @@ void Served::push_pull(Kind kind, const std::byte* gradient, std::byte* out, con
   given_.store(made);
 }
 
-/// The oldest version that `out` then has; 0: the gradient was discarded. After an error the push is done as well.
+/// The oldest version that `out` then has; 0: the gradient was discarded. After an error the push counts as well: the
+/// engine does the rest. One time limit is for all shards.
 Version Served::do_granted(Clock clock, const std::byte* gradient, std::byte* out, const Limit& limit) {
+  const std::string number = std::to_string(clock);
+  const Seconds end = engine_->transport().now() + limit.timeout;
+  const auto wait_in_time = [&](const std::string& what, const std::function<bool()>& done, const Obstacle& obstacle) {
+    const Seconds left = limit.timeout < 0 ? limit.timeout : std::max(end - engine_->transport().now(), 0.0);
+    wait_for(what, done, {left, limit.interrupt}, obstacle);
+  };
   Version oldest = std::numeric_limits<Version>::max();
-  std::size_t s = 0;
+  std::deque<GrantedWork> works = offered(clock, gradient, out);
   try {
-    while (s < layout_.shards()) {
-      const Shard& shard = *shard_at(s);
-      wait_for("push " + std::to_string(clock), [&] { return shard.is_granted(worker(), clock); }, limit);
-      oldest = std::min(oldest, work(s++, gradient, out));
-    }
-  } catch (...) {
-    for (; s < layout_.shards(); ++s) {
-      if (shard_at(s)->take_offer_back(worker(), clock)) {
-        fill_slot(s, gradient, clock);
-      } else {
-        work(s, gradient, nullptr);
+    for (; !works.empty(); works.pop_front()) {
+      GrantedWork& work = works.front();
+      wait_in_time("push " + number, [&] { return work.is_granted(); }, {});
+      oldest = std::min(oldest, work.version());
+      if (!work.advance()) {
+        wait_in_time("pull after push " + number, [&] { return work.advance(); }, work.obstacle());
       }
     }
+  } catch (...) {
+    leave_to_engine(std::move(works));
     throw;
   }
   return oldest;
 }
 
-/// To the end, whatever comes meanwhile: others work behind it. The version that it makes.
-Version Served::work(std::size_t s, const std::byte* gradient, std::byte* out) {
-  Shard& shard = *shard_at(s);
-  const Shard::Work work = shard.work_of(worker());
-  if (work.update == 0) return 0;
-  const std::size_t offset = layout_.first(s) * layout_.element_bytes();
-  const bool is_plain = work.weight == 1 && !layout_.elements().widened();
-  const std::vector<Term> terms{{is_plain ? gradient + offset : shard.incoming(worker()), 1}};
-  Pipeline& pipeline = shard.pipeline();
-  std::size_t wanted = 0;
-  const auto is_free = [&] { return pipeline.may_enter(work.ticket, wanted); };
-  for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
-    if (b == 0 || b > wanted) {
-      wanted = pipeline.end_of_stride(b);
-      if (!is_free()) wait_in_work("push", is_free, {}, behind(pipeline, work.ticket, wanted));
-    }
-    if (!is_plain) weigh(shard, b, gradient + offset, work.weight);
-    shard.update(b, terms, work.update, out == nullptr ? nullptr : out + offset);
-    pipeline.passed(work.ticket, b);
+std::deque<GrantedWork> Served::offered(Clock clock, const std::byte* gradient, std::byte* out) const {
+  std::deque<GrantedWork> works;
+  for (const std::size_t s : local_) {
+    const std::size_t offset = layout_.first(s) * layout_.element_bytes();
+    works.emplace_back(*shard_at(s), memory_, layout_, GrantedWork::Push{worker(), clock}, gradient + offset,
+                       out + offset);
   }
-  return work.ticket.version;
+  return works;
 }
 
-/// In the slot: the server's thread may use what the shard has for sums.
-void Served::weigh(Shard& shard, std::size_t block, const std::byte* gradient, double weight) {
-  std::byte* const slot = shard.incoming(worker());
-  shard.gather(block, slot, gradient, false);
-  if (weight == 1) return;
-  memory_.scale(layout_.elements().accumulator, slot + shard.first(block) * layout_.wide_bytes(), shard.length(block),
-                weight);
+/// Others work behind it: it is done whatever comes, but the caller has his memory back at once.
+void Served::leave_to_engine(std::deque<GrantedWork> works) {
+  for (GrantedWork& work : works) work.leave();
+  engine_->exclusively([&] {
+    for (GrantedWork& work : works) left_.push_back(work);
+    has_left_ = true;
+    advance_left();
+  });
+  engine_->wake();
+}
+
+/// Under the progress lock.
+bool Served::advance_left() {
+  if (left_.empty()) return false;
+  bool moved = false;
+  const auto ended = std::erase_if(left_, [&moved](GrantedWork& work) {
+    const std::size_t before = work.blocks_done();
+    const bool has_ended = work.advance_left(kLeftBlocksAtOnce);
+    moved = moved || work.blocks_done() != before;
+    return has_ended;
+  });
+  if (ended > 0 && left_.empty()) {
+    has_left_ = false;
+    ring(rank());
+  }
+  return moved || ended > 0;
 }
 
 }  // namespace pyc::server

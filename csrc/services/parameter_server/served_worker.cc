@@ -71,7 +71,7 @@ bool Served::has_room() const {
     const Shard::Slot& slot = shard_at(s)->slot(worker());
     return slot.taken.load(std::memory_order_acquire) == slot.full.load();
   };
-  return open_gradients_.load() == 0 && std::all_of(local_.begin(), local_.end(), is_free);
+  return !has_left_ && open_gradients_.load() == 0 && std::all_of(local_.begin(), local_.end(), is_free);
 }
 
 /// The gradient lies in the slots of this node before anybody is told of it: no server waits for a copy.
@@ -183,9 +183,9 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
     return ticket.has_value();
   };
   const Awaiting awaiting(worker_ ? &shard.slot(*worker_).awaited : nullptr, version);
-  wait_for(what, enter, limit);
-  const Ticket& held = known(ticket);
   try {
+    wait_for(what, enter, limit);
+    const Ticket& held = known(ticket);
     for (std::size_t b = 0; b < pipeline.blocks(); ++b) {
       const std::size_t ahead = std::min(b - b % kBlocksApart + kBlocksApart, pipeline.blocks()) - 1;
       if (b % kBlocksApart == 0) {
@@ -195,10 +195,10 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
       pipeline.passed(held, b);
     }
   } catch (...) {
-    pipeline.passed_all(held);  // it reads no more
+    if (ticket) pipeline.passed_all(*ticket);  // it reads no more
     throw;
   }
-  return held.version;
+  return known(ticket).version;
 }
 
 // ------------------------------------------------------------------------------------------------ questions

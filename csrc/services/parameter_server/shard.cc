@@ -68,10 +68,15 @@ void Shard::exchange(Worker worker, Role a, Role b) const {
                              (differ << (2 * static_cast<std::uint32_t>(b))));
 }
 
-bool Shard::grant_work(Worker worker, Clock clock, const Work& work) const {
+bool Shard::claim_work(Worker worker, Clock clock) const {
+  Clock offered = offer(clock, Offer::kMade);
+  std::atomic<Clock>& is_offered = slots_[worker].offer;
+  return is_offered.load() == offered && is_offered.compare_exchange_strong(offered, offer(clock, Offer::kClaimed));
+}
+
+void Shard::grant_work(Worker worker, Clock clock, const Work& work) const {
   slots_[worker].work = work;  // nobody looks before it is granted
-  Clock offered = 2 * clock;
-  return slots_[worker].offer.compare_exchange_strong(offered, offered + 1);
+  slots_[worker].offer.store(offer(clock, Offer::kGranted));
 }
 
 void Shard::turn() const {

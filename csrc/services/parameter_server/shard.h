@@ -6,7 +6,9 @@
 // until it says that it is full, and the server's until it says that it has taken the gradient.
 //
 // A worker that waits for the weights anyway may offer to do the update itself, straight from its gradient, in one
-// pass: then the server grants it, with a place in the order of work, or finds the gradient in the slot after all.
+// pass. The server claims the offer, takes a place in the order of work in the worker's name, and grants it. Until it
+// is claimed, the worker may take it back: then the server finds the gradient in the slot after all. A place is thus
+// taken only for work that is done.
 #pragma once
 
 #include <atomic>
@@ -58,15 +60,18 @@ class Shard {
 
   // ---- who does the work of a push
 
-  void offer_work(Worker worker, Clock clock) const { slots_[worker].offer.store(2 * clock); }
-  bool is_offered(Worker worker, Clock clock) const { return slots_[worker].offer.load() == 2 * clock; }
-  /// False if the worker has taken its offer back.
-  bool grant_work(Worker worker, Clock clock, const Work& work) const;
-  bool is_granted(Worker worker, Clock clock) const { return slots_[worker].offer.load() == 2 * clock + 1; }
+  void offer_work(Worker worker, Clock clock) const { slots_[worker].offer.store(offer(clock, Offer::kMade)); }
+  /// False if there is no offer, or the worker has taken it back.
+  bool claim_work(Worker worker, Clock clock) const;
+  /// When it is claimed.
+  void grant_work(Worker worker, Clock clock, const Work& work) const;
+  bool is_granted(Worker worker, Clock clock) const {
+    return slots_[worker].offer.load() == offer(clock, Offer::kGranted);
+  }
   const Work& work_of(Worker worker) const { return slots_[worker].work; }
-  /// False if it has been granted.
+  /// False if it has been claimed.
   bool take_offer_back(Worker worker, Clock clock) const {
-    Clock offered = 2 * clock;
+    Clock offered = offer(clock, Offer::kMade);
     return slots_[worker].offer.compare_exchange_strong(offered, 0);
   }
 
@@ -109,6 +114,10 @@ class Shard {
 
  private:
   static constexpr std::uint32_t kRoles = 3;
+
+  enum class Offer : Clock { kMade, kClaimed, kGranted };
+  /// What stands in a slot; 0: nothing.
+  static Clock offer(Clock clock, Offer state) { return 3 * clock + static_cast<Clock>(state); }
 
   void give(const std::byte* from, std::size_t at, std::size_t count, std::byte* out) const;
 

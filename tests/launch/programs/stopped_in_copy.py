@@ -1,4 +1,4 @@
-"""Rank 1 is stopped (SIGSTOP) in the middle of an update of shared weights; rank 0 comes behind it.
+"""Rank 1 is stopped (SIGSTOP) in the middle of an update of shared weights; rank 0 comes behind it. A third serves.
 
 Rank 0 is interrupted (Ctrl-C) in its push, and runs into a time limit in its pull. Then rank 1 goes on, and nothing is
 lost.
@@ -18,6 +18,7 @@ import pycollectives as pc
 
 arguments()
 COUNT = 1 << 18
+WHO_SERVES = {"servers": [2], "workers": [0, 1]} if WORLD.size == 3 else {"servers": "node"}
 opened = Path(os.environ["GATE"])
 gate = Gate(np.full(COUNT, -1.0))
 
@@ -31,7 +32,7 @@ def open_later() -> None:
 with (
     pc.Communicator(WORLD) as comm,
     comm.parameter_server(
-        like=np.zeros(COUNT), sync=pc.ASP(), update=pc.SGD(1.0), servers="node", nan="accept", name="weights"
+        like=np.zeros(COUNT), sync=pc.ASP(), update=pc.SGD(1.0), nan="accept", name="weights", **WHO_SERVES
     ) as ps,
 ):
     pids = WORLD.allgather(os.getpid())

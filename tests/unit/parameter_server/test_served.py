@@ -189,6 +189,31 @@ def test_weights_for_another_node_are_of_one_moment():
     run_ranks(3, program, ranks_per_node=1)
 
 
+@pytest.mark.parametrize("servers", [1, "node"])
+def test_one_thread_at_a_time_asks_for_the_last_push(servers):
+    """A call of another thread may change it meanwhile."""
+
+    def program(comm):
+        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), servers=servers, workers=[1, 2])
+        if comm.rank == 2:
+            assert refused.wait(LIMIT)
+        if comm.rank == 1:
+            pushing = threading.Thread(target=ps.push_pull, args=(MANY + 1, MANY.copy(), LIMIT))
+            pushing.start()
+            while not is_in_call(comm):
+                time.sleep(0.001)
+            with pytest.raises(RuntimeError, match="one thread at a time"):
+                assert ps.last_push is None
+            refused.set()
+            pushing.join(LIMIT)
+            assert ps.last_push == pc.PushInfo(1, 1, 0, True)
+        elif comm.rank == 2:
+            ps.push_pull(MANY + 1, MANY.copy(), timeout=LIMIT)
+
+    refused = threading.Event()
+    run_ranks(3, program)
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("sync", [pc.ASP(), pc.MindFlayer(2, 0.05), pc.Ringleader()], ids=repr)
 def test_one_model_at_the_end(sync, servers):

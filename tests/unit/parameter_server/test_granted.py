@@ -1,0 +1,216 @@
+"""Servers on the workers' node: a worker that is held in the work that it was granted, and all that comes behind it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from gate import Gate
+
+import pycollectives as pc
+from pycollectives.testing import run_ranks
+
+LIMIT = 30.0
+COUNT = 1 << 18
+"""Elements: some tens of blocks."""
+TICKETS = 1024
+"""Places of work that is not done, as csrc/services/parameter_server/pipeline.h has it."""
+
+BEHIND = r"parameter server 'own', {} \(waits for the work of rank 2 on the weights\): not complete after "
+
+
+def made(comm, dtype="f8", *, sync=None, count=COUNT, servers=1, workers=None):
+    """A server that does not look at gradients before it uses them: a gate is reached in the work."""
+    like = np.zeros(count, dtype)
+    sync = sync or pc.ASP()
+    return comm.parameter_server(
+        like=like, sync=sync, update=pc.SGD(1.0), servers=servers, workers=workers, nan="accept", name="own"
+    )
+
+
+def wait_for_pushes(ps, rank, pushes):
+    """Until they have their place in the order."""
+    end = time.monotonic() + LIMIT
+    while ps.statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("place", ["gradient", "out"])
+def test_a_push_behind_a_worker_that_is_held(dtype, place):
+    """A StallError names that worker. The push is done nonetheless, once, and the caller's memory is his at once."""
+    gate = Gate(np.full(COUNT, -1, dtype))
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = made(comm, dtype)
+        w = np.zeros(COUNT, dtype)
+        gradient = np.full(COUNT, {0: 0, 1: -2, 2: -1}[comm.rank], dtype)
+        if comm.rank == 2:
+            met.wait(LIMIT)
+            ps.push_pull(*{"gradient": (gate.array, w), "out": (gradient, gate.array)}[place], timeout=LIMIT)
+        elif comm.rank == 1:
+            with gate:
+                met.wait(LIMIT)
+                wait_for_pushes(ps, 2, 1)
+                with pytest.raises(pc.StallError, match=BEHIND.format("pull after push 1")):
+                    ps.push_pull(gradient, w, timeout=0.2)
+                assert ps.clock == 1
+                gradient[:] = w[:] = 100
+                with pytest.raises(pc.StallError, match="'own', push 2"):
+                    ps.push_pull(gradient, w, timeout=0.05)  # there is no room for a second
+                assert ps.clock == 1
+            ps.pull(w.copy(), timeout=LIMIT)
+            assert (w == 100).all()
+        else:
+            met.wait(LIMIT)
+        met.wait(LIMIT)
+        ps.pull(w, timeout=LIMIT)
+        met.wait(LIMIT)
+        return w.min(), w.max(), ps.version
+
+    assert run_ranks(3, program) == [(3, 3, 2)] * 3
+
+
+def test_a_push_behind_a_worker_that_is_held_while_it_reads():
+    """Work that changes the weights waits for who reads them."""
+    gate = Gate(np.full(COUNT, 5.0))
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = made(comm)
+        w = np.zeros(COUNT)
+        if comm.rank == 2:
+            met.wait(LIMIT)
+            ps.pull(gate.array, timeout=LIMIT)
+            w = gate.array
+        elif comm.rank == 1:
+            with gate:
+                met.wait(LIMIT)
+                while gate.array[0] == 5:
+                    time.sleep(0.001)
+                with pytest.raises(pc.StallError, match=BEHIND.format("pull after push 1")):
+                    ps.push_pull(np.full(COUNT, -1.0), w, timeout=0.2)
+            ps.pull(w, timeout=LIMIT)
+        else:
+            met.wait(LIMIT)
+        met.wait(LIMIT)
+        return w.min(), w.max()
+
+    assert run_ranks(3, program)[1:] == [(1, 1), (0, 0)]
+
+
+def test_close_behind_a_worker_that_is_held():
+    """Who closes leaves its work to the engine, and the end of the program waits for that."""
+    gate = Gate(np.full(COUNT, -1.0))
+    met = threading.Barrier(3)
+
+    def program(comm):
+        ps = made(comm)
+        w = np.zeros(COUNT)
+        if comm.rank == 2:
+            met.wait(LIMIT)
+            ps.push_pull(gate.array, w, timeout=LIMIT)
+            met.wait(LIMIT)
+            w[:] = 0
+            ps.pull(w, timeout=LIMIT)
+        elif comm.rank == 1:
+            with gate:
+                met.wait(LIMIT)
+                wait_for_pushes(ps, 2, 1)
+                closing = threading.Thread(target=close_when_pushed, args=(ps,))
+                closing.start()
+                with pytest.raises(pc.ClosedError):
+                    ps.push_pull(np.full(COUNT, -2.0), w, timeout=LIMIT)
+                closing.join(LIMIT)
+            met.wait(LIMIT)
+        else:
+            for _ in range(2):
+                met.wait(LIMIT)
+        return w.min(), w.max()
+
+    def close_when_pushed(ps):
+        while ps.clock == 0:
+            time.sleep(0.001)
+        ps.close()
+
+    assert run_ranks(3, program)[2] == (3, 3)
+
+
+def test_work_that_is_claimed_is_done_when_there_is_a_place_for_it():
+    """All places are taken. The server has claimed the work already: the worker cannot have it back, nor waits for it.
+
+    When there is a place, the server grants it, and the worker's engine does it.
+    """
+    count = 1 << 14
+    gate = Gate(np.full(count, -1.0))
+    shut, full, stalled = threading.Event(), threading.Event(), threading.Event()
+
+    def take_all_places(ps, w):
+        """A pull that gets none waits for no work; on a busy machine there may be one for the next nonetheless."""
+        taken = 1  # by the worker that is held
+        while taken < TICKETS:
+            with pytest.raises(pc.StallError) as stall:
+                ps.pull(w, timeout=0)
+            taken += "waits for the work" in str(stall.value)
+
+    def program(comm):
+        ps = made(comm, count=count, workers=[1, 2])
+        w = np.zeros(count)
+        if comm.rank == 2:
+            shut.wait(LIMIT)
+            ps.push_pull(gate.array, w, timeout=LIMIT)
+        elif comm.rank == 3:
+            with gate:
+                shut.set()
+                wait_for_pushes(ps, 2, 1)
+                take_all_places(ps, w)
+                full.set()
+                assert stalled.wait(LIMIT)
+        elif comm.rank == 1:
+            gradient = np.full(count, -2.0)
+            assert full.wait(LIMIT)
+            with pytest.raises(pc.StallError, match="'own', push 1: "):
+                ps.push_pull(gradient, w, timeout=0.2)
+            gradient[:] = 100
+            assert ps.clock == 1
+            stalled.set()
+            ps.pull(w, timeout=LIMIT)
+        return w.min(), w.max()
+
+    assert run_ranks(4, program)[1] == (3, 3)
+
+
+@pytest.mark.parametrize("sync", [pc.ASP(), pc.Rescaled()])
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_nothing_is_lost_or_torn_under_short_time_limits(sync, servers, dtype):
+    """Each push adds the same everywhere. Whoever runs out of time: it counts once, and what is pulled is whole."""
+    pushes, ranks = 20, 6
+    met = threading.Barrier(ranks)
+
+    def program(comm):
+        ps = made(comm, dtype, sync=sync, servers=servers)
+        rng = np.random.default_rng(comm.rank)
+        w = np.zeros(COUNT, dtype)
+        while comm.rank in ps.workers and ps.clock < pushes:
+            gradient = np.full(COUNT, -1, dtype)
+            try:
+                ps.push_pull(gradient, w, timeout=rng.choice([0, 1e-4, 1e-3, LIMIT]))
+                for part in np.split(w, servers):
+                    assert np.ptp(part) == 0
+            except pc.StallError:
+                gradient[:] = 100  # it is the caller's again
+        met.wait(LIMIT)
+        ps.pull(w, timeout=LIMIT)
+        met.wait(LIMIT)
+        return ps.version, w.min(), w.max()
+
+    made_by_all = pushes * (ranks - servers)
+    for version, least, most in run_ranks(ranks, program, timeout=2 * LIMIT):
+        assert version == made_by_all
+        assert least == most
+        assert isinstance(sync, pc.Rescaled) or most == made_by_all
