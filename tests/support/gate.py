@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import signal
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,8 @@ class Gate:
 
     Whoever touches the page gets SIGSEGV. Its handler is C's `usleep`, which takes the signal's number for 11
     microseconds: the thread naps, touches the page again, and so on. Inside the `with` statement Python itself must not
-    touch the array, since it would hold its lock meanwhile.
+    touch the array, since it would hold its lock meanwhile. The handler stays as long as the gate: a thread may have
+    touched the page before it was opened, and be sent the signal afterwards.
     """
 
     def __init__(self, values: NDArray[np.generic]) -> None:
@@ -41,7 +43,8 @@ class Gate:
 
     def __enter__(self) -> Self:
         """Shut it."""
-        self._handler = _libc.signal(signal.SIGSEGV, ctypes.cast(_libc.usleep, ctypes.c_void_p))
+        handler = _libc.signal(signal.SIGSEGV, ctypes.cast(_libc.usleep, ctypes.c_void_p))
+        weakref.finalize(self, _libc.signal, signal.SIGSEGV, handler)
         self._allow(0)
         return self
 
@@ -52,7 +55,6 @@ class Gate:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Open it for good."""
         self.open()
-        _libc.signal(signal.SIGSEGV, self._handler)
 
     def _allow(self, access: int) -> None:
         if _libc.mprotect(self._page, mmap.PAGESIZE, access) != 0:
