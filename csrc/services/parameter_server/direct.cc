@@ -152,7 +152,7 @@ bool Direct::submit(Kind kind, const std::byte* gradient, std::byte* out, const 
   };
   wait_for(what, decide_push, limit, obstacle());
   if (closed) {
-    do_all(std::move(known(decided).works));
+    do_all(std::exchange(known(decided).works, {}));
     check_open();
   }
   clock_.store(clock_.load() + 1);
