@@ -23,13 +23,14 @@ def test_there_is_one_table_of_variables():
 
 CONSTANTS = {
     "csrc/engine/whole_communicator.cc": ["kAnswerTime = 0.5;", "kArrivalTime = 0.1;"],
-    "csrc/services/common/waiting.h": ["kAnswerTime = 0.5;", "kCheckPeriod = 0.25;"],
-    "csrc/services/partial_allreduce/board_wait.cc": ["kCheckPeriod = 0.25;"],
-    "csrc/services/partial_allreduce/partial_allreduce.cc": [
-        "kLookPeriod = 1;",
-        "kLooksAtDying = 200;",
+    "csrc/services/common/waiting.h": [
+        "kAnswerTime = 0.5;",
+        "kCheckPeriod = 0.25;",
+        "kLooks = 200;",
         "milliseconds(5)",
     ],
+    "csrc/services/partial_allreduce/board_wait.cc": ["kCheckPeriod = 0.25;"],
+    "csrc/services/partial_allreduce/partial_allreduce.cc": ["kLookPeriod = 1;"],
     "csrc/engine/engine.cc": ["kInterruptPeriod = 0.05;"],
     "csrc/bindings/engine.cc": ["return 30;"],
     "csrc/transport/transport.h": ["kTagStride = 4096;", "kTurns = kTagStride - 2;"],
