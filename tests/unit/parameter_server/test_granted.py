@@ -12,6 +12,8 @@ from gate import Gate
 import pycollectives as pc
 from pycollectives.testing import run_ranks
 
+pytestmark = pytest.mark.large  # and a sanitizer has a handler of its own for the signal of a gate
+
 LIMIT = 30.0
 COUNT = 1 << 18
 """Elements: some tens of blocks."""
