@@ -43,6 +43,7 @@ def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph, diameter
     gaps = {record["mode"]: record["max_gap"] for record in measured}
     assert gaps["standard"] <= diameter, "Theorem 1: no more than the distance"
     assert measured[5]["skipped"] > 0, "one of the ranks is 10 times slower"
+    assert measured[5]["ideal_speedup"] > 1.2, measured[5]
 
 
 def test_wrong_options():

@@ -120,7 +120,7 @@ def test_the_own_calls_say_at_once_that_a_flush_is_missing(between, per_node):
         assert refusal.startswith(f"refused: {between}: flush first: "), outcome
         assert "'gradients'" in refusal, outcome
         assert result.startswith("result "), outcome
-    assert outcome.seconds < 25, outcome  # the stall is reported after 30 s
+        assert float(refusal.rpartition(" after ")[2]) < 1, outcome
 
 
 def test_who_waits_for_a_creation_says_so():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import signal
+import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ class Gate:
         self._memory = mmap.mmap(-1, values.nbytes)
         self.array = np.frombuffer(self._memory, values.dtype)
         self.array[:] = values
+        self._first = values[0]
         middle = values.nbytes // 2
         self._page = self.array.ctypes.data + middle - middle % mmap.PAGESIZE
 
@@ -47,6 +49,11 @@ class Gate:
         weakref.finalize(self, _libc.signal, signal.SIGSEGV, handler)
         self._allow(0)
         return self
+
+    def wait_until_written(self) -> None:
+        """Until somebody who writes to the array has come to the page."""
+        while self.array[0] == self._first:
+            time.sleep(0.001)
 
     def open(self) -> None:
         """Let who waits there go on."""

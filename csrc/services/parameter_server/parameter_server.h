@@ -112,9 +112,6 @@ class ParameterServer : public Collective {
   /// Until `done()`; StallError with `what`, and with who is in the way: work of others, or pushes that do not come.
   void wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
                 const Obstacle& obstacle = {});
-  /// The same for work that cannot be left: without a limit, and though it is closed meanwhile.
-  void wait_in_work(const std::string& what, const std::function<bool()>& done, const Engine::Interrupt& interrupt,
-                    const Obstacle& obstacle);
   void answer(Rank to) const;
   void answered(Rank by, const Report& report) { reports_[static_cast<std::size_t>(by)] = report; }
 

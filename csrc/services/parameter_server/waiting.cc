@@ -29,11 +29,6 @@ void ParameterServer::wait_for(const std::string& what, const std::function<bool
   naming_the_dead([&] { wait_until(what, is_done, limit, obstacle); }, [this] { check_alive(); });
 }
 
-void ParameterServer::wait_in_work(const std::string& what, const std::function<bool()>& done,
-                                   const Engine::Interrupt& interrupt, const Obstacle& obstacle) {
-  naming_the_dead([&] { wait_until(what, done, {-1, interrupt}, obstacle); }, [this] { check_alive(); });
-}
-
 void ParameterServer::wait_until(const std::string& what, const std::function<bool()>& done, const Limit& limit,
                                  const Obstacle& obstacle) {
   const auto is_done = [&] {

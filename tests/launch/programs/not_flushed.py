@@ -1,5 +1,7 @@
 """What programs do between steps, with a quorum and without a flush: rank 0 makes one step more than the others."""
 
+import time
+
 import numpy as np
 from common import WORLD, arguments, say
 
@@ -22,10 +24,11 @@ with pc.Communicator(WORLD) as comm:
         "is_same_on_all_ranks": lambda: comm.is_same_on_all_ranks(ONE),
         "partial_allreduce": lambda: comm.partial_allreduce(like=ONE, name="other").close(),
     }
+    begin = time.monotonic()
     try:
         say("result", CALLS[between]())
     except RuntimeError as error:
-        say("refused:", error)
+        say("refused:", error, "after", time.monotonic() - begin)
         gradients.flush()
         say("result", CALLS[between]())
     gradients.flush()

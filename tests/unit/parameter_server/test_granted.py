@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from gate import Gate
+from pushes import wait_for_pushes
 
 import pycollectives as pc
 from pycollectives.testing import run_ranks
@@ -30,14 +31,6 @@ def made(comm, dtype="f8", *, sync=None, count=COUNT, servers=1, workers=None):
     return comm.parameter_server(
         like=like, sync=sync, update=pc.SGD(1.0), servers=servers, workers=workers, nan="accept", name="own"
     )
-
-
-def wait_for_pushes(ps, rank, pushes):
-    """Until they have their place in the order."""
-    end = time.monotonic() + LIMIT
-    while ps.statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
@@ -92,8 +85,7 @@ def test_a_push_behind_a_worker_that_is_held_while_it_reads():
         elif comm.rank == 1:
             with gate:
                 met.wait(LIMIT)
-                while gate.array[0] == 5:
-                    time.sleep(0.001)
+                gate.wait_until_written()
                 with pytest.raises(pc.StallError, match=BEHIND.format("pull after push 1")):
                     ps.push_pull(np.full(COUNT, -1.0), w, timeout=0.2)
             ps.pull(w, timeout=LIMIT)

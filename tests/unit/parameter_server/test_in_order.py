@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 
 import numpy as np
 import pytest
 from gate import Gate
+from pushes import wait_for_pushes
 
 import pycollectives as pc
 from pycollectives.testing import loopback, run_ranks
@@ -28,14 +28,6 @@ def made(comm, dtype="f8", *, sync, count=COUNT, update=None, workers=None):
     return comm.parameter_server(
         like=like, sync=sync, update=update, servers="node", workers=workers, nan="accept", name="own"
     )
-
-
-def wait_for_pushes(ps, rank, pushes):
-    """Until they have their place in the order."""
-    end = time.monotonic() + LIMIT
-    while ps.statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @pytest.mark.large
@@ -120,8 +112,7 @@ def test_who_is_held_while_it_reads_has_one_moment():
         else:
             with gate:
                 met.wait(LIMIT)
-                while gate.array[0] == 5:
-                    time.sleep(0.001)
+                gate.wait_until_written()
                 with pytest.raises(pc.StallError, match=BEHIND):
                     ps.push_pull(np.full(COUNT, -1.0), w, timeout=0.2)
             ps.pull(w, timeout=LIMIT)
@@ -179,8 +170,7 @@ def test_a_function_waits_until_nobody_reads():
             return 0
         with gate:
             met.wait(LIMIT)
-            while gate.array[0] == 5:
-                time.sleep(0.001)
+            gate.wait_until_written()
             with pytest.raises(pc.StallError, match=BEHIND.replace("pull", "push 1")):
                 ps.push_pull(np.full(COUNT, -1.0), w, timeout=0.2)
             assert ps.clock == 0
@@ -201,10 +191,9 @@ def test_who_calls_a_function_while_it_waits_answers_others():
         assert go_on.wait(LIMIT)
 
     def program(comm):
-        ps = made(comm, sync=pc.BSP(patience=math.inf), update=update, workers=[0, 2])
-        sync = pc.BSP(patience=math.inf)
+        ps = made(comm, sync=pc.BSP(), update=update, workers=[0, 2])
         other = comm.parameter_server(
-            like=np.zeros(1), sync=sync, update=pc.SGD(1.0), servers="node", workers=[0, 1], name="other"
+            like=np.zeros(1), sync=pc.BSP(), update=pc.SGD(1.0), servers="node", workers=[0, 1], name="other"
         )
         w = np.zeros(COUNT)
         if comm.rank == 0:
@@ -273,7 +262,7 @@ def test_no_update_is_lost_when_there_is_no_place_for_it():
             met.wait(LIMIT)
 
     def program(comm):
-        ps = made(comm, sync=pc.BSP(patience=math.inf), count=count, update=pc.SGD(1.0), workers=[0, 1, 2])
+        ps = made(comm, sync=pc.BSP(), count=count, update=pc.SGD(1.0), workers=[0, 1, 2])
         w = np.zeros(count)
         if comm.rank == 0:
             with gate:
@@ -380,7 +369,7 @@ def test_close_while_a_function_updates():
         closed.set()
 
     def program(comm):
-        servers[comm.rank] = ps = made(comm, sync=pc.BSP(patience=math.inf), update=update)
+        servers[comm.rank] = ps = made(comm, sync=pc.BSP(), update=update)
         w = np.zeros(COUNT)
         ps.push_pull(np.full(COUNT, -1.0), w, timeout=LIMIT)
         if comm.rank == 0:
@@ -409,9 +398,7 @@ def test_who_vanishes_is_taken_out_while_another_call_is_under_way(capfd):
     def program(comm):
         w = np.zeros(8)
         ps = comm.parameter_server(like=w, sync=pc.BSP(patience=1), update=pc.SGD(1.0), servers="node", name="own")
-        served = comm.parameter_server(
-            like=w, sync=pc.BSP(patience=math.inf), update=pc.SGD(1.0), servers=1, workers=[0, 1, 2]
-        )
+        served = comm.parameter_server(like=w, sync=pc.BSP(), update=pc.SGD(1.0), servers=1, workers=[0, 1, 2])
         for _ in range(2):
             ps.push_pull(w, w, timeout=LIMIT)
         if comm.rank < 2:

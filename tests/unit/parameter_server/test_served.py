@@ -1,6 +1,5 @@
 """Servers that serve: closing while another thread is in a call, sleep, and servers that do not answer."""
 
-import math
 import threading
 import time
 
@@ -40,7 +39,7 @@ def test_who_has_closed_does_not_come_back(ranks_per_node):
 
         pushing = threading.Thread(target=push)
         hook = core.testing.CalledAtAbort(comm._engine, push_meanwhile if comm.rank == 1 else int)
-        sync = pc.BSP(patience=math.inf)
+        sync = pc.BSP()
         ps = comm.parameter_server(like=MANY, sync=sync, update=pc.SGD(1.0), workers=[1, 2])
         met.wait(LIMIT)
         if comm.rank == 1:

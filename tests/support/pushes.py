@@ -1,0 +1,17 @@
+"""What tests wait for that concerns the pushes of other ranks to a parameter server."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["wait_for_pushes"]
+
+LIMIT = 30.0
+
+
+def wait_for_pushes(ps, rank, pushes):
+    """Until so many of a rank have their place in the order."""
+    end = time.monotonic() + LIMIT
+    while ps.statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
+        assert time.monotonic() < end
+        time.sleep(0.001)
