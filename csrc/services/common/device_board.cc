@@ -77,7 +77,17 @@ DeviceBoard::~DeviceBoard() {
 }
 
 bool DeviceBoard::close() {
-  if (!std::exchange(has_left_, true)) {
+  if (!std::exchange(has_left_, true)) leave();
+  // After a failure nothing is said any more, but what was queued has to end.
+  const bool ends = control_->failed.load() ? is_done() : advance();
+  if (!ends) return false;
+  detach();
+  return holders() == 0;
+}
+
+/// Reads no more: buffers may become free by that.
+void DeviceBoard::leave() {
+  {
     const std::lock_guard lock(control_->mutex);
     control_->left |= self();
     for (std::size_t slot = 0; slot < ranks_.size(); ++slot) {
@@ -87,11 +97,7 @@ bool DeviceBoard::close() {
       }
     }
   }
-  // After a failure nothing is said any more, but what was queued has to end.
-  const bool ends = control_->failed.load() ? is_done() : advance();
-  if (!ends) return false;
-  detach();
-  return holders() == 0;
+  control_->events.ring();
 }
 
 void DeviceBoard::detach() {
@@ -244,6 +250,7 @@ bool DeviceBoard::fold(std::uint64_t ticket, LocalRanks ranks, LocalRanks reader
       part = begin_part(*round);
     }
     if (part) {
+      control_->events.ring();  // others may do another part
       folding_.push_back(part->round);
       arena_.fold(part->inputs, part->round, part->elements.first, part->elements.count);
     }
@@ -320,25 +327,26 @@ void DeviceBoard::free_if_read(DeviceBuffer& buffer) const {
 // ------------------------------------------------------------------------------------------------ result
 
 std::optional<DeviceBoard::Result> DeviceBoard::result(std::uint64_t ticket, std::byte* out, Stream& consumer) {
-  return guarded([&]() -> std::optional<Result> {
-    Result result{};
-    std::optional<Place> from;
-    {
-      const std::lock_guard lock(control_->mutex);
-      const bool takes_newest = keep_ == Keep::kLatest && control_->newest >= ticket;
-      from = find_of_any_rank(BufferUse::kResult, takes_newest ? control_->newest : ticket);
-      if (!from) return std::nullopt;
-      DeviceBuffer& buffer = at(*from);
-      if (!contains(buffer.awaited, local_))
-        throw InternalError("a device board: this rank is no reader of that result, or has read it");
-      buffer.awaited &= ~self();
-      buffer.reading |= self();
-      result = {buffer.ticket, buffer.contributors};
-    }
+  throw_failure();
+  Result result{};
+  std::optional<Place> from;
+  {
+    const std::lock_guard lock(control_->mutex);
+    const bool takes_newest = keep_ == Keep::kLatest && control_->newest >= ticket;
+    from = find_of_any_rank(BufferUse::kResult, takes_newest ? control_->newest : ticket);
+    if (!from) return std::nullopt;
+    DeviceBuffer& buffer = at(*from);
+    if (!contains(buffer.awaited, local_))  // a mistake of the caller: the others may go on
+      throw InternalError("a device board: this rank is no reader of that result, or has read it");
+    buffer.awaited &= ~self();
+    buffer.reading |= self();
+    result = {buffer.ticket, buffer.contributors};
+  }
+  return guarded([&] {
     giving_.push_back(*from);
     const bool is_average = arena_.shape().op == ReduceOp::kAvg;
     arena_.give(*from, out, is_average ? static_cast<std::size_t>(std::popcount(result.contributors)) : 1, consumer);
-    return result;
+    return std::optional(result);
   });
 }
 

@@ -37,7 +37,8 @@ class DeviceBoard {
   enum class Late : std::uint8_t { kReplace, kAccumulate };
   static constexpr std::uint64_t kAnyRound = 0;
   /// How long a result is kept: until all its readers have read it, or no longer than until there is a newer one. With
-  /// kLatest, tickets grow from round to round.
+  /// kLatest, tickets grow from round to round, all rounds have the same readers, and nobody asks for a ticket again
+  /// of which he has a later one's result.
   enum class Keep : std::uint8_t { kUntilRead, kLatest };
   struct Shape {
     Elements elements;
@@ -130,6 +131,7 @@ class DeviceBoard {
 
   bool has_polled_all() const { return !filling_ && folding_.empty() && giving_.empty(); }
   bool is_done();
+  void leave();
   void detach();
   LocalRanks holders() const;
 

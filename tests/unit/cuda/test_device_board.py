@@ -322,6 +322,7 @@ def test_a_result_is_read_once(kind):
     poll(node, node.members[0].board.advance)
     with pytest.raises(RuntimeError, match="is no reader of that result, or has read it"):
         node.members[0].try_to_read(1)
+    poll(node, lambda: node.members[1].try_to_read(1))  # the others go on
     node.end(np.random.default_rng(0))
 
 
