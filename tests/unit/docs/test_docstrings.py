@@ -15,9 +15,13 @@ MODULES = ["pycollectives"] + [
     if module.name.rpartition(".")[2] not in ("_core", "_version", "__main__")
 ]
 
+NEED_TORCH = ("pycollectives.interop.", "pycollectives.train.torch_models.")
+
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name):
+    if name.startswith(NEED_TORCH):
+        pytest.importorskip("torch")
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
