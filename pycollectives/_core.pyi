@@ -19,6 +19,9 @@ def mpi_library_version() -> str:
 def cuda_availability() -> dict[str, Any]:
     """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "devices"}."""
 
+def device_of(data: int) -> int | None:
+    """The number of the CUDA device that an address is of; None if it is of none."""
+
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
 
@@ -147,6 +150,58 @@ class PartialAllreduce:
     @property
     def schedule(self) -> Schedule | None:
         """This rank's plan; None on a board, which has none."""
+
+@final
+class DevicePartialAllreduce:
+    """The same of arrays on a CUDA device, which are given by address. Streams are handles, as for DLPack."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        device: int,  # of this rank
+        nodes: Sequence[int],  # one
+        timeout: float | None = None,
+        default_timeout: float | None = None,
+        count: int,
+        dtype_name: str,
+        op: str,
+        policy: str,
+        policy_size: int = 0,
+        seed: int = 0,
+        grace: float = 0.0,
+        late: str = "accumulate",
+        missed: str = "latest",
+        max_staleness: int | None = None,
+        history: int = 8,
+        name: str = "",
+    ) -> None:
+        """Collective. Allocates all that it will need: what fails on one rank fails on all."""
+    def device_of(self, data: int) -> int | None:
+        """As the function of that name; a device that fails fails the collective."""
+    def contribute(self, data: int, streams: Sequence[int]) -> Round:
+        """Waits until `streams` have done what they were given, then takes the values; they may be overwritten."""
+    def give(self, out: int, stream: int | None) -> None:
+        """Copies the newest result to `out`, in order with `stream`; without one it is there on return."""
+    def fetch(self) -> bytes:
+        """The newest result, on the host."""
+    @property
+    def shown(self) -> int:
+        """Memory for one result, for `give`."""
+    def start_flush(self) -> None: ...
+    def flush(self, timeout: float | None = None) -> RoundInfo: ...
+    def close(self) -> None: ...
+    def abort(self) -> int: ...
+    @property
+    def in_own_process(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def has_contributed(self) -> bool: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def name(self) -> str: ...
 
 @final
 class ExplicitGroups:

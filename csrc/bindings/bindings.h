@@ -22,6 +22,7 @@ void bind_groups(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_engine(py::module_& m);
 void bind_partial_allreduce(py::module_& m);
+void bind_device_allreduce(py::module_& m);
 void bind_partial_reduce(py::module_& m);
 void bind_pairwise_averaging(py::module_& m);
 void bind_neighborhood(py::module_& m);

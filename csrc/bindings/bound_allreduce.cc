@@ -75,6 +75,31 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, con
                                          run_signal_handlers);
 }
 
+BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
+                                             std::shared_ptr<PartialAllreduce> collective)
+    : array_type_(nullptr),
+      bytes_(collective->options().count * size_of(collective->options().type)),
+      small_(false),
+      brief_(false),
+      collective_(std::move(collective)),
+      engine_(std::move(engine)) {}
+
+std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const std::byte* data, const std::function<void()>& prepare) {
+  const ExclusiveUse use(*this);
+  const GilReleased released;
+  prepare();
+  contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  return collective_->contribute(data);
+}
+
+void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr<const std::byte>)>& use) {
+  const ExclusiveUse exclusive(*this);
+  const GilReleased released;
+  ResultMemory memory = collective_->result();
+  if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
+  use(std::move(memory));
+}
+
 PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
   if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data);
   const ContiguousView view(convert_(py::handle(data)));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,8 +25,13 @@ class BoundPartialAllreduce {
                         PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
                         py::object convert, py::object writable);
 
+  /// Of one that was made on devices: `hand_over` instead of `contribute`, and `with_result` instead of `result`.
+  BoundPartialAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> collective);
+
   /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
   std::shared_ptr<Call> contribute(PyObject* data);
+  /// Contributes what is at `data` when `prepare` has returned.
+  std::shared_ptr<Call> hand_over(const std::byte* data, const std::function<void()>& prepare);
   bool test(Call& call);
   /// The limit of a call that was given `timeout`; None: the communicator's default.
   Seconds limit_from(PyObject* timeout) const { return timeout == Py_None ? default_limit_ : timeout_from(timeout); }
@@ -41,6 +47,8 @@ class BoundPartialAllreduce {
   /// Discards what waits and leaves for good, also where the engine has failed: nobody could be given anything then.
   /// The number of contributions discarded.
   std::size_t abort();
+  /// Calls use(result), without the GIL.
+  void with_result(const std::function<void(std::shared_ptr<const std::byte>)>& use);
   /// New reference to a read-only array over the result's memory.
   PyObject* result();
   /// Array that the result is written to. `out`: a writable array of the collective's shape and type, or what

@@ -1,20 +1,25 @@
-// Whether CUDA devices can be used.
+// Whether CUDA devices can be used, and which an array is on.
+#include <cstdint>
+#include <stdexcept>
+
 #include "bindings/bindings.h"
+#include "bindings/devices.h"
 
 #if defined(PYC_WITH_CUDA)
-#include "memory/cuda/availability.h"
-#include "memory/cuda/device_code.h"
+#include "memory/cuda/devices_in_use.h"
 #endif
 
 namespace pyc {
 namespace {
+
+constexpr auto kBuiltWithout = "it was built with PYC_CUDA=OFF";
 
 py::dict cuda_availability() {
   using namespace py::literals;
 #if defined(PYC_WITH_CUDA)
   const cuda::Availability found = [] {
     const GilReleased released;
-    return cuda::availability(cuda::system_driver(), cuda::why_no_device_code());
+    return cuda::availability_in_use();
   }();
   py::list devices;
   for (const cuda::DeviceDescription& device : found.devices) {
@@ -23,12 +28,31 @@ py::dict cuda_availability() {
   }
   return py::dict("reason"_a = found.reason, "driver_version"_a = found.driver_version, "devices"_a = devices);
 #else
-  return py::dict("reason"_a = "it was built with PYC_CUDA=OFF", "driver_version"_a = 0, "devices"_a = py::list());
+  return py::dict("reason"_a = kBuiltWithout, "driver_version"_a = 0, "devices"_a = py::list());
 #endif
 }
 
 }  // namespace
 
-void bind_cuda(py::module_& m) { m.def("cuda_availability", &cuda_availability); }
+std::optional<int> device_of([[maybe_unused]] std::uintptr_t data) {
+#if defined(PYC_WITH_CUDA)
+  return cuda::device_of(reinterpret_cast<const std::byte*>(data));  // NOLINT(performance-no-int-to-ptr)
+#else
+  return std::nullopt;
+#endif
+}
+
+std::shared_ptr<Executor> executor_in_use([[maybe_unused]] int ordinal) {
+#if defined(PYC_WITH_CUDA)
+  return cuda::executor_in_use(ordinal);
+#else
+  throw std::runtime_error(std::string("CUDA is off: ") + kBuiltWithout);
+#endif
+}
+
+void bind_cuda(py::module_& m) {
+  m.def("cuda_availability", &cuda_availability);
+  m.def("device_of", &device_of, py::arg("data"), py::call_guard<GilReleased>());
+}
 
 }  // namespace pyc

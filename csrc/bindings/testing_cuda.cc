@@ -7,6 +7,7 @@
 #include "memory/cuda/availability.h"
 #include "memory/cuda/cuda_executor.h"
 #include "memory/cuda/device_code.h"
+#include "memory/cuda/devices_in_use.h"
 #include "memory/cuda/driver.h"
 #include "memory/cuda/fat_binary.h"
 #include "memory/cuda/kernel_names.h"
@@ -54,6 +55,8 @@ void bind_simulated_driver(py::module_& t) {
       .def(
           "executor", [](const D& d, int ordinal) { return cuda::make_executor(d.api(), ordinal, D::image()); },
           py::arg("ordinal") = 0, py::keep_alive<0, 1>())
+      .def("use", [](const D& d) { cuda::use_driver(&d.api(), D::image()); })
+      .def_static("use_no_more", [] { cuda::use_driver(nullptr, nullptr); })
       .def("availability",
            [](const D& d, const std::string& no_device_code) {
              const cuda::Availability found = cuda::availability({&d.api(), ""}, no_device_code);

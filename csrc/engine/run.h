@@ -22,7 +22,7 @@ struct RunContext {
   const Schedule& schedule;
   std::span<const Rank> peers;  ///< transport's rank of each rank of the schedule
   Rank members;                 ///< ranks that can contribute
-  Memory& memory;
+  ReductionMemory& memory;
   Transport& transport;
   std::size_t& open_transfers;  ///< the engine's count of sends and receives that have not completed
   Elements elements;

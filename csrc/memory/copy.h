@@ -11,7 +11,7 @@
 namespace pyc {
 
 /// A few bytes are moved here: to call for it would cost more.
-PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
+PYC_HOT inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kFewBytes = 64;
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
@@ -19,7 +19,8 @@ PYC_HOT inline void copy(Memory& memory, std::byte* to, const std::byte* from, s
 }
 
 /// into (accumulator) = from (element type).
-PYC_HOT inline void load(Memory& memory, Elements elements, std::byte* into, const std::byte* from, std::size_t count) {
+PYC_HOT inline void load(ReductionMemory& memory, Elements elements, std::byte* into, const std::byte* from,
+                         std::size_t count) {
   if (elements.widened()) return memory.load(elements, into, from, count);
   copy(memory, into, from, count * size_of(elements.type));
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 
 #include "core/types.h"
@@ -17,6 +18,11 @@
 namespace pyc {
 
 class Stream;
+
+/// What a device reports of itself: it fails, or has no more memory.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// A point in the work of a stream.
 class Event {
@@ -81,6 +87,8 @@ class Executor {
   /// `bytes` uninitialised bytes, aligned for vector loads; at least one is always allocated. Everything that an
   /// executor gives ends before the executor, and memory after the work on it.
   virtual ExecutorMemory allocate(std::size_t bytes) = 0;
+  /// What was released from that.
+  ExecutorMemory owned(std::byte* data) { return {data, {this, &Executor::release}}; }
   /// Host memory from which copies are fast.
   virtual ExecutorMemory allocate_staging(std::size_t bytes) = 0;
 
@@ -100,7 +108,6 @@ class Executor {
   virtual void release_staging(std::byte* data) noexcept = 0;
   virtual void unmap(std::byte* data) noexcept = 0;
 
-  ExecutorMemory owned(std::byte* data) { return {data, {this, &Executor::release}}; }
   ExecutorMemory owned_staging(std::byte* data) { return {data, {this, &Executor::release_staging}}; }
   ExecutorMemory mapped(std::byte* data) { return {data, {this, &Executor::unmap}}; }
 };

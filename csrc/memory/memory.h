@@ -12,16 +12,17 @@
 
 namespace pyc {
 
-/// Frees what `Memory::allocate` returned.
+/// Frees what `ReductionMemory::allocate` returned.
 struct BufferDeleter {
-  class Memory* memory = nullptr;
+  class ReductionMemory* memory = nullptr;
   void operator()(std::byte* data) const;
 };
 using BufferPtr = std::unique_ptr<std::byte[], BufferDeleter>;
 
-class Memory {
+/// What a reduction needs: of the host, or of a device (device_memory.h). Work is done when a call returns.
+class ReductionMemory {
  public:
-  virtual ~Memory() = default;
+  virtual ~ReductionMemory() = default;
 
   /// `bytes` uninitialised bytes, aligned for vector loads; at least one byte is always allocated.
   virtual BufferPtr allocate(std::size_t bytes) = 0;
@@ -34,10 +35,6 @@ class Memory {
   /// into (accumulator) = from (element type), widened.
   virtual void load(Elements elements, std::byte* into, const std::byte* from, std::size_t count) = 0;
 
-  /// into (accumulator) = into op from (element type), widened first.
-  virtual void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from,
-                          std::size_t count) = 0;
-
   /// into = into op from, both of the accumulator type. AVG sums: the division is done once, by `store` or `add`.
   virtual void reduce(Elements elements, ReduceOp op, std::byte* into, const std::byte* from, std::size_t count) = 0;
 
@@ -48,6 +45,16 @@ class Memory {
   /// into (element type) = from (accumulator) / divisor, narrowed. Integers divide towards zero.
   virtual void store(Elements elements, std::byte* into, const std::byte* from, std::size_t count,
                      std::size_t divisor) = 0;
+
+  /// into (accumulator) = the identity of op: 0, 1, the largest or the smallest value (infinities for floats).
+  virtual void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) = 0;
+};
+
+class Memory : public ReductionMemory {
+ public:
+  /// into (accumulator) = into op from (element type), widened first.
+  virtual void accumulate(Elements elements, ReduceOp op, std::byte* into, const std::byte* from,
+                          std::size_t count) = 0;
 
   /// data = data * factor, of float32 or float64 (weighted averages).
   virtual void scale(DataType type, std::byte* data, std::size_t count, double factor) = 0;
@@ -66,9 +73,6 @@ class Memory {
 
   /// Moves two models towards each other until `kept` of their difference is left; their sum stays.
   virtual void mix(DataType type, std::byte* a, std::byte* b, std::size_t count, double kept) = 0;
-
-  /// into (accumulator) = the identity of op: 0, 1, the largest or the smallest value (infinities for floats).
-  virtual void fill_identity(Elements elements, ReduceOp op, std::byte* into, std::size_t count) = 0;
 };
 
 inline void BufferDeleter::operator()(std::byte* data) const { memory->release(data); }

@@ -48,7 +48,7 @@ struct BufferRef::Entry {
 
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  BufferPool(Memory& memory, std::size_t bytes) : memory_(memory), bytes_(bytes) {}
+  BufferPool(ReductionMemory& memory, std::size_t bytes) : memory_(memory), bytes_(bytes) {}
 
   /// A buffer that nobody else holds; its contents are arbitrary. Allocates only if all are in use.
   BufferRef take() {
@@ -77,7 +77,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     free_.push_back(entry);
   }
 
-  Memory& memory_;
+  ReductionMemory& memory_;
   std::size_t bytes_;
   mutable std::mutex mutex_;  // innermost: nothing is locked while it is held
   std::vector<std::unique_ptr<BufferRef::Entry>> entries_;

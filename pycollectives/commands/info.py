@@ -64,7 +64,7 @@ def described_cuda(found: dict[str, Any]) -> str:
         f"\n{number}: {device['name']}, compute capability {device['capability']}, {device['bytes'] / 2**30:.0f} GiB"
         for number, device in enumerate(found["devices"])
     )
-    state = f"off: {found['reason']}" if found["reason"] else "ready, but no collective takes device memory yet"
+    state = f"off: {found['reason']}" if found["reason"] else "ready, for partial_allreduce of arrays on it"
     return state + devices
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..selection import choice, tables
 from ..support import buffers, operations
+from ..support.device_arrays import DeviceArray, describe_device
 from ..support.validation import checked_choice, checked_integer, checked_name
+from .device import check_on_device, device_number
 from .policies import as_policy
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class PartialAllreduceSpecification:
         Shape and element type of every contribution and result.
     exact_shape
         Whether contributions must have that shape, or only its count.
+    device
+        The number of the CUDA device that this rank's arrays are on; None: the host.
+    stream
+        On a device, that on which `like` is worked with, if it is known.
     choice
         What `algorithm` stands for: "auto" is resolved.
     selection_table
@@ -42,6 +48,8 @@ class PartialAllreduceSpecification:
 
     buffer: buffers.BufferDescription
     exact_shape: bool
+    device: int | None
+    stream: int | None
     op: str
     policy: Policy
     late: str
@@ -84,7 +92,10 @@ class PartialAllreduceSpecification:
         ValueError, TypeError, BufferError
             State the argument, what was expected and what was got.
         """
-        buffer, exact_shape = _buffer(like, count, dtype)
+        array = None if like is None else describe_device(like)
+        stream = None if array is None else array.stream
+        device = None if array is None else device_number(array)
+        buffer, exact_shape = _buffer(like, array, count, dtype)
         op = operations.checked_op_on(op, buffer.dtype)
         policy = as_policy(policy).for_size(size)
         late = checked_choice("late", late, LATE)
@@ -99,22 +110,17 @@ class PartialAllreduceSpecification:
         if not isinstance(algorithm, str):
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
         nodes = range(size) if nodes is None else nodes
-        count = len(set(nodes))
-        asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD))
-        table = tables.in_use() if asked else tables.built_in()
-        chosen = choice.resolve(
-            algorithm,
-            algorithms,
-            table,
-            ranks=size,
-            nodes=count,
-            nbytes=buffer.count * buffer.dtype.itemsize,
-            sparse=choice.is_sparse(policy, late, max_staleness),
-        )
-        selection_table = tables.describe(table) if asked else None
+        if device is not None:
+            check_on_device(buffer, op, algorithm, len(set(nodes)))
+            chosen, selection_table = choice.Choice(board=True, schedule=None), None
+        else:
+            few = choice.is_sparse(policy, late, max_staleness)
+            chosen, selection_table = _choose(algorithm, algorithms, nodes, buffer.count * buffer.dtype.itemsize, few)
         return cls(
             buffer,
             exact_shape,
+            device,
+            stream,
             op,
             policy,
             late,
@@ -132,6 +138,7 @@ class PartialAllreduceSpecification:
         return {
             "count": self.buffer.count,
             "dtype": buffers.name_of(self.buffer.dtype),
+            "memory": "host" if self.device is None else "CUDA device",
             "op": self.op,
             "policy": repr(self.policy),
             "late": self.late,
@@ -174,12 +181,32 @@ class PartialAllreduceSpecification:
             "name": self.name,
         }
 
+    def device_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective on devices."""
+        arguments = self.engine_arguments()
+        for of_host in ("shape", "dtype", "algorithm", "segment_bytes"):
+            del arguments[of_host]
+        return {"device": self.device, "count": self.buffer.count, **arguments}
 
-def _buffer(like: Any, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:
-    """Return what contributions hold, and whether their shape matters."""
+
+def _choose(
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+) -> tuple[choice.Choice, str | None]:
+    """Return what `algorithm` stands for, and the table that was asked; None: it left nothing open."""
+    size, count = len(nodes), len(set(nodes))
+    asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD))
+    table = tables.in_use() if asked else tables.built_in()
+    chosen = choice.resolve(algorithm, algorithms, table, ranks=size, nodes=count, nbytes=nbytes, sparse=sparse)
+    return chosen, tables.describe(table) if asked else None
+
+
+def _buffer(like: Any, array: DeviceArray | None, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:
+    """Return what contributions hold, and whether their shape matters; `array`: what `like` is, if on a device."""
     if like is not None:
         if count is not None or dtype is not None:
             raise TypeError("expected either like, or count and dtype; got both")
+        if array is not None:
+            return buffers.BufferDescription(array.shape, array.dtype), True
         return buffers.describe(like), True
     if count is None or dtype is None:
         missing = (

@@ -36,7 +36,8 @@ def checked(
     if not isinstance(checks, Checks):
         return collective
     number = checks.register(specification.name)
-    return cast("_core.PartialAllreduce", CheckedAllreduce(collective, checks, number, specification))
+    kind = CheckedAllreduce if specification.device is None else CheckedOnDevice
+    return cast("_core.PartialAllreduce", kind(collective, checks, number, specification))
 
 
 class CheckedAllreduce:
@@ -137,10 +138,13 @@ class CheckedAllreduce:
             "initiator": info.initiator,
             "contributors": contributors,
             "active": info.active,
-            "result": f"bits {hash_of_bits(self._collective.result)}",
+            "result": f"bits {hash_of_bits(self._result_on_host())}",
         }
         if len(self._rounds) > KEPT_ROUNDS:
             del self._rounds[next(iter(self._rounds))]
+
+    def _result_on_host(self) -> NDArray[Any]:
+        return self._collective.result
 
     def _compare(self, what: str, timeout: float | None) -> None:
         """Meet, and compare the rounds that ranks have in common with those that make the same call.
@@ -171,6 +175,30 @@ class CheckedAllreduce:
         }
         which = f"round {number} of {self._collective.name!r} (collective {self._number})"
         raise MismatchError(f"PYC_CHECK: {which} is not the same on all ranks: {describe_difference(given)}")
+
+
+class CheckedOnDevice(CheckedAllreduce):
+    """The same of arrays on a CUDA device."""
+
+    _collective: Any  # a DeviceCollective
+
+    def contribute(self, x: Any, *, stream: Any = None) -> CheckedRound:
+        self._checks.note_thread()
+        with self._exclusively():
+            self._calls += 1
+            return CheckedRound(self._collective.contribute(x, stream=stream), self, self._calls)
+
+    def allreduce(
+        self, x: Any, out: Any | None = None, timeout: float | None = None, *, stream: Any = None
+    ) -> tuple[Any, _core.RoundInfo]:
+        receiver = None if out is None else self._collective.receiver(out, stream)
+        limit = checked_timeout(timeout)
+        info = self.contribute(x, stream=stream).wait(limit)
+        return self._collective.given(out, receiver), info
+
+    def _result_on_host(self) -> NDArray[Any]:
+        values: NDArray[Any] = self._collective.fetched()
+        return values
 
 
 class CheckedRound:

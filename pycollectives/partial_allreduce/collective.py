@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..collective import Reduction
 from .arguments import PartialAllreduceSpecification
 from .checked import checked
+from .device import DeviceCollective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +60,9 @@ class PartialAllreduce(Reduction):
         # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
         # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
         if type(self).contribute is PartialAllreduce.contribute:
-            self.contribute = collective.contribute  # type: ignore[method-assign]
+            self.contribute = collective.contribute  # type: ignore[assignment,method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
-            self.allreduce = collective.allreduce  # type: ignore[method-assign]
+            self.allreduce = collective.allreduce  # type: ignore[assignment,method-assign]
 
     @classmethod
     def create(
@@ -96,18 +97,23 @@ class PartialAllreduce(Reduction):
     def _build(cls, context: Context, specification: PartialAllreduceSpecification, deadline: Deadline) -> Self:
         from ..support.native import core
 
-        collective = core.PartialAllreduce(
-            context.engine,
-            convert=specification.readable,
-            writable=specification.writable,
-            timeout=deadline.remaining(),
-            default_timeout=context.timeout,
-            **specification.engine_arguments(),
-        )
+        limits: dict[str, Any] = {"timeout": deadline.remaining(), "default_timeout": context.timeout}
+        collective: Any
+        if specification.device is None:
+            collective = core.PartialAllreduce(
+                context.engine,
+                convert=specification.readable,
+                writable=specification.writable,
+                **limits,
+                **specification.engine_arguments(),
+            )
+        else:
+            made = core.DevicePartialAllreduce(context.engine, **limits, **specification.device_arguments())
+            collective = DeviceCollective(made, specification.buffer, specification.device, specification.stream)
         watched = checked(collective, context.checks, specification)
         return cls(watched, specification, context)
 
-    def contribute(self, x: BufferSpec) -> Round:
+    def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Hand data over; it may be reused as soon as this returns.
 
         Parameters
@@ -115,7 +121,10 @@ class PartialAllreduce(Reduction):
         x
             C-contiguous host memory of the collective's shape and dtype: a NumPy array or anything that exports
             PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made from a count, any shape of that
-            count.
+            count. If it was made like an array on a CUDA device: an array on that device, of the same shape.
+        stream
+            Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names.
 
         Returns
         -------
@@ -125,16 +134,16 @@ class PartialAllreduce(Reduction):
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong shape or count; wrong dtype, or no buffer; not contiguous, or not host memory. Nothing is sent.
+            Wrong shape or count; wrong dtype, or no buffer; not contiguous, or in other memory. Nothing is sent.
         ClosedError
             After `close`.
         RuntimeError
             Another thread is in a call of this collective.
         """
-        return self._collective.contribute(x)
+        return self._collective.contribute(x, **_given(stream))
 
     def allreduce(
-        self, x: BufferSpec, out: BufferSpec | None = None, timeout: float | None = None
+        self, x: BufferSpec, out: BufferSpec | None = None, timeout: float | None = None, *, stream: Any = None
     ) -> tuple[Array, RoundInfo]:
         """Contribute and wait.
 
@@ -146,6 +155,8 @@ class PartialAllreduce(Reduction):
             Writable memory of the same count and dtype, for the result.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+        stream
+            As for `contribute`; also of `out`.
 
         Returns
         -------
@@ -161,11 +172,14 @@ class PartialAllreduce(Reduction):
         StallError
             The round is not done in time. The data stays handed over.
         """
-        return self._collective.allreduce(x, out, timeout)
+        return self._collective.allreduce(x, out, timeout, **_given(stream))
 
     @property
     def result(self) -> Array:
         """The newest result that this rank was given: read-only, of the collective's shape and dtype.
+
+        Of arrays on a CUDA device it is an object with `__cuda_array_interface__`, of which CuPy and PyTorch make an
+        array without a copy; its `to_host()` is a copy on the host.
 
         It does not change until this rank contributes again. Of several calls that have not been waited for, it may be
         of a later round than the one whose handle `wait` is called on first. `RuntimeError` before the first round.
@@ -246,3 +260,8 @@ class PartialAllreduce(Reduction):
 
     def _choices(self) -> str:
         return f"policy={self.policy!r} algorithm={self.algorithm}"
+
+
+def _given(stream: Any) -> dict[str, Any]:
+    """Return the argument, if there is one: collectives of arrays on the host have none."""
+    return {} if stream is None else {"stream": stream}

@@ -37,7 +37,8 @@ class PartialAllreduceMethods(Factory):
         Parameters
         ----------
         like
-            A buffer, or `[buffer, count, type]`, whose shape and dtype contributions and results have.
+            A buffer, or `[buffer, count, type]`, whose shape and dtype contributions and results have. If it is an
+            array on a CUDA device, they are on that device too: "Arrays on a device" in the documentation's Semantics.
         count, dtype
             Instead of `like`: elements, and NumPy's or MPI's type of them. Results are flat.
         op

@@ -1,7 +1,7 @@
 """Arrays on a device: what DLPack or the CUDA array interface says of them, without touching their memory.
 
-No collective takes them yet: `support.buffers` refuses them. What is described here is what the engine will need: the
-address, the elements, and the stream after whose work the values are there.
+The partial allreduce takes them; elsewhere `support.buffers` refuses them. What is described here is what the engine
+needs: the address, the elements, and the stream after whose work the values are there.
 """
 
 from __future__ import annotations

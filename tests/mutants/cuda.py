@@ -10,6 +10,11 @@ EXECUTOR = "csrc/memory/cuda/cuda_executor.cc"
 KERNELS = "csrc/memory/cuda/kernels.cuh"
 
 RANKS = ("tests/unit/cuda/test_device_board.py",)
+CALLER = "csrc/services/partial_allreduce/device_caller.cc"
+BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
+MEMORY = "csrc/memory/device_memory.cc"
+
+ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
@@ -186,5 +191,69 @@ MUTANTS = [
         "  } catch (...) {\n    driver_.cuModuleUnload(module_);\n",
         "  } catch (...) {\n",
         DRIVER,
+    ),
+    # --- partial allreduce
+    Mutant(
+        "a missing wait: values are taken before the caller's stream has made them",
+        "csrc/bindings/device_allreduce.cc",
+        "          wait([&] { return caller_->is_ready(); });\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "a missing wait: a result is overwritten while the caller's stream reads it",
+        CALLER,
+        "    out_->wait(*called_);\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "a missing wait: the caller's stream reads a result that is not there yet",
+        CALLER,
+        "  if (consumer != nullptr) consumer->wait(*given_);\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "others are told of work that is not done",
+        MEMORY,
+        "  work(*stream_);\n  finish();\n",
+        "  work(*stream_);\n",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "an average of missed rounds that is not divided",
+        MEMORY,
+        "      terms[1] = quotient;\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "a place in another rank's arena",
+        MEMORY,
+        "  return arena + offset % arena_bytes_;\n",
+        "  return (offset % arena_bytes_ == 0 ? arena_.get() : arena) + offset % arena_bytes_;\n",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "an arena freed early: another rank has it mapped",
+        BUFFERS,
+        "  if (is_used_by_others()) return false;\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "an arena that is never freed",
+        BUFFERS,
+        "    seat(local_).has_others = false;\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "an error swallowed: the others wait for a rank whose device has failed",
+        "csrc/services/partial_allreduce/board.cc",
+        "  shared_->failed.store(true, std::memory_order_release);\n",
+        "",
+        ALLREDUCE,
     ),
 ]

@@ -40,6 +40,8 @@ MUTANTS = [
     *parameter_server_service.MUTANTS,
     *cuda.MUTANTS,
 ]
+RANKS = 3
+"""Of tests in tests/mpi."""
 SECONDS = 150
 """That the tests of a mutant may take: those of the original take a third of it."""
 
@@ -103,6 +105,9 @@ def what_fails(tests: tuple[str, ...]) -> str:
     """Return the first test that fails or hangs; an empty text if all pass."""
     command = ["pytest", "--quiet", "--exitfirst", "--no-header", "-p", "no:cacheprovider", *tests]
     environment = os.environ | {"PYTHONPATH": str(TREE), "PYC_CASES": "200"}
+    if tests[0].startswith("tests/mpi/"):
+        command = [str(ROOT / "tools" / "mpirun"), "-n", str(RANKS), *command, "--with-mpi", "--timeout=60"]
+        environment |= {"PYC_TEST_RANKS": str(RANKS), "PYC_CASES": "80"}
     try:
         done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:

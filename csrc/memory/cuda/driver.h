@@ -2,18 +2,18 @@
 #pragma once
 
 #include <cstddef>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "memory/cuda/driver_api.h"
+#include "memory/executor.h"
 
 namespace pyc::cuda {
 
 /// A call of the driver that failed; the text has the driver's name of the error, and its explanation.
-class DriverError : public std::runtime_error {
+class DriverError : public DeviceError {
  public:
-  DriverError(CUresult code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  DriverError(CUresult code, const std::string& text) : DeviceError(text), code_(code) {}
   CUresult code() const { return code_; }
 
  private:

@@ -10,6 +10,7 @@
 
 namespace pyc::cuda {
 
+std::recursive_mutex simulated_mutex;
 SimulatedDriver::State* simulated_state = nullptr;
 
 namespace {
@@ -125,12 +126,17 @@ const DriverApi& SimulatedDriver::api() const { return kSimulatedApi; }
 const void* SimulatedDriver::image() { return kImage; }
 
 void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUresult error) {
+  const std::lock_guard lock(simulated_mutex);
   state_->failures[function] = {nth - 1, error};
 }
 
-void SimulatedDriver::fault(std::uint64_t nth) { state_->fault_at = state_->steps + nth; }
+void SimulatedDriver::fault(std::uint64_t nth) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->fault_at = state_->steps + nth;
+}
 
 std::uintptr_t SimulatedDriver::stream_of_caller() {
+  const std::lock_guard lock(simulated_mutex);
   const std::uint64_t handle = state_->next_handle++;
   state_->streams[reinterpret_cast<CUstream>(handle)] =
       std::make_unique<State::Stream>(State::Stream{.of_caller = true, .queue = {}});
@@ -138,6 +144,7 @@ std::uintptr_t SimulatedDriver::stream_of_caller() {
 }
 
 void SimulatedDriver::produce(std::uintptr_t stream, const std::byte* to, std::vector<std::byte> bytes) {
+  const std::lock_guard lock(simulated_mutex);
   const auto address = reinterpret_cast<std::uint64_t>(to);
   State& s = *state_;
   s.queue(reinterpret_cast<CUstream>(stream), {.is_ready = {},
@@ -151,9 +158,13 @@ void SimulatedDriver::produce(std::uintptr_t stream, const std::byte* to, std::v
                                                .regions = {}});
 }
 
-bool SimulatedDriver::step() { return state_->step(); }
+bool SimulatedDriver::step() {
+  const std::lock_guard lock(simulated_mutex);
+  return state_->step();
+}
 
 void SimulatedDriver::finish() {
+  const std::lock_guard lock(simulated_mutex);
   while (state_->step()) continue;
   if (state_->sticky != CUDA_SUCCESS) return;
   for (const auto& [handle, one] : state_->streams) {
@@ -162,14 +173,19 @@ void SimulatedDriver::finish() {
 }
 
 std::vector<std::byte> SimulatedDriver::read(const std::byte* from, std::size_t bytes) const {
+  const std::lock_guard lock(simulated_mutex);
   const std::byte* const found = state_->translate(reinterpret_cast<std::uint64_t>(from), bytes, true);
   if (found == nullptr) throw std::invalid_argument("simulated driver: nothing is allocated there");
   return {found, found + bytes};
 }
 
-std::uint64_t SimulatedDriver::steps() const { return state_->steps; }
+std::uint64_t SimulatedDriver::steps() const {
+  const std::lock_guard lock(simulated_mutex);
+  return state_->steps;
+}
 
 std::vector<std::string> SimulatedDriver::problems(bool end) const {
+  const std::lock_guard lock(simulated_mutex);
   std::vector<std::string> found = state_->misuses;
   const auto left = [&](const char* what, auto count) {
     if (count != 0) found.push_back("simulated driver: " + std::to_string(count) + " left: " + what);

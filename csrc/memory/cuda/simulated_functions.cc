@@ -1,6 +1,7 @@
 // Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -122,6 +123,12 @@ CUresult cuMemFreeHost(void* data) {
   if (state().pinned.erase(static_cast<std::byte*>(data)) == 0)
     state().misused("pinned memory freed that is not there");
   return CUDA_SUCCESS;
+}
+
+CUresult cuPointerGetAttribute(void* value, int, CUdeviceptr data) {
+  PYC_ENTER(false);
+  if (state().find(data, 1) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
 }
 
 /// The regions of addresses that work touches.
@@ -261,10 +268,22 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned
 
 #undef PYC_ENTER
 
+/// A function of the driver, which may be called from any thread.
+template <auto kFunction>
+struct Locked;
+template <class... Arguments, CUresult (*kFunction)(Arguments...)>
+struct Locked<kFunction> {
+  static CUresult call(Arguments... arguments) {
+    const std::lock_guard lock(simulated_mutex);
+    if (simulated_state == nullptr) return CUDA_ERROR_DEINITIALIZED;
+    return kFunction(arguments...);
+  }
+};
+
 }  // namespace
 
 const DriverApi kSimulatedApi = {
-#define PYC_ENTRY(name, parameters) .name = &name,
+#define PYC_ENTRY(name, parameters) .name = &Locked<&name>::call,
     PYC_DRIVER_FUNCTIONS(PYC_ENTRY)
 #undef PYC_ENTRY
 };

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -92,6 +93,8 @@ struct SimulatedDriver::State {
   std::vector<std::string> misuses;
 };
 
+/// Guards all of it: the functions are called from any thread.
+extern std::recursive_mutex simulated_mutex;
 /// That of the driver that exists.
 extern SimulatedDriver::State* simulated_state;
 extern const DriverApi kSimulatedApi;

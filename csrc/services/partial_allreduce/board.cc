@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "memory/executor.h"
 
 namespace pyc {
 namespace {
@@ -42,12 +43,15 @@ Board::Board(const std::shared_ptr<SharedMemory>& memory, const BoardShape& shap
 }
 
 void Board::fail(const std::exception_ptr& error) {
+  if (shared_->is_failing.exchange(true)) return;
+  shared_->failed_at = shape_.ranks[static_cast<std::size_t>(ranks_.own_local_rank())];
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& thrown) {
+    if (dynamic_cast<const DeviceError*>(&thrown) != nullptr) shared_->kind = Failure::kDevice;
     const auto* const failed = dynamic_cast<const RankFailedError*>(&thrown);
-    shared_->rank_failed = failed != nullptr;
     if (failed != nullptr) {
+      shared_->kind = Failure::kRank;
       shared_->dead_count = static_cast<std::uint32_t>(std::min(failed->ranks().size(), std::size(shared_->dead)));
       std::copy_n(failed->ranks().begin(), shared_->dead_count, shared_->dead);
     }
@@ -58,10 +62,12 @@ void Board::fail(const std::exception_ptr& error) {
 }
 
 void Board::check_failure() const {
-  if (!shared_->failed.load(std::memory_order_acquire)) return;
-  const std::string text = "rank " + std::to_string(shape_.ranks.front()) +
-                           ", which exchanges this node's messages with other nodes: " + shared_->failure;
-  if (shared_->rank_failed) throw RankFailedError(text, {shared_->dead, shared_->dead + shared_->dead_count});
+  if (!failed()) return;
+  const std::string rank = "rank " + std::to_string(shared_->failed_at);
+  if (shared_->kind == Failure::kDevice) throw DeviceError(rank + ": " + shared_->failure);
+  const std::string text = rank + ", which exchanges this node's messages with other nodes: " + shared_->failure;
+  if (shared_->kind == Failure::kRank)
+    throw RankFailedError(text, {shared_->dead, shared_->dead + shared_->dead_count});
   throw TransportError(text);
 }
 

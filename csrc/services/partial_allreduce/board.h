@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 
@@ -76,19 +77,26 @@ class Board {
   /// By rank of the communicator: how they stand to the round inquired of. Under the mutex.
   Report* reports() { return reports_; }
 
-  /// The leader's engine cannot go on: everybody else's next look throws what it threw.
+  // ---- failures
+
+  /// The leader's engine, or this rank's device, cannot go on: everybody's next look throws what it threw. The first
+  /// counts.
   void fail(const std::exception_ptr& error);
   void check_failure() const;
+  bool failed() const { return shared_->failed.load(std::memory_order_acquire); }
 
  private:
   static constexpr std::size_t kMostNamed = 16;
+  enum class Failure : std::uint8_t { kTransport, kRank, kDevice };
 
   // What is written often and what hardly ever is lie on different cache lines.
   struct Shared {  // NOLINT(clang-analyzer-optin.performance.Padding)
     std::atomic<bool> attention{false};
     Inquiry inquiry;
-    alignas(64) std::atomic<bool> failed{false};  // the leader's engine; why is written before
-    bool rank_failed = false;
+    alignas(64) std::atomic<bool> failed{false};  // why is written before
+    std::atomic<bool> is_failing{false};
+    Failure kind = Failure::kTransport;
+    Rank failed_at = kNoRank;
     char failure[256] = {};
     Rank dead[kMostNamed] = {};  // the first of them
     std::uint32_t dead_count = 0;

@@ -7,36 +7,35 @@
 #include "core/checked.h"
 #include "core/error.h"
 #include "hot/hot.h"
+#include "memory/device_memory.h"
 
 namespace pyc {
-namespace {
 
 /// Of each rank: a deposit, one that a round has taken, one being written, two results that the application looks at
 /// and one that it gets instead, two that are kept for it; a total, and the records that it adds up. Then the records,
-/// the sum being reduced, and what goes between the nodes.
-std::size_t count_for(const BoardShape& shape) {
-  const std::size_t per_rank = 8 + (shape.keeps_totals ? 1 + shape.records : 0);
-  const std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + kRunsInFlight;
+/// the sum being reduced, and what goes between the nodes. On a device the application looks at no buffer of the board.
+std::size_t BoardBuffers::count(const BoardShape& shape) {
+  const std::size_t per_rank = (shape.on_device ? 6 : 8) + (shape.keeps_totals ? 1 + shape.records : 0);
+  const std::size_t between_nodes = shape.on_device ? 0 : kRunsInFlight;
+  const std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + between_nodes;
   if (buffers > static_cast<std::size_t>(std::numeric_limits<BufferNumber>::max())) {
     throw std::length_error("history: a board cannot number " + std::to_string(buffers) + " buffers");
   }
   return buffers;
 }
 
-std::size_t stride_for(const BoardShape& shape) {
+std::size_t BoardBuffers::stride(const BoardShape& shape) {
   return round_up(checked_product(shape.count, size_of(shape.elements.accumulator)), BoardMemory::kLine);
 }
 
-}  // namespace
-
 BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
     : stack_(memory.take<Stack>(1)),
-      references_(memory.take<std::uint32_t>(count_for(shape))),
-      free_(memory.take<BufferNumber>(count_for(shape))),
-      stride_(stride_for(shape)),
-      data_(memory.take_pages(checked_product(count_for(shape), stride_))) {
+      references_(memory.take<std::uint32_t>(count(shape))),
+      free_(memory.take<BufferNumber>(count(shape))),
+      stride_(stride(shape)),
+      data_(shape.on_device ? DeviceMemory::shared() : memory.take_pages(checked_product(count(shape), stride_))) {
   if (!memory.constructs()) return;
-  stack_->free = static_cast<std::uint32_t>(count_for(shape));
+  stack_->free = static_cast<std::uint32_t>(count(shape));
   for (std::uint32_t i = 0; i < stack_->free; ++i) free_[i] = static_cast<BufferNumber>(stack_->free - 1 - i);
 }
 

@@ -22,6 +22,10 @@ class BoardBuffers {
   /// std::length_error if the bytes, or the buffers, cannot be counted.
   BoardBuffers(BoardMemory& memory, const BoardShape& shape);
 
+  // Of the buffers of a node.
+  static std::size_t count(const BoardShape& shape);
+  static std::size_t stride(const BoardShape& shape);
+
   /// A free one, with one reference.
   BufferNumber take();
   void retain(BufferNumber buffer) { ++references_[buffer]; }

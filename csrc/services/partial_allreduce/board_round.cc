@@ -7,11 +7,6 @@
 #include "hot/hot.h"
 
 namespace pyc {
-namespace {
-
-constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // of a segment: stays in the first-level cache
-
-}  // namespace
 
 BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events,
                        BoardRanks& ranks, BoardRecords& records, BoardBuffers& buffers)
@@ -135,7 +130,7 @@ PYC_HOT void BoardRound::finish_batch() {
   s.sum_is_filled = true;
 }
 
-PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, Memory& memory) {
+PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
   State& s = state();
   for (;;) {
     finish_batch();
@@ -157,7 +152,7 @@ PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, Memory& memor
   }
 }
 
-PYC_HOT bool BoardRound::help(Memory& memory) {
+PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
   std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
   if (static_cast<std::uint32_t>(cursor) == 0) return false;
   const Seconds begin = trace_.now();
@@ -178,12 +173,12 @@ PYC_HOT bool BoardRound::help(Memory& memory) {
 }
 
 /// Reads parts of the state that do not change while a segment of this batch is not done.
-PYC_HOT void BoardRound::reduce_segment(Memory& memory, std::uint32_t segment) {
+PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
   const State& s = state();
   const std::size_t element = size_of(shape_.elements.accumulator);
   const std::size_t end = std::min(shape_.buffer_bytes(), (segment + 1) * shape_.segment_bytes);
-  for (std::size_t first = segment * shape_.segment_bytes; first < end; first += kBlockBytes) {
-    const std::size_t bytes = std::min(kBlockBytes, end - first);
+  for (std::size_t first = segment * shape_.segment_bytes; first < end; first += shape_.block_bytes) {
+    const std::size_t bytes = std::min(shape_.block_bytes, end - first);
     std::byte* const into = buffers_.data(s.sum) + first;
     if (!s.sum_is_filled) memory.copy(into, buffers_.data(inputs_[0]) + first, bytes);
     for (std::uint32_t i = s.sum_is_filled ? 0 : 1; i < s.batch; ++i) {
@@ -198,7 +193,7 @@ PYC_HOT bool BoardRound::is_reduced() const {
 }
 
 /// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.
-void BoardRound::fold(Memory& memory) {
+void BoardRound::fold(ReductionMemory& memory) {
   const RoundRecord& old = records_.oldest();  // stays until `complete`
   for (Rank i = 0; i < ranks_.count(); ++i) {
     BoardSlot& slot = ranks_[i];

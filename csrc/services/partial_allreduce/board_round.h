@@ -91,14 +91,14 @@ class BoardRound {
   bool begin_batch();
   /// Does what is left to be done for the node's part, apart from what others are doing; releases the lock meanwhile.
   /// Whether all of it is in `sum` now: the caller who gets true goes on with the round.
-  bool work(std::unique_lock<RobustMutex>& lock, Memory& memory);
+  bool work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory);
   /// The result is `sum`, of the ranks in `members`; the next round is armed, unless this was the last.
   void complete(const Outcome& outcome);
 
   // ---- without the mutex
 
   /// Reduces what nobody else does yet; whether there was anything: then `work` is to be called.
-  bool help(Memory& memory);
+  bool help(ReductionMemory& memory);
   bool offers_help() const { return static_cast<std::uint32_t>(shared_->cursor.load(std::memory_order_acquire)) > 0; }
   /// Every rank of the communicator has closed the collective.
   bool ended() const { return shared_->ended.load(std::memory_order_acquire); }
@@ -117,8 +117,8 @@ class BoardRound {
   void settle();
   void finish_batch();
   bool is_reduced() const;
-  void fold(Memory& memory);
-  void reduce_segment(Memory& memory, std::uint32_t segment);
+  void fold(ReductionMemory& memory);
+  void reduce_segment(ReductionMemory& memory, std::uint32_t segment);
 
   const BoardShape& shape_;
   RobustMutex* mutex_;

@@ -40,8 +40,8 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
                                 std::max<std::size_t>(options.count, 1));
 }
 
-Leader::Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
-               const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id)
+Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
+               Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id)
     : engine_(engine),
       memory_(memory),
       options_(options),

@@ -46,8 +46,8 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 class Leader {
  public:
   /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. Arms the first round.
-  Leader(Engine& engine, Memory& memory, const PartialAllreduceOptions& options, const Nodes& nodes, Board& board,
-         const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id);
+  Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
+         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id);
 
   bool advance();
   void on_message(Rank from, ConstBytes message);
@@ -120,7 +120,7 @@ class Leader {
   }
 
   Engine& engine_;
-  Memory& memory_;
+  ReductionMemory& memory_;
   const PartialAllreduceOptions& options_;
   const Nodes& nodes_;
   Board& board_;

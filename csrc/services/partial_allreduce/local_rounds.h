@@ -19,7 +19,7 @@ namespace pyc {
 class LocalRounds {
  public:
   /// What is referred to outlives this.
-  LocalRounds(Engine& engine, Memory& memory, const Policy& policy, Board& board)
+  LocalRounds(Engine& engine, ReductionMemory& memory, const Policy& policy, Board& board)
       : engine_(engine), memory_(memory), policy_(policy), board_(board) {}
 
   /// Does all that can be done now. Releases the lock while it computes. Whether a round has been started and is not
@@ -37,7 +37,7 @@ class LocalRounds {
   bool may_be_direct() const;
 
   Engine& engine_;
-  Memory& memory_;
+  ReductionMemory& memory_;
   const Policy& policy_;
   Board& board_;
 };

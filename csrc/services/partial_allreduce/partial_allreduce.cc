@@ -23,7 +23,7 @@ constexpr auto kFlushFirst = "A rank that goes on to another collective call, of
 
 template <class Action>
 auto PartialAllreduce::naming_the_dead(Action action) {
-  return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); });
+  return on_device([&] { return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); }); });
 }
 
 PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
@@ -50,7 +50,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     spare_ = board.buffers().take();
     lock.unlock();
   }
-  load(memory_, elements_, board.buffers().data(spare_), data, options_.count);
+  take_in(spare_, data);
   lock.lock();
   BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.ranks().own().deposit : kNoBuffer;
   bool combined = earlier != kNoBuffer;
@@ -63,7 +63,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
     board.buffers().release(earlier);
     if (!combined) {  // a round has taken it: what is handed over now is the new data alone
       lock.unlock();
-      load(memory_, elements_, board.buffers().data(spare_), data, options_.count);
+      take_in(spare_, data);
       lock.lock();
     }
   }
@@ -93,6 +93,12 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   lock.unlock();
   if (leader_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
   return call;
+}
+
+PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
+  std::byte* const to = board_->buffers().data(into);
+  if (device_) return memory_.load(elements_, to, data, options_.count);
+  load(memory_, elements_, to, data, options_.count);
 }
 
 /// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
@@ -186,8 +192,16 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
 void PartialAllreduce::close() {
   engine_->check();
   if (closed_.exchange(true)) return;
-  leave(true);
-  if (leader_) engine_->advance();
+  if (!device_) {
+    leave(true);
+  } else if (!board_->failed()) {
+    try {
+      leave(true);
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a collective that this rank needs no more
+    }
+  }
+  if (leader_ || device_) engine_->advance();
+  if (device_) engine_->wake();  // to release what is on the device, when nobody uses it
 }
 
 std::size_t PartialAllreduce::discard() {
@@ -202,9 +216,11 @@ std::size_t PartialAllreduce::discard() {
 void PartialAllreduce::abort() {  // under the engine's lock
   try {
     discard();
-    if (!closed_.exchange(true)) leave(true);
+    if (!closed_.exchange(true) && !board_->failed()) leave(true);
   } catch (const RankFailedError&) {
     closed_ = true;  // the board is lost to everybody
+  } catch (const DeviceError&) {
+    closed_ = true;  // ... or what it had on the device
   }
 }
 
@@ -282,6 +298,7 @@ PYC_HOT bool PartialAllreduce::test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
+    board_->check_failure();
     if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
     return drive(call);
@@ -315,7 +332,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if (leader_ && board_->shape().local_ranks() > 1) board_->fail(error);
+  if ((leader_ || device_) && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
 bool PartialAllreduce::has_waiting(Rank rank) const {
@@ -338,6 +355,7 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 
 bool PartialAllreduce::advance() {
   if (leader_) return leader_->advance();
+  if (device_ && is_over()) return !device_->is_released() && device_->release();
   if (deadline() > engine_->transport().now()) return false;
   Lock lock(board_->mutex());
   run_rounds(lock);
@@ -353,7 +371,12 @@ Seconds PartialAllreduce::deadline() const {
   return local_.deadline();
 }
 
-bool PartialAllreduce::finished() const { return board_->ended() && (!leader_ || leader_->finished()); }
+/// Nothing will be done on the board any more: all ranks have closed it, or it has failed and this rank has.
+bool PartialAllreduce::is_over() const { return board_->ended() || (device_ && closed_ && board_->failed()); }
+
+bool PartialAllreduce::finished() const {
+  return is_over() && (!leader_ || leader_->finished()) && (!device_ || device_->is_released());
+}
 
 void PartialAllreduce::on_message(Rank from, ConstBytes message) {
   if (!leader_) throw InternalError("a message for a rank that is not its node's leader");

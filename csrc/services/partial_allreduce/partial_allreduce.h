@@ -22,6 +22,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +35,7 @@
 #include "engine/engine.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"
+#include "services/partial_allreduce/device_buffers.h"
 #include "services/partial_allreduce/local_rounds.h"
 #include "services/partial_allreduce/policy.h"
 #include "services/partial_allreduce/results.h"
@@ -59,6 +62,7 @@ struct PartialAllreduceOptions {
   std::size_t history = 8;
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;  // of the reduction within a node
+  bool on_device = false;                     // by create_on_device
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
@@ -67,18 +71,28 @@ struct PartialAllreduceOptions {
 class PartialAllreduce final : public Collective {
  public:
   using Options = PartialAllreduceOptions;
+  using OpenDevice = std::function<std::shared_ptr<Executor>()>;
 
   /// Collective over the engine's ranks; those of a node must share a machine. StallError as `Engine::compare`;
   /// std::runtime_error on all ranks if the memory cannot be had on one, std::length_error on all if its bytes cannot
   /// even be counted. The result keeps the engine alive.
-  static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
-                                                  const Nodes& nodes, Seconds timeout,
+  static std::shared_ptr<PartialAllreduce> create(std::shared_ptr<Engine> engine, ReductionMemory& memory,
+                                                  Options options, const Nodes& nodes, Seconds timeout,
                                                   const Engine::Interrupt& interrupt);
+
+  /// The same on devices, of ranks of one node: `contribute` takes, and `result` gives, memory of this rank's device,
+  /// where all is done when a call returns. What fails on one rank's device is a DeviceError there, and by the next
+  /// call of every other rank, with that rank's number. `open` gives the device; what it throws is an error on all
+  /// ranks.
+  static std::shared_ptr<PartialAllreduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
+                                                            Options options, const Nodes& nodes, Seconds timeout,
+                                                            const Engine::Interrupt& interrupt);
 
   /// The same without agreement, which the caller sees to: `shared` has `bytes_of_board` and is the same on all ranks
   /// of a node; its leader comes first. Every rank must create the same collectives in the same order.
-  static std::shared_ptr<PartialAllreduce> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
-                                                const Nodes& nodes, std::shared_ptr<SharedMemory> shared);
+  static std::shared_ptr<PartialAllreduce> join(std::shared_ptr<Engine> engine, ReductionMemory& memory,
+                                                Options options, const Nodes& nodes,
+                                                std::shared_ptr<SharedMemory> shared);
   static std::size_t bytes_of_board(const Options& options, const Nodes& nodes, Rank rank);
 
   ~PartialAllreduce() override;
@@ -101,8 +115,13 @@ class PartialAllreduce final : public Collective {
 
   /// `count` elements of the element type, never written again while referenced; null before the first.
   std::shared_ptr<const std::byte> result();
-  /// Copies it there, which takes no memory and no lock; false before the first.
+  /// Copies it there, which takes no memory and no lock; false before the first. Not on a device.
   bool read_result(std::byte* to) const;
+  /// Throws what a rank of this node failed with.
+  void check_failure() const { board_->check_failure(); }
+  /// Does something on this rank's device; what fails there, fails the collective.
+  template <class Action>
+  auto on_device(Action action);
   bool closed() const { return closed_; }
   RoundNumber rounds() const { return board_->rounds(); }
   const Options& options() const { return options_; }
@@ -114,7 +133,7 @@ class PartialAllreduce final : public Collective {
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
-  bool in_background() const override { return leader_ != nullptr; }
+  bool in_background() const override { return leader_ != nullptr || (device_ && closed_); }
   Seconds deadline() const override;
   bool finished() const override;
   const std::string& name() const override { return options_.name; }
@@ -127,8 +146,8 @@ class PartialAllreduce final : public Collective {
  private:
   using Lock = std::unique_lock<RobustMutex>;
 
-  PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
-                   std::shared_ptr<SharedMemory> shared);
+  PartialAllreduce(Engine& engine, ReductionMemory& memory, Options options, const Nodes& nodes,
+                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device = nullptr);
 
   std::optional<PartialAllreducePlan> plan() const;
   static std::shared_ptr<PartialAllreduce> enroll(std::shared_ptr<Engine> engine,
@@ -138,6 +157,7 @@ class PartialAllreduce final : public Collective {
   // handing over
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
+  void take_in(BufferNumber into, const std::byte* data);
   void leave(bool for_good);
   void do_leave(bool for_good);
   std::shared_ptr<Call> do_contribute(const std::byte* data);
@@ -160,8 +180,12 @@ class PartialAllreduce final : public Collective {
   bool drive(Call& call);
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
+  // its end
+  bool is_over() const;
+
   Engine* const engine_;  // owns this
-  Memory& memory_;
+  ReductionMemory& memory_;
+  const std::unique_ptr<DeviceBuffers> device_;  // where `memory_` is, if on a device
   const Options options_;
   const Nodes nodes_;
   const Elements elements_;
@@ -185,5 +209,17 @@ class PartialAllreduce final : public Collective {
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};
 };
+
+template <class Action>
+auto PartialAllreduce::on_device(Action action) {
+  try {
+    return action();
+  } catch (const DeviceError&) {
+    const std::exception_ptr error = std::current_exception();
+    inspector_.check_alive();  // a rank that dies may take its memory with it
+    board_->fail(error);
+    throw;
+  }
+}
 
 }  // namespace pyc

@@ -1,7 +1,11 @@
 // A partial allreduce until its first call: what its ranks agree on, and what they make together.
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
+#include "core/checked.h"
+#include "core/error.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/tags.h"
@@ -14,6 +18,11 @@ namespace {
 PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   // Synchronous means that every rank is waited for in every round.
   if (options.policy.kind == Policy::Kind::kFull) options.max_staleness = 0;
+  // A device works on all of it at once.
+  if (options.on_device) {
+    const std::size_t width = size_of(elements_of(options.type, options.op).accumulator);
+    options.segment_bytes = std::max<std::size_t>(1, checked_product(options.count, width));
+  }
   return options;
 }
 
@@ -32,7 +41,10 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
           .max_staleness = options.max_staleness,
           .track_members = options.track_members,
           .segment_bytes = options.segment_bytes,
-          .posts = options.policy.kind == Policy::Kind::kFull && nodes.count() == 1 && ranks.size() > 1 && is_small};
+          .block_bytes = options.on_device ? options.segment_bytes : kBlockBytes,
+          .posts = options.policy.kind == Policy::Kind::kFull && nodes.count() == 1 && ranks.size() > 1 && is_small &&
+                   !options.on_device,
+          .on_device = options.on_device};
 }
 
 std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank,
@@ -49,13 +61,17 @@ Seconds longest_sleep(const Policy& policy) {
   return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
 }
 
+/// On a device, of results: that which the application reads, an earlier one that its streams still read, and two while
+/// the next is computed.
+constexpr std::size_t kResultsHeld = 4;
+
 }  // namespace
 
 std::size_t PartialAllreduce::bytes_of_board(const Options& options, const Nodes& nodes, Rank rank) {
   return Board::bytes(shape_of(normalized(options), nodes, rank));
 }
 
-std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, Memory& memory,
+std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                            Options options, const Nodes& nodes, Seconds timeout,
                                                            const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
@@ -73,7 +89,39 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create(std::shared_ptr<Engin
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
-std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, Memory& memory,
+std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared_ptr<Engine> engine,
+                                                                     const OpenDevice& open, Options options,
+                                                                     const Nodes& nodes, Seconds timeout,
+                                                                     const Engine::Interrupt& interrupt) {
+  if (nodes.count() != 1) throw InternalError("a partial allreduce on devices has ranks of one node");
+  Engine& e = *engine;
+  options.on_device = true;
+  options = normalized(std::move(options));
+  const BoardShape shape = shape_of(options, nodes, e.rank());
+  const std::size_t local = nodes.local_rank_of(e.rank());
+  const std::size_t board_bytes = round_up(Board::bytes(shape), BoardMemory::kLine);
+  std::shared_ptr<PartialAllreduce> made;
+  const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
+    const std::shared_ptr<std::byte> seats(shared, shared->data() + board_bytes);
+    auto device = std::make_unique<DeviceBuffers>(open(), shape, local, seats, local == 0);
+    DeviceMemory& memory = device->memory();
+    made.reset(new PartialAllreduce(e, memory, options, nodes, shared, std::move(device)));
+    made->results_.reserve(kResultsHeld);
+  };
+  const std::string what = "the board of '" + options.name + "'";
+  share_memory(e, nodes, board_bytes + DeviceBuffers::bytes(shape), what, prepare, timeout, interrupt);
+  try {
+    attempt_together(e, what, [&] { made->device_->attach(); }, timeout, interrupt);
+  } catch (const StallError&) {
+    throw;
+  } catch (const std::runtime_error&) {  // on all ranks: nobody may have an arena mapped when it is freed
+    attempt_together(e, what, [&] { made->device_->release(); }, timeout, interrupt);
+    throw;
+  }
+  return enroll(std::move(engine), std::move(made), std::nullopt);
+}
+
+std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, ReductionMemory& memory,
                                                          Options options, const Nodes& nodes,
                                                          std::shared_ptr<SharedMemory> shared) {
   std::shared_ptr<PartialAllreduce> made(
@@ -108,10 +156,11 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
   return enrolled;
 }
 
-PartialAllreduce::PartialAllreduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes,
-                                   std::shared_ptr<SharedMemory> shared)
+PartialAllreduce::PartialAllreduce(Engine& engine, ReductionMemory& memory, Options options, const Nodes& nodes,
+                                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device)
     : engine_(&engine),
       memory_(memory),
+      device_(std::move(device)),
       options_(std::move(options)),
       nodes_(nodes),
       elements_(elements_of(options_.type, options_.op)),

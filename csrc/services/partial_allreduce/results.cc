@@ -11,7 +11,7 @@
 
 namespace pyc {
 
-Results::Results(Memory& memory, std::shared_ptr<Board> board, std::size_t history)
+Results::Results(ReductionMemory& memory, std::shared_ptr<Board> board, std::size_t history)
     : memory_(memory),
       history_(history),
       board_(std::move(board)),
@@ -20,6 +20,11 @@ Results::Results(Memory& memory, std::shared_ptr<Board> board, std::size_t histo
       every_member_(board_->shape().member_words()) {
   Rank count = 0;
   for (Rank r = 0; r < board_->shape().size && !every_member_.empty(); ++r) insert(every_member_.data(), r, count);
+}
+
+void Results::reserve(std::size_t buffers) {
+  std::vector<BufferRef> taken;
+  while (taken.size() < buffers) taken.push_back(pool_->take());
 }
 
 PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
@@ -97,7 +102,8 @@ PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) 
   board_->buffers().release(shown_);
   board_->buffers().release(to_release_);
   computed_.reset();
-  if (given.is_single() && given.one_.divisor == 1 && !shape.elements.widened() && leases_->may_lease()) {
+  if (given.is_single() && given.one_.divisor == 1 && !shape.elements.widened() && !shape.on_device &&
+      leases_->may_lease()) {
     shown_ = given.one_.buffer;
     lock.unlock();
     newest_.reset();

@@ -26,7 +26,7 @@ namespace pyc {
 class Results {
  public:
   /// `history`: rounds that a call can have missed before that is an overrun.
-  Results(Memory& memory, std::shared_ptr<Board> board, std::size_t history);
+  Results(ReductionMemory& memory, std::shared_ptr<Board> board, std::size_t history);
 
   /// What a call is given: buffers that this rank has a reference to until they are summed or let go.
   class Given {
@@ -45,6 +45,9 @@ class Results {
     std::vector<Term> others_;  // under missed="sum"
     bool nothing_new_ = false;
   };
+
+  /// Allocates as many as it may hold at once.
+  void reserve(std::size_t buffers);
 
   // ---- under the board's mutex
 
@@ -81,7 +84,7 @@ class Results {
   std::size_t divisor() const;
   void fold(RoundNumber round, std::byte* into);
 
-  Memory& memory_;
+  ReductionMemory& memory_;
   const std::size_t history_;
   const std::shared_ptr<Board> board_;
   const std::shared_ptr<Leases> leases_;

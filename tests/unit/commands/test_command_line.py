@@ -51,7 +51,7 @@ def test_info_says_why_cuda_is_off_or_what_there_is():
 def test_info_lists_devices():
     found = {"reason": "", "driver_version": 13000, "devices": [{"name": "H200", "capability": "9.0", "bytes": 2**37}]}
     assert described_cuda(found).splitlines() == [
-        "ready, but no collective takes device memory yet",
+        "ready, for partial_allreduce of arrays on it",
         "0: H200, compute capability 9.0, 128 GiB",
     ]
     assert described_cuda({**found, "reason": "no nvcc"}).splitlines()[0] == "off: no nvcc"

@@ -1,0 +1,181 @@
+// The partial allreduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
+// they belong to, and that they fit, Python has checked.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/bound_allreduce.h"
+#include "bindings/devices.h"
+#include "bindings/rounds.h"
+#include "services/partial_allreduce/device_caller.h"
+
+namespace pyc {
+namespace {
+
+constexpr Seconds kInterruptPeriod = 0.05;
+
+std::byte* device_data(std::uintptr_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+class BoundDeviceAllreduce {
+ public:
+  /// Collective: what a rank has no memory for fails on all.
+  static std::unique_ptr<BoundDeviceAllreduce> make(const std::shared_ptr<Engine>& engine, int ordinal,
+                                                    const Nodes& nodes, Seconds timeout,
+                                                    const PartialAllreduceOptions& options) {
+    const std::size_t bytes = options.count * size_of(options.type);
+    std::shared_ptr<Executor> executor;
+    std::unique_ptr<DeviceCaller> caller;
+    ExecutorMemory shown;
+    const auto open = [&] {
+      executor = executor_in_use(ordinal);
+      caller = std::make_unique<DeviceCaller>(*executor, bytes);
+      shown = executor->allocate(bytes);
+      return executor;
+    };
+    auto made = PartialAllreduce::create_on_device(engine, open, options, nodes, timeout, run_signal_handlers);
+    return std::unique_ptr<BoundDeviceAllreduce>(
+        new BoundDeviceAllreduce(engine, executor, bytes, std::move(shown), std::move(made), std::move(caller)));
+  }
+
+  /// As pyc::device_of; a device that fails fails the collective.
+  std::optional<int> device_of(std::uintptr_t data) {
+    (*bound_).check_failure();
+    return (*bound_).on_device([&] { return pyc::device_of(data); });
+  }
+
+  /// What `streams` have been given before this is done when the values are taken.
+  std::shared_ptr<Call> contribute(std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
+    return bound_.hand_over(device_data(data), [&] {
+      (*bound_).check_failure();
+      (*bound_).on_device([&] {
+        for (const std::uintptr_t stream : streams) {
+          caller_->follow(*executor_->stream_of_caller(stream));
+          wait([&] { return caller_->is_ready(); });
+        }
+      });
+    });
+  }
+
+  /// Copies the result there, in order with that stream; without one, it is there on return.
+  void give(std::uintptr_t out, std::optional<std::uintptr_t> stream) {
+    bound_.with_result([&](std::shared_ptr<const std::byte> result) {
+      (*bound_).check_failure();
+      (*bound_).on_device([&] {
+        wait([&] { return caller_->is_given(); });
+        const std::unique_ptr<Stream> consumer = stream ? executor_->stream_of_caller(*stream) : nullptr;
+        caller_->give(std::move(result), device_data(out), consumer.get());
+        if (!consumer) wait([&] { return caller_->is_given(); });
+      });
+    });
+  }
+
+  /// Where the result that the application looks at lies.
+  std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(shown_.get()); }
+
+  void fetch(std::byte* to) { give(reinterpret_cast<std::uintptr_t>(to), std::nullopt); }
+  std::size_t bytes() const { return bytes_; }
+  BoundPartialAllreduce& bound() { return bound_; }
+
+ private:
+  BoundDeviceAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<Executor> executor, std::size_t bytes,
+                       ExecutorMemory shown, std::shared_ptr<PartialAllreduce> made,
+                       std::unique_ptr<DeviceCaller> caller)
+      : engine_(engine),
+        executor_(std::move(executor)),
+        bytes_(bytes),
+        shown_(std::move(shown)),
+        bound_(std::move(engine), std::move(made)),
+        caller_(std::move(caller)) {}
+
+  /// Until a stream of the application's is there: it may take any time.
+  template <class Done>
+  void wait(Done done) {
+    Transport& clock = engine_->transport();
+    Seconds next_interrupt = clock.now() + kInterruptPeriod;
+    while (!done()) {
+      std::this_thread::yield();
+      if (clock.now() < next_interrupt) continue;
+      run_signal_handlers();
+      next_interrupt = clock.now() + kInterruptPeriod;
+    }
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Executor> executor_;
+  std::size_t bytes_;
+  ExecutorMemory shown_;
+  BoundPartialAllreduce bound_;
+  std::unique_ptr<DeviceCaller> caller_;  // ends first: it may hold a result
+};
+
+}  // namespace
+
+void bind_device_allreduce(py::module_& m) {
+  using Bound = BoundDeviceAllreduce;
+  py::class_<Bound> type(m, "DevicePartialAllreduce", py::is_final());
+  type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
+                       const py::object& timeout, const py::object& default_timeout, std::size_t count,
+                       const std::string& dtype_name, const std::string& op, const std::string& policy, int policy_size,
+                       std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
+                       std::optional<std::uint64_t> max_staleness, std::size_t history, std::string name) {
+             PartialAllreduceOptions options = options_from({policy, policy_size, seed, grace, late, missed,
+                                                             max_staleness, "tree", "recursive_doubling", history, op});
+             options.type = data_type(dtype_name);
+             options.count = count;
+             options.name = std::move(name);
+             const Seconds limit = timeout_from(timeout);
+             std::unique_ptr<Bound> bound;
+             {
+               const GilReleased released;
+               bound = Bound::make(engine, device, Nodes(std::move(nodes)), limit, options);
+             }
+             bound->bound().set_default_timeout(default_timeout);
+             return bound;
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("nodes"), py::arg("timeout") = py::none(),
+           py::arg("default_timeout") = py::none(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
+           py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0,
+           py::arg("late") = "accumulate", py::arg("missed") = "latest", py::arg("max_staleness") = py::none(),
+           py::arg("history") = 8, py::arg("name") = "")
+      .def(
+          "contribute",
+          [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
+            auto& b = self.cast<Bound&>();
+            return py::reinterpret_steal<py::object>(make_round(self.ptr(), b.bound(), b.contribute(data, streams)));
+          },
+          py::arg("data"), py::arg("streams"))
+      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
+      .def("give", &Bound::give, py::arg("out"), py::arg("stream"))
+      .def_property_readonly("shown", &Bound::shown)
+      .def("fetch",
+           [](Bound& b) {
+             std::string bytes(b.bytes(), '\0');
+             b.fetch(reinterpret_cast<std::byte*>(bytes.data()));
+             return py::bytes(bytes);
+           })
+      .def("start_flush", [](Bound& b) { b.bound().start_flush(); })
+      .def(
+          "flush",
+          [](Bound& b, const py::object& timeout) {
+            const RoundInfo info = b.bound().flush(b.bound().limit_from(timeout.ptr()));
+            return py::reinterpret_steal<py::object>(make_round_info(info));
+          },
+          py::arg("timeout") = py::none())
+      .def(
+          "close", [](Bound& b) { (*b.bound()).close(); }, py::call_guard<GilReleased>())
+      .def(
+          "abort", [](Bound& b) { return b.bound().abort(); }, py::call_guard<GilReleased>())
+      .def_property_readonly("closed", [](Bound& b) { return (*b.bound()).closed(); })
+      .def_property_readonly("has_contributed", [](Bound& b) { return b.bound().has_contributed(); })
+      .def_property_readonly("rounds", [](Bound& b) { return (*b.bound()).rounds(); })
+      .def_property_readonly("name", [](Bound& b) { return (*b.bound()).options().name; })
+      .def_property_readonly("in_own_process", [](Bound& b) { return b.bound().in_own_process(); });
+}
+
+}  // namespace pyc

@@ -1,0 +1,79 @@
+#include "memory/cuda/devices_in_use.h"
+
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+#include "memory/cuda/cuda_executor.h"
+#include "memory/cuda/device_code.h"
+
+namespace pyc::cuda {
+namespace {
+
+struct Use {
+  std::mutex mutex;
+  const DriverApi* simulated = nullptr;
+  const void* image = nullptr;
+  std::map<int, std::weak_ptr<Executor>> executors;
+};
+
+Use& use() {
+  static Use one;
+  return one;
+}
+
+Availability found() {
+  const Use& u = use();
+  if (u.simulated != nullptr) return availability({u.simulated, ""}, "");
+  return availability(system_driver(), why_no_device_code());
+}
+
+const DriverApi& driver() {
+  const Use& u = use();
+  if (u.simulated != nullptr) return *u.simulated;
+  const DriverFinding& finding = system_driver();
+  if (finding.driver == nullptr) throw std::runtime_error("CUDA is off: " + finding.reason);
+  return *finding.driver;
+}
+
+std::shared_ptr<Executor> make(int ordinal) {
+  const Use& u = use();
+  if (u.simulated != nullptr) return make_executor(*u.simulated, ordinal, u.image);
+  return make_executor(driver(), ordinal, DeviceCode(driver(), ordinal).image());
+}
+
+}  // namespace
+
+Availability availability_in_use() {
+  const std::lock_guard lock(use().mutex);
+  return found();
+}
+
+std::shared_ptr<Executor> executor_in_use(int ordinal) {
+  const std::lock_guard lock(use().mutex);
+  std::shared_ptr<Executor> executor = use().executors[ordinal].lock();
+  if (executor) return executor;
+  if (const std::string reason = found().reason; !reason.empty()) throw std::runtime_error("CUDA is off: " + reason);
+  executor = make(ordinal);
+  use().executors[ordinal] = executor;
+  return executor;
+}
+
+std::optional<int> device_of(const std::byte* data) {
+  const std::lock_guard lock(use().mutex);
+  int ordinal = 0;
+  const CUresult result = driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                                         reinterpret_cast<CUdeviceptr>(data));
+  if (result == CUDA_ERROR_INVALID_VALUE) return std::nullopt;
+  check(driver(), result, "cuPointerGetAttribute");
+  return ordinal;
+}
+
+void use_driver(const DriverApi* driver, const void* image) {
+  const std::lock_guard lock(use().mutex);
+  use().simulated = driver;
+  use().image = image;
+  use().executors.clear();
+}
+
+}  // namespace pyc::cuda

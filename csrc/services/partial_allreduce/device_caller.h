@@ -1,0 +1,43 @@
+// Between a partial allreduce on a device and the streams of its application.
+//
+//   follow, is_ready   values are taken when what the application's stream has queued before is done
+//   give               a result is copied to where the application reads it: after what its stream has queued before,
+//                      and before what it queues afterwards
+//
+// No call waits. Owned by who calls the PartialAllreduce, one call at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "memory/executor.h"
+
+namespace pyc {
+
+class DeviceCaller {
+ public:
+  /// For results of `bytes`.
+  DeviceCaller(Executor& executor, std::size_t bytes);
+  /// Waits for the copy that is under way.
+  ~DeviceCaller();
+  DeviceCaller(const DeviceCaller&) = delete;
+  DeviceCaller& operator=(const DeviceCaller&) = delete;
+
+  /// Notes the point that `producer` has been given work up to; again only when `is_ready`.
+  void follow(Stream& producer) { producer.record(*called_); }
+  bool is_ready() { return called_->reached(); }
+
+  /// Copies `value`, which is held until that is done, to `out`; again only when `is_given`. Without a stream of the
+  /// consumer the copy is not ordered: ask `is_given`.
+  void give(std::shared_ptr<const std::byte> value, std::byte* out, Stream* consumer);
+  bool is_given();
+
+ private:
+  const std::size_t bytes_;
+  std::shared_ptr<const std::byte> giving_;
+  std::unique_ptr<Stream> out_;
+  std::unique_ptr<Event> called_;
+  std::unique_ptr<Event> given_;
+};
+
+}  // namespace pyc

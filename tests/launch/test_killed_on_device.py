@@ -1,0 +1,21 @@
+"""A rank is killed whose arrays are on a (simulated) device: all others are told who, soon."""
+
+import pytest
+from devices import needs_cuda
+from killer import WITH_FAULT_TOLERANCE
+from launcher import mpirun
+
+pytestmark = [pytest.mark.alone, needs_cuda]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("victim", [0, 2])
+def test_the_others_are_told_who_died(tmp_path, victim, seed):
+    options = {"DEATH": str(tmp_path / "d")}
+    job = mpirun(4, "killed_on_device.py", victim, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    for rank in {0, 1, 2, 3} - {victim}:
+        seconds, text, *_, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert f"rank {victim} died" in text, job
+        assert end == "end", job
+    assert job.said(victim) == [], job

@@ -1,0 +1,176 @@
+"""Applications of a partial allreduce whose arrays are on a device: what they give and get is on its streams."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from arrivals import play_actions, random_part, random_policy
+from devices import Block, Simulated
+from oracle import Case, Recorder, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devices import Host
+    from oracle import Log
+
+    import pycollectives as pc
+
+
+@contextlib.contextmanager
+def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
+    """A device on which collectives are made; at the end all that they had is freed, and nothing was misused."""
+    machine = Simulated(seed, **options)
+    machine.driver.use()
+    try:
+        yield machine
+        machine.finish()
+    finally:
+        machine.driver.use_no_more()
+    gc.collect()
+    machine.end()
+
+
+class OnDevice:
+    """An array of the application on a device, with the stream that it is worked on."""
+
+    def __init__(self, machine: Host, values: np.ndarray, stream: int | None = None):
+        self.machine = machine
+        self.like = values
+        self.handle = machine.stream_of_caller() if stream is None else stream
+        self.stream = machine.executor.stream_of_caller(self.handle)
+        self.block = Block(machine, values)
+        self.writable = True
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.like.shape,
+            "typestr": self.like.dtype.str,
+            "data": (self.block.address, not self.writable),
+            "version": 3,
+            "stream": self.handle,
+        }
+
+    def write(self, values: np.ndarray) -> None:
+        """Queue it: done late."""
+        self.machine.write(self.handle, self.block.address, np.ascontiguousarray(values, self.like.dtype))
+
+    def copy_from(self, array: Any, index: int = 0) -> None:
+        """Queue a copy of another array to row `index` of this one, on this array's stream."""
+        interface = array.__cuda_array_interface__
+        nbytes = int(np.prod(interface["shape"])) * np.dtype(interface["typestr"]).itemsize
+        self.stream.copy(self.block.address + index * nbytes, interface["data"][0], nbytes)
+
+    def get(self) -> np.ndarray:
+        """The values when all work is done."""
+        self.machine.finish()
+        return self.block.get()
+
+    def free(self) -> None:
+        self.block.free()
+        self.stream = None
+
+
+class DeviceRecorder(Recorder):
+    """As Recorder, of arrays on a device: contributions are made late and overwritten at once, and results are copied
+    by the application's stream, which nobody waits for."""
+
+    def __init__(self, machine: Host, rank: int, ar: pc.PartialAllreduce, case, x: OnDevice):
+        super().__init__(rank, ar, case)
+        self._x = x
+        self._seen = OnDevice(machine, np.zeros((case.calls + 8, case.count), x.like.dtype), x.handle)
+        self._number = 0
+        self.ar = self  # type: ignore[assignment]
+        self._collective = ar
+
+    # What a Recorder calls of its collective:
+
+    def contribute_values(self, values: np.ndarray) -> pc.Round:
+        self._x.write(values)
+        handle = self._collective.contribute(self._x)
+        self._x.write(np.full_like(values, 77))
+        return handle
+
+    def contribute(self) -> pc.Round:
+        j = self.log.contributions
+        self.log.contributions += 1
+        handle = self.contribute_values(self.marks.contribution(self.log.rank, j))
+        if handle.late:
+            self._write_down(j, handle)
+        else:
+            self._open.append((j, handle))
+        return handle
+
+    def flush(self, timeout: float | None = None) -> Any:
+        if timeout is not None:  # the recorder's own call
+            return self._collective.flush(timeout=timeout)
+        return super().flush()
+
+    def close(self) -> None:
+        self.wait()
+        self._collective.close()
+        self.log.closed = True
+
+    @property
+    def result(self) -> np.ndarray:
+        """A row that will have it."""
+        self._seen.copy_from(self._collective.result, self._number)
+        self._number += 1
+        return np.array([self._number - 1])
+
+    def finished(self) -> Log:
+        """Return the record, with the results that the streams have copied."""
+        seen = self._seen.get()
+        self.log.replies = [replace(reply, result=seen[int(reply.result[0])]) for reply in self.log.replies]
+        self._seen.free()
+        self._collective = self.ar = None  # type: ignore[assignment]
+        assert not self._open
+        return self.log
+
+
+def random_device_case(draw: random.Random, size: int) -> Case:
+    op, dtype = draw.choice(
+        [
+            ("SUM", "int64"),
+            ("SUM", "float32"),
+            ("AVG", "int32"),
+            ("AVG", "float16"),
+            ("MAX", "float64"),
+            ("PROD", "int32"),
+        ]
+    )
+    return Case(
+        size=size,
+        calls=8,
+        policy=random_policy(draw, size),
+        op=op,
+        dtype=dtype,
+        late=draw.choice(["accumulate", "accumulate", "replace", "drop"]) if op != "PROD" else "replace",
+        missed=draw.choice(["latest", "sum"]) if op in ("SUM", "AVG") else "latest",
+        max_staleness=draw.choice([None, None, 0, 1]),
+        history=draw.choice([1, 2, 8]),
+        tiles=draw.choice([1, 3, 23]),
+    )
+
+
+def play_and_check(machine: Host, comm: pc.Communicator, seed: int) -> None:
+    """A collective on which each rank plays a random part; the oracle judges the records of all."""
+    draw = random.Random(seed)  # the same on all ranks
+    case, flushes = random_device_case(draw, comm.size), draw.randint(0, 2)
+    actions = random_part(random.Random(seed * 1009 + comm.rank), case, flushes)
+    print(f"seed {seed}: {case}; rank {comm.rank} does {actions}")
+    x = OnDevice(machine, np.zeros(case.count, case.dtype))
+    options = {name: value for name, value in case.arguments.items() if name not in ("count", "dtype", "algorithm")}
+    with comm.partial_allreduce(like=x, **options) as ar:
+        recorder = DeviceRecorder(machine, comm.rank, ar, case, x)
+        play_actions(actions, recorder)
+    logs = comm.mpi_comm.allgather(recorder.finished())
+    x.free()
+    rounds = check(case, logs)
+    assert all(log.closed for log in logs) or rounds[max(rounds)].flush, "there is a round after the last flush"
