@@ -75,8 +75,8 @@ MUTANTS = [
     Mutant(
         "a function is called while others update",
         "csrc/services/parameter_server/direct.cc",
-        "(update_.function && !turn.is_clear())",
-        "(update_.function && !turn.has_room(0))",
+        "const bool is_clear = turn.is_clear();",
+        "const bool is_clear = turn.has_room(0);",
         IN_ORDER,
     ),
     Mutant(
