@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.testing import run_ranks
+from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
 COUNT = 20_000
@@ -170,3 +170,23 @@ def test_an_exception_reaches_every_rank(servers, ranks_per_node, error, capfd):
 
     run_ranks(3, program, ranks_per_node=ranks_per_node, timeout=LIMIT)
     assert f"{error.__name__}: " in capfd.readouterr().err
+
+
+@shapes
+@pytest.mark.parametrize("seed", range(3))
+def test_no_rank_takes_weights_that_a_function_should_have_changed(ranks_per_node, seed):
+    """However late messages are: who may read the weights knows that they are broken."""
+
+    def program(comm):
+        def update(weights, gradient):
+            raise KeyError("of the function")
+
+        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.ASP(), update=update, name="own")
+        if comm.rank > 0:
+            with pytest.raises(RuntimeError, match="'own': the update function has raised an exception on rank 0"):
+                ps.push_pull(np.ones(COUNT), np.zeros(COUNT), timeout=LIMIT)
+        else:
+            with pytest.raises(RuntimeError, match="'own': the update function has raised"):
+                comm.close()
+
+    run_ranks(loopback(3, ranks_per_node=ranks_per_node, delay=0.1, seed=seed, timeout=LIMIT), program)
