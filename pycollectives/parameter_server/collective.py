@@ -267,7 +267,7 @@ class ParameterServer(WithoutFlush):
         RankFailedError
             Ranks have died: names them.
         RuntimeError
-            Another thread is in a call of this object.
+            Another thread is in a call of this object; or the update is a function, which has raised on a server.
         ClosedError
             After `close`.
         """
