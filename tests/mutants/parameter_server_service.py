@@ -302,7 +302,7 @@ MUTANTS = [
     Mutant(
         "the thread of a function outlives the server",
         f"{SERVICE}/served.cc",
-        "  if (calls_ && all_closed_ && open_ranks_ == 0 && executor_->idle()) calls_->end();\n",
+        "  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();\n",
         "",
         FUNCTIONS,
     ),

@@ -99,7 +99,7 @@ bool Served::advance() {
   if (calls_) tell_failure();
   moved = advance_left() || moved;
   if (!offers_.empty()) moved = take_offers() || moved;
-  if (calls_ && all_closed_ && open_ranks_ == 0 && executor_->idle()) calls_->end();
+  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();
   return serve_readers() || moved;
 }
 
@@ -119,7 +119,7 @@ bool Served::is_idle() const {
 
 /// Before anybody is sent weights that are not what they should be. On this node their memory says so.
 void Served::tell_failure() {
-  if (failed_ != kNoRank || !calls_->has_thrown() || executor_->is_calling()) return;
+  if (failed_ != kNoRank || !calls_->has_thrown() || is_calling()) return;
   failed_ = rank();
   mailbox().broadcast(messages::Failed{});
 }
