@@ -720,6 +720,12 @@ def simulate_hop(**script: Any) -> dict[str, Any]:
     """Hop of scripted ranks in virtual time: see csrc/simulation/hop_simulation.h."""
 
 @final
+class UpdateCalls:
+    """The calls of a server's function, which need a thread."""
+
+    def serve(self) -> None:
+        """Makes them until every rank has closed the server; raises what the function raises."""
+
 class ParameterServer:
     def __init__(
         self,
@@ -733,7 +739,7 @@ class ParameterServer:
         direct: bool,  # whoever pushes updates the weights; one node, one server
         sync: Mapping[str, Any],
         update: Mapping[str, Any],
-        call: Callable[..., None] | None = None,  # in place of a rule; direct only
+        call: Callable[..., None] | None = None,  # in place of a rule
         nan: str,  # reject, skip, accept
         nodes: Sequence[int],  # of each rank; those of one node share memory
         timeout: float | None = None,  # of making that
@@ -758,6 +764,9 @@ class ParameterServer:
     def clock(self) -> int: ...
     @property
     def version(self) -> int: ...
+    @property
+    def update_calls(self) -> UpdateCalls | None:
+        """Of a server whose function is to be called by a thread of its own."""
     @property
     def outcome(self) -> tuple[int, int, int, bool]:
         """Of the newest push that was let go: clock, version, staleness, used."""

@@ -309,6 +309,8 @@ class Communicator(
         MismatchError
             With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
             open here too, without checks.
+        RuntimeError
+            The function of a parameter server that this rank served has raised. The communicator is closed.
         """
         if self.closed:
             return
@@ -320,6 +322,7 @@ class Communicator(
             self._context.checks.finish(deadline.remaining())
             self._engine.close(timeout=deadline.remaining())
             self._end()
+        self._context.check_closed()
 
     def abort(self) -> int:
         """Close at once, wait for nobody and discard what waits; the number of contributions discarded.

@@ -60,6 +60,7 @@ class Context:
         self._open: dict[Collective, None] = {}
         self._parts: dict[type[Part], Part] = {}
         self._making_part = threading.Lock()
+        self._closing_checks: list[Callable[[], None]] = []
 
     @property
     def rank(self) -> int:
@@ -133,6 +134,15 @@ class Context:
             made = self._parts[kind]
         assert isinstance(made, kind)
         return made
+
+    def when_closed(self, check: Callable[[], None]) -> None:
+        """Have the communicator's `close` call `check` in the end: it may raise what no call has raised before."""
+        self._closing_checks.append(check)
+
+    def check_closed(self) -> None:
+        """Raise what collectives have to say once all ranks have closed them."""
+        for check in self._closing_checks:
+            check()
 
     def close(self, deadline: Deadline) -> None:
         """Flush and close what is open, in the order of creation; collective."""

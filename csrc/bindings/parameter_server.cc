@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -21,13 +22,23 @@ namespace {
 using server::Clock;
 using server::ParameterServer;
 
+const std::map<std::string, server::Rule>& rules() {
+  static const std::map<std::string, server::Rule> rules = {
+      {"sgd", server::Rule::kSgd},
+      {"adam", server::Rule::kAdam},
+      {"elastic", server::Rule::kElastic},
+      {"function", server::Rule::kFunction},
+  };
+  return rules;
+}
+
 server::UpdateOptions update_options_from(const py::dict& arguments) {
   server::UpdateOptions options;
   const auto get = [&](const char* name, double& value) {
     if (arguments.contains(name)) value = arguments[name].cast<double>();
   };
   const auto rule = arguments["rule"].cast<std::string>();
-  options.rule = rule == "adam" ? server::Rule::kAdam : rule == "elastic" ? server::Rule::kElastic : server::Rule::kSgd;
+  options.rule = rules().at(rule);
   get("rate", options.rate);
   get("momentum", options.momentum);
   get("beta1", options.beta1);
@@ -37,17 +48,18 @@ server::UpdateOptions update_options_from(const py::dict& arguments) {
   return options;
 }
 
-/// Python's `update(weights, gradient)` on arrays of the accumulator type.
-server::Update update_from(const py::object& update, const server::Options& options) {
+/// Python's `update(weights, gradient)` on arrays of the accumulator type: all weights, or those that `rank` serves.
+server::Update update_from(const py::object& update, const server::Options& options, Rank rank) {
   if (update.is_none()) return {};
+  const server::Layout layout(options);
+  const auto count = static_cast<py::ssize_t>(layout.count(layout.shard_of(rank).value_or(0)));
   const char* const format = elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
   // The function is freed under Python's lock, wherever the collective is.
   const std::shared_ptr<py::object> function(new py::object(update), [](py::object* held) {
     const GilHeld held_lock;
     delete held;
   });
-  return [function, format, count = static_cast<py::ssize_t>(options.count)](std::byte* weights,
-                                                                             const std::byte* gradient) {
+  return [function, format, count](std::byte* weights, const std::byte* gradient) {
     const GilHeld lock;
     const auto array_of = [&](const std::byte* data) {
       return py::array(py::dtype(format), std::vector{count}, std::vector<py::ssize_t>{}, data, py::none());
@@ -100,7 +112,7 @@ class BoundParameterServer {
                        server::Options options, const py::object& update, const std::string& nan)
       : engine_(engine.get()), nan_(not_finite(nan)) {
     const py::buffer_info memory = requested(weights, false, options.name, options.count);
-    server::Update call = update_from(update, options);
+    server::Update call = update_from(update, options, engine->rank());
     const GilReleased released;
     server_ = ParameterServer::create(std::move(engine), host_memory(), std::move(options),
                                       static_cast<const std::byte*>(memory.ptr), std::move(call), nodes,
@@ -158,6 +170,8 @@ class BoundParameterServer {
     const std::byte* const values = checked(from.ptr);
     server_->push_pull(kind_of(values), values, static_cast<std::byte*>(into.ptr), {limit, run_signal_handlers_});
   }
+
+  std::shared_ptr<server::UpdateCalls> update_calls() const { return server_->update_calls(); }
 
   void leave() {
     const OneThread one(in_use_, server_->name());
@@ -223,6 +237,8 @@ class BoundParameterServer {
 
 void bind_parameter_server(py::module_& m) {
   using Bound = BoundParameterServer;
+  py::class_<server::UpdateCalls, std::shared_ptr<server::UpdateCalls>>(m, "UpdateCalls", py::is_final())
+      .def("serve", &server::UpdateCalls::serve, py::call_guard<GilReleased>());
   py::class_<Bound>(m, "ParameterServer", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
                        std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct,
@@ -257,6 +273,7 @@ void bind_parameter_server(py::module_& m) {
       .def_property_readonly("clock", [](Bound& b) { return (*b).clock(); })
       .def_property_readonly("version", [](Bound& b) { return (*b).version(); })
       .def_property_readonly("outcome", &Bound::outcome)
+      .def_property_readonly("update_calls", &Bound::update_calls)
       .def("statistics", &Bound::statistics, py::kw_only(), py::arg("timeout") = py::none());
 }
 

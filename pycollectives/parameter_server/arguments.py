@@ -70,7 +70,7 @@ class ServerSpecification:
         return cls(
             buffer,
             checked,
-            checked_update(update, checked, direct),
+            checked_update(update, checked),
             serving,
             checked_workers(workers, serving, size, all_by_default=isinstance(servers, str)),
             direct,
@@ -98,7 +98,7 @@ class ServerSpecification:
         elif isinstance(self.update, UpdateRule):
             update = self.update.engine_arguments()
         else:
-            update = {"rule": "sgd"}
+            update = {"rule": "function"}
         return {
             "count": self.buffer.count,
             "dtype_name": self.buffer.dtype.name,
@@ -124,7 +124,7 @@ def checked_sync(sync: Any) -> Synchronization:
     return sync
 
 
-def checked_update(update: Any, sync: Synchronization, direct: bool) -> UpdateRule | Callable[..., Any] | None:
+def checked_update(update: Any, sync: Synchronization) -> UpdateRule | Callable[..., Any] | None:
     """Return how gradients change the weights; `ValueError` or `TypeError`."""
     if isinstance(sync, EAMSGD):
         if update is not None:
@@ -138,11 +138,6 @@ def checked_update(update: Any, sync: Synchronization, direct: bool) -> UpdateRu
     if not callable(update) or isinstance(update, type):
         raise TypeError(f"update: expected one such as SGD(0.1) or Adam(1e-3), or a function, got {update!r}")
     function: Callable[..., Any] = update
-    if not direct:
-        raise ValueError(
-            "update: a function is called by the rank that pushes, which needs servers='node' and all ranks on one "
-            "node; use SGD or Adam"
-        )
     return function
 
 

@@ -13,6 +13,7 @@ from ..support.deadline import Deadline
 from .arguments import ServerSpecification
 from .sync import BSP, MindFlayer
 from .update import UpdateRule
+from .update_thread import UpdateThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -191,6 +192,9 @@ class ParameterServer(WithoutFlush):
             timeout=deadline.remaining(),
             **specification.engine_arguments(),
         )
+        if (calls := self._collective.update_calls) is not None:
+            thread = UpdateThread(calls, specification.name)
+            context.when_closed(thread.check)
 
     @classmethod
     def create(
@@ -226,7 +230,8 @@ class ParameterServer(WithoutFlush):
         function = self._specification.update
         if function is None or isinstance(function, UpdateRule):
             return None
-        update, shape = function, self._specification.buffer.shape
+        update = function
+        shape = self._specification.buffer.shape if len(self._specification.servers) == 1 else -1
 
         def call(weights: np.ndarray[Any, Any], gradient: np.ndarray[Any, Any]) -> None:
             update(weights.reshape(shape), gradient.reshape(shape))
@@ -262,7 +267,7 @@ class ParameterServer(WithoutFlush):
         RankFailedError
             Ranks have died: names them.
         RuntimeError
-            Another thread is in a call of this object.
+            Another thread is in a call of this object; or the update is a function, which has raised on a server.
         ClosedError
             After `close`.
         """

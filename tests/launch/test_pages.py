@@ -44,13 +44,15 @@ def test_the_programs_of_hop(ranks, tmp_path):
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_the_programs_with_a_parameter_server(ranks, tmp_path):
     said = {}
-    for name, program in zip(("regression", "serving", "elastic"), programs("docs/parameter-server.md"), strict=True):
+    names = ("regression", "serving", "elastic", "function")
+    for name, program in zip(names, programs("docs/parameter-server.md"), strict=True):
         (tmp_path / f"{name}.py").write_text(program)
         outcome = mpirun(ranks, str(tmp_path / f"{name}.py"), limit=60, PYC_STALL_WARNING="10")
         assert outcome.status == 0, outcome  # on a busy machine a worker may be taken out, which is said
         said[name] = outcome.out
     ones = "[1. 1. 1.]\n"
-    assert said == {"regression": "[1. 2. 3.]\n", "serving": ones * (ranks - 1), "elastic": ones * ranks}
+    served = ones * (ranks - 1)
+    assert said == {"regression": "[1. 2. 3.]\n", "serving": served, "elastic": ones * ranks, "function": served}
 
 
 LOOKS_AT_THE_MODEL = """

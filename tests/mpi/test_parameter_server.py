@@ -227,23 +227,6 @@ def test_ends_in_any_order(comm, where):
         ps.pull(w)
 
 
-def test_a_function_updates(comm):
-    if len(set(comm._context.nodes)) > 1:
-        with pytest.raises((ValueError, pc.MismatchError), match="servers='node'"):
-            comm.parameter_server(like=np.zeros(40), update=lambda w, g: None, servers="node")
-        return
-    w = np.zeros((5, 4))
-
-    def update(weights, gradient):
-        assert weights.shape == gradient.shape == (5, 4)
-        weights += gradient**2
-
-    with comm.parameter_server(like=w, sync=pc.ASP(), update=update, servers="node") as ps:
-        for _ in range(10):
-            ps.push_pull(np.full((5, 4), 3.0), w, timeout=LIMIT)
-        assert (settled(ps, w) == 90 * P).all()
-
-
 @pytest.mark.parametrize("nan", ["reject", "skip", "accept"])
 @where
 def test_values_that_are_not_finite(comm, where, nan):

@@ -12,6 +12,7 @@ BY_HAND = ("tests/unit/parameter_server/test_exact.py",)
 SERVED = ("tests/unit/parameter_server/test_served.py",)
 GRANTED = ("tests/unit/parameter_server/test_granted.py",)
 CALLS = ("tests/unit/parameter_server/test_server.py",)
+FUNCTIONS = ("tests/unit/parameter_server/test_functions.py",)
 
 MUTANTS = [
     # --- Work in memory that ranks share
@@ -74,8 +75,8 @@ MUTANTS = [
     Mutant(
         "a function is called while others update",
         "csrc/services/parameter_server/direct.cc",
-        "(update_.function && !turn.is_clear())",
-        "(update_.function && !turn.has_room(0))",
+        "const bool is_clear = turn.is_clear();",
+        "const bool is_clear = turn.has_room(0);",
         IN_ORDER,
     ),
     Mutant(
@@ -296,6 +297,42 @@ MUTANTS = [
         "w <= range.last; ++w)",
         "w < range.last + (range.first == range.last); ++w)",
         BY_HAND,
+    ),
+    # --- Functions
+    Mutant(
+        "a worker applies its gradient itself where there is a function",
+        f"{SERVICE}/served_work.cc",
+        " && !is_function;",
+        " && !(is_function && false);",
+        FUNCTIONS,
+    ),
+    Mutant(
+        "an update is over before its function has returned",
+        f"{SERVICE}/executor.cc",
+        "  if (!calls_->is_done()) return false;\n",
+        "",
+        FUNCTIONS,
+    ),
+    Mutant(
+        "ranks of other nodes are not told that a function has thrown",
+        f"{SERVICE}/served.cc",
+        "  mailbox().broadcast(messages::Failed{});\n",
+        "",
+        FUNCTIONS,
+    ),
+    Mutant(
+        "ranks of the server's node are told that a function has thrown after they have read",
+        f"{SERVICE}/executor.cc",
+        "  if (calls_->has_thrown()) pipeline.break_by(rank_);\n",
+        "",
+        FUNCTIONS,
+    ),
+    Mutant(
+        "the thread of a function outlives the server",
+        f"{SERVICE}/served.cc",
+        "  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();\n",
+        "",
+        FUNCTIONS,
     ),
     # --- The end
     Mutant(

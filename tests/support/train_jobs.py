@@ -34,6 +34,7 @@ VARIANTS = [
     *("parameter-server,sync=asp", "parameter-server,sync=ssp:1", "parameter-server,sync=dssp:1:4,servers=1"),
     *("parameter-server,sync=elastic:4", f"parameter-server,sync=rennala:{P}", "parameter-server,sync=ringleader"),
     *(f"parameter-server,sync=ringmaster:{P}", "parameter-server,sync=rescaled,servers=1", "eamsgd,period=2"),
+    *("parameter-server,sync=mindflayer:1:0.05", "parameter-server,sync=mindflayer:2:100,servers=1"),
     *("ripples,groups=punctual,every=3", "ad-psgd,topology=ring,pace=per_step", "a2cid2,topology=ring"),
 ]
 

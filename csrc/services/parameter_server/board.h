@@ -29,6 +29,9 @@ class Board {
   Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& layout, const Nodes& nodes, Rank rank,
         Seconds now);
 
+  /// All of it.
+  const std::shared_ptr<std::byte>& memory() const { return shared_; }
+
   /// By index of the server; null if it is on another node.
   Shard* shard(std::size_t index) const { return shards_[index].get(); }
 

@@ -34,7 +34,7 @@ bool Executor::advance() {
     if (step.update != 0) {
       if (!begun_ && !begin_update(step)) return moved;
       const std::size_t before = block_;
-      const bool done = work(step);
+      const bool done = calls_ ? call() : work(step);
       moved = moved || block_ != before;
       if (!done) return moved;
     }
@@ -124,6 +124,26 @@ bool Executor::work(const Step& step) {
     pipeline.passed(ticket, block_);
   }
   return block_ == pipeline.blocks();
+}
+
+/// `work` by the function: it has the whole shard for itself. One that has thrown is called no more, and changes
+/// nothing: everything else goes on, so that nobody waits for ever, and whoever sees the weights sees that they are
+/// broken.
+bool Executor::call() {
+  Pipeline& pipeline = shard_.pipeline();
+  const Ticket& ticket = known(ticket_);
+  if (!is_calling_ && !pipeline.may_enter(ticket, pipeline.blocks() - 1)) return false;
+  if (!is_calling_ && !terms_.empty() && !calls_->has_thrown()) {
+    for (std::size_t b = 0; b < pipeline.blocks(); ++b) shard_.sum(b, terms_, calls_->gradient());
+    calls_->ask(shard_.weights());
+    is_calling_ = true;
+  }
+  if (!calls_->is_done()) return false;
+  is_calling_ = false;
+  if (calls_->has_thrown()) pipeline.break_by(rank_);
+  pipeline.passed_all(ticket);
+  block_ = pipeline.blocks();
+  return true;
 }
 
 void Executor::end(const Step& step) {

@@ -73,6 +73,9 @@ struct Awaited {
   std::uint64_t final;
 };
 
+/// The function of the sender, a server, has thrown: the weights are unusable.
+struct Failed {};
+
 /// What do you do?
 struct Inquiry {};
 struct Answer {
@@ -87,6 +90,6 @@ struct CountsPiece {
 };
 
 using Messages = Mailbox<Push, Leave, Parts, Step, Release, Pull, Offer, Accept, Closed, AllClosed, Ask, Awaited,
-                         Inquiry, Answer, AskCounts, CountsPiece>;
+                         Failed, Inquiry, Answer, AskCounts, CountsPiece>;
 
 }  // namespace pyc::server::messages

@@ -49,7 +49,12 @@ struct SyncOptions {
   std::vector<Seconds> allotted;      ///< MindFlayer, by worker: time of a trial
 };
 
-enum class Rule : std::uint32_t { kSgd, kAdam, kElastic };
+enum class Rule : std::uint32_t {
+  kSgd,
+  kAdam,
+  kElastic,
+  kFunction,  ///< the application's
+};
 
 /// How a gradient changes the weights.
 struct UpdateOptions {

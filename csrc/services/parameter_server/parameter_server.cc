@@ -19,7 +19,7 @@ std::shared_ptr<ParameterServer> ParameterServer::create(std::shared_ptr<Engine>
   if (options.direct) {
     made = std::make_shared<Direct>(e, memory, std::move(options), std::move(update), nodes);
   } else {
-    made = std::make_shared<Served>(e, memory, std::move(options), nodes);
+    made = std::make_shared<Served>(e, memory, std::move(options), std::move(update), nodes);
   }
   ParameterServer& m = *made;
   share_memory(

@@ -22,6 +22,7 @@
 #include "services/parameter_server/ledger.h"
 #include "services/parameter_server/messages.h"
 #include "services/parameter_server/obstacle.h"
+#include "services/parameter_server/update_calls.h"
 
 namespace pyc::server {
 
@@ -64,6 +65,8 @@ class ParameterServer : public Collective {
   Version version() const { return given_.load(); }
   /// The ledger's memory, as of one moment.
   virtual std::vector<std::byte> counts(const Limit& limit) = 0;
+  /// Of this server, whose function must be called by a thread that is lent; else null.
+  virtual std::shared_ptr<UpdateCalls> update_calls() const { return nullptr; }
 
   void close();
   bool closed() const { return closed_; }

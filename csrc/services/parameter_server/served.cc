@@ -24,10 +24,11 @@ std::uint32_t flags_of(const Step& step) {
 
 }  // namespace
 
-Served::Served(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
+Served::Served(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes)
     : ParameterServer(engine, memory, std::move(options), nodes),
       closed_ranks_(static_cast<std::size_t>(engine.size())),
       open_ranks_(engine.size()),
+      function_(std::move(update)),
       transfers_(engine, memory, layout_),
       questions_(layout_.shards()) {
   for (std::size_t s = 0; s < layout_.shards(); ++s) (is_local(options_.servers[s]) ? local_ : remote_).push_back(s);
@@ -37,11 +38,19 @@ Served::Served(Engine& engine, Memory& memory, Options options, const Nodes& nod
   if (worker_) outgoing_ = memory.allocate(options_.count * layout_.wide_bytes() + kSlack);
 }
 
+Served::~Served() {
+  if (calls_) calls_->end();
+}
+
 void Served::start(const std::byte* weights) {
   if (const auto own = layout_.shard_of(rank())) {
     Shard& shard = *shard_at(*own);
     shard.start(weights + layout_.first(*own) * layout_.element_bytes());
-    executor_.emplace(shard, layout_, rank(), [this](Worker w) { ring(options_.workers[w]); });
+    if (function_) {
+      BufferPtr gradient = memory_.allocate(shard.count() * layout_.wide_bytes());
+      calls_ = std::make_shared<UpdateCalls>(std::move(function_), std::move(gradient), board_->memory());
+    }
+    executor_.emplace(shard, layout_, rank(), [this](Worker w) { ring(options_.workers[w]); }, calls_);
   }
   if (rank() != layout_.coordinator()) return;
   ledger_memory_.resize(Ledger::bytes(layout_.workers()) + 64);
@@ -87,8 +96,10 @@ bool Served::advance() {
     last_step_ = engine_->transport().now();
     moved = true;
   }
+  if (calls_) tell_failure();
   moved = advance_left() || moved;
   if (!offers_.empty()) moved = take_offers() || moved;
+  if (calls_ && all_closed_ && open_ranks_ == 0 && known(executor_).idle()) calls_->end();
   return serve_readers() || moved;
 }
 
@@ -105,6 +116,13 @@ bool Served::is_idle() const {
 }
 
 // ------------------------------------------------------------------------------------------------ a server
+
+/// Before anybody is sent weights that are not what they should be. On this node their memory says so.
+void Served::tell_failure() {
+  if (failed_ != kNoRank || !calls_->has_thrown() || is_calling()) return;
+  failed_ = rank();
+  mailbox().broadcast(messages::Failed{});
+}
 
 /// Takes gradients that are offered into slots that are free.
 bool Served::take_offers() {
@@ -314,6 +332,7 @@ void Served::on_message(Rank from, ConstBytes bytes) {
         transfers_.accepted(by, static_cast<Transfers::Kind>(accept.kind));
       },
       [this](Rank by, const messages::Closed&) { note_closed(by); },
+      [this](Rank by, const messages::Failed&) { failed_ = by; },
       [this](Rank, const messages::AllClosed&) { all_closed_ = true; },
       [this](Rank by, const messages::Ask&) { say_awaited(by); },
       [this](Rank, const messages::Awaited& awaited, std::span<const std::uint32_t> tail) {

@@ -24,17 +24,20 @@ namespace pyc::server {
 
 class Served final : public ParameterServer {
  public:
-  Served(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
+  /// `update`: in place of a rule, or empty.
+  Served(Engine& engine, Memory& memory, Options options, Update update, const Nodes& nodes);
+  ~Served() override;
 
   bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
   void leave(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
+  std::shared_ptr<UpdateCalls> update_calls() const override { return calls_; }
 
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
-  bool busy() const override { return !is_idle() || is_push_near(); }
+  bool busy() const override { return (!is_idle() && !is_calling()) || is_push_near(); }
   bool in_background() const override { return true; }
   Seconds deadline() const override;
   /// What each rank has asked for has come before its goodbye, and what the coordinator has decided before its last.
@@ -48,6 +51,7 @@ class Served final : public ParameterServer {
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override;
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
+  void attend() override { check_whole(); }
   bool sleep(Seconds limit, const std::function<bool()>& done) override;
 
  private:
@@ -76,7 +80,10 @@ class Served final : public ParameterServer {
   bool is_idle() const;
   /// Workers push one after the other: a server that naps at once answers the next one late.
   bool is_push_near() const { return engine_->transport().now() < last_step_ + kNear; }
+  /// A function may take long: it has its core for itself.
+  bool is_calling() const { return executor_ && executor_->is_calling(); }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
+  void check_whole() const;
 
   // ---- the worker
 
@@ -108,6 +115,7 @@ class Served final : public ParameterServer {
   bool take_offers();
   bool serve_readers();
   bool serve(Rank to, Reader& reader);
+  void tell_failure();
 
   // ---- the coordinator
 
@@ -126,6 +134,8 @@ class Served final : public ParameterServer {
   Rank open_ranks_;  // how many have not closed it, this one included
   Seconds next_look_ = 0;
 
+  Update function_;                       // until the server's calls have it
+  std::shared_ptr<UpdateCalls> calls_;    // the server's, if there is a function
   std::optional<Executor> executor_;      // the server's
   Seconds last_step_ = -kNever;           // when it last did something
   std::vector<Part> parts_;               // of its next step
@@ -144,6 +154,7 @@ class Served final : public ParameterServer {
   std::atomic<Clock> released_{0};
   Outcome outcome_;  // under the progress lock
   std::atomic<bool> all_closed_{false};
+  std::atomic<Rank> failed_{kNoRank};  // the server whose function has thrown, as this rank has been told
   std::vector<Rank> awaited_;
   bool awaited_is_known_ = false;
   std::vector<std::byte> counts_;  // as far as they have come

@@ -17,7 +17,8 @@ constexpr std::size_t kLeftBlocksAtOnce = 64;
 }  // namespace
 
 bool Served::works_itself(Kind kind) const {
-  return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind);
+  const bool is_function = options_.update.rule == Rule::kFunction;  // a server's, which may keep state there
+  return kind == Kind::kGradient && remote_.empty() && updates_by_each(options_.sync.kind) && !is_function;
 }
 
 void Served::push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) {

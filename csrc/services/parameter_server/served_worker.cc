@@ -1,6 +1,7 @@
 // The application's side: how a worker hands gradients over, and gets weights.
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "core/error.h"
@@ -32,6 +33,17 @@ class Awaiting {
 };
 
 }  // namespace
+
+/// What a server's function has left half done is of no use to anybody.
+void Served::check_whole() const {
+  Rank by = failed_;
+  for (const std::size_t s : local_) {
+    if (by == kNoRank) by = shard_at(s)->pipeline().broken();
+  }
+  if (by == kNoRank) return;
+  throw std::runtime_error("'" + name() + "': the update function has raised an exception on " + list_ranks({by}) +
+                           ", which prints it: the weights are unusable");
+}
 
 Outcome Served::outcome() const {
   return engine_->exclusively([this] { return outcome_; });
@@ -76,6 +88,7 @@ bool Served::has_room() const {
 
 /// The gradient lies in the slots of this node before anybody is told of it: no server waits for a copy.
 void Served::hand_over(Kind kind, const std::byte* gradient, const Limit& limit) {
+  check_whole();
   const Clock clock = clock_.load() + 1;
   if (gradient == nullptr) return tell_push(kind, clock);
   wait_for_room(limit);
@@ -131,6 +144,7 @@ void Served::load(std::size_t s, std::byte* into, const std::byte* gradient) con
 // ------------------------------------------------------------------------------------------------ getting
 
 void Served::fetch(std::byte* out, const Limit& limit) {
+  check_whole();
   const Version version = worker_ && clock_.load() > 0 ? outcome().version : 0;
   const Clock reply = has_reply_ ? last_gradient_ : 0;
   const std::string what = "pull of version " + std::to_string(version) + " or later";
@@ -151,6 +165,7 @@ void Served::fetch(std::byte* out, const Limit& limit) {
     oldest = std::min(oldest, questions_[s].version);
     questions_[s].answered = false;
   }
+  check_whole();  // as they are read: a server says so first
   given_.store(oldest);
 }
 

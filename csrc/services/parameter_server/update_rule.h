@@ -12,7 +12,7 @@
 
 namespace pyc::server {
 
-/// `update(weights, gradient)`, both of the accumulator type and whole: in place of a rule.
+/// `update(weights, gradient)`, both of the accumulator type, and all of a shard: in place of a rule.
 using Update = std::function<void(std::byte* weights, const std::byte* gradient)>;
 
 class UpdateRule {

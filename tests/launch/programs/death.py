@@ -11,8 +11,13 @@ _file = Path(environ["DEATH"])
 
 def die(how: int = signal.SIGKILL) -> None:
     """Note the time and end by a signal."""
+    kill_other(getpid(), how)
+
+
+def kill_other(process: int, how: int = signal.SIGKILL) -> None:
+    """Note the time, and have a process of this job end by a signal."""
     _file.write_text(str(time.monotonic()))
-    kill(getpid(), how)
+    kill(process, how)
 
 
 def die_later(seconds: float, how: int = signal.SIGKILL) -> None:

@@ -33,7 +33,6 @@ shapes = pytest.mark.parametrize("ranks_per_node", SHAPES)
         ({"sync": "ssp"}, ValueError, "sync: expected .*ssp"),
         ({"update": None}, TypeError, r"update: expected one such as SGD\(0.1\)"),
         ({"update": pc.SGD}, TypeError, r"update: expected one such as SGD\(0.1\)"),
-        ({"update": lambda w, g: None}, ValueError, "update: a function .* needs servers='node'"),
         ({"sync": pc.EAMSGD(1, 0.1)}, ValueError, r"update: expected None under EAMSGD\(period=1, alpha=0.1\)"),
         ({"servers": 0}, ValueError, "servers: expected 1 to 3, the ranks there are, got 0"),
         ({"servers": 4}, ValueError, "servers: expected 1 to 3"),

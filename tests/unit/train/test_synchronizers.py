@@ -204,6 +204,27 @@ def test_a_gradient_that_a_parameter_server_discards_is_late():
     assert run_ranks(2, program) == [(False, 0, -1.0), (True, 1, -1.0)]
 
 
+@pytest.mark.parametrize("servers", ["node", "1"])
+def test_a_gradient_that_has_taken_too_long_is_given_up(servers):
+    """Rank 1's computing seems to have taken 1000 s: the update is rank 0's gradient, and both get its weights."""
+
+    def program(comm):
+        model = SimpleNamespace(weights=np.zeros(1, np.float32), gradient=np.full(1, 1.0 + comm.rank, np.float32))
+        method = f"parameter-server,sync=mindflayer:1:500,servers={servers}"
+        synchronizer = METHODS.make(Choice.parse(method), comm, model)
+        steps = []
+        for number in range(3):
+            synchronizer.begin(model.weights, number)
+            if comm.rank == 1:
+                synchronizer._join()._pulled -= 1000
+            synchronizer.update(model, Plain(), number)
+            steps.append((synchronizer.outcome.late, float(model.weights[0])))
+        synchronizer.close()
+        return steps
+
+    assert run_ranks(2, program) == [[(rank == 1, -1.0 - step) for step in range(3)] for rank in range(2)]
+
+
 def test_elastic_averaging_meets_the_center_every_so_many_steps():
     def program(comm):
         model = SimpleNamespace(weights=np.full(1, 8, np.float32), gradient=np.ones(1, np.float32))

@@ -1,0 +1,40 @@
+"""The thread of a server whose update is a function: it makes the calls, while the engine serves."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .. import _core
+
+__all__ = ["UpdateThread"]
+
+
+class UpdateThread:
+    """Calls the function until every rank has closed the server, or it raises: then this rank prints the traceback.
+
+    The thread is a daemon: a program may end by an exception and leave other ranks behind, which need it no more.
+    """
+
+    def __init__(self, calls: _core.UpdateCalls, name: str) -> None:
+        """Start it, for the server of that name."""
+        self._calls = calls
+        self._name = name
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"update of {name}", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise `RuntimeError` if the function has raised; once every rank has closed the server."""
+        self._thread.join()
+        if self._error is not None:
+            raise RuntimeError(f"{self._name!r}: the update function has raised an exception") from self._error
+
+    def _run(self) -> None:
+        try:
+            self._calls.serve()
+        except BaseException as error:  # SystemExit would end the thread without a word
+            self._error = error
+            traceback.print_exc()
