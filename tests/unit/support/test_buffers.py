@@ -152,6 +152,13 @@ def test_specifications_with_mpi_datatypes():
         ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the elements there are, got 2"),
         ([np.zeros(3), 1, 4, "d"], ValueError, "displacement of 0 to 3, the elements there are, got 4"),
         ([np.zeros(3), (1, -1), "d"], ValueError, "displacement of 0 to 3"),
+        ([np.zeros(6), (1, 2, 3), "d"], TypeError, r"one block, .* got \(1, 2, 3\), as in mpi4py's vector form"),
+        ([np.zeros(6), (1,), "d"], TypeError, r"got \(1,\), as in mpi4py's vector form"),
+        ([np.zeros(6), [1, 2], "d"], TypeError, r"got \[1, 2\], as in mpi4py's vector form"),
+        ([np.zeros(6), np.array([1, 2]), "d"], TypeError, r"got array\(\[1, 2\]\), as in mpi4py's vector form"),
+        ([np.zeros(6), ([1, 2], [0, 1]), "d"], TypeError, r"got \[1, 2\], as in mpi4py's vector form"),
+        ([np.zeros(6), (1, 2), (0, 1), "d"], TypeError, r"got \(1, 2\), .* give one count and one displ, or copy"),
+        ([np.zeros(6), 2, (0, 1), "d"], TypeError, r"got \(0, 1\), as in mpi4py's vector form"),
     ],
 )
 def test_specifications_refused(spec, error, message):
