@@ -108,7 +108,9 @@ def overlap_in_words(slower: list[str], ddp_hides: list[str]) -> str:
     ours = "In each row, averaging during `backward` is faster than averaging after it."
     if slower:
         ours = f"Averaging during `backward` is slower than averaging after it for the {', and the '.join(slower)}."
-    ddp = "DDP hides none of its communication in any row: its step always takes longer than averaging after `backward`."
+    ddp = (
+        "DDP hides none of its communication in any row: its step always takes longer than averaging after `backward`."
+    )
     if ddp_hides:
         ddp = f"DDP's step is shorter than averaging after `backward` for the {', and the '.join(ddp_hides)}."
     return f"{ours}\n{ddp}"

@@ -322,7 +322,7 @@ class Communicator(
             self._end()
 
     def abort(self) -> int:
-        """Close at once, without waiting for other ranks, and discard what waits; the number of contributions discarded.
+        """Close at once, without waiting for other ranks; the number of contributions that are discarded.
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """

@@ -115,7 +115,9 @@ class _OverMpi:
                             "collective, and MPI does not tell which); no collective works on that communicator now"
                         )
                     if warning.is_due():
-                        warning.say(what, "some ranks have not called it (it is collective, and MPI does not tell which)")
+                        warning.say(
+                            what, "some ranks have not called it (it is collective, and MPI does not tell which)"
+                        )
                     passes += 1
                     time.sleep(0 if passes <= 20 else min(1e-5 * passes, 1e-3))
             except BaseException:

@@ -125,7 +125,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _leave_at_once(self) -> int:
-        """Close the collectives without waiting for other ranks, and return the number of contributions that are discarded."""
+        """Close the collectives without waiting for other ranks; return how many contributions are discarded."""
 
     # ------------------------------------------------------------------------------------------------ creation
 

@@ -28,7 +28,9 @@ def test_servers_have_a_row_for_each_and_a_column_for_each_load():
 
 def test_the_table_of_overlapping_is_explained_where_it_does_not_flatter():
     slower, none_hidden = overlap_in_words(["cnn at 2 ranks (5 ms against 4 ms)", "mlp at 4 ranks"], []).splitlines()
-    assert slower.endswith("slower than averaging after it for the cnn at 2 ranks (5 ms against 4 ms), and the mlp at 4 ranks.")
+    assert slower.endswith(
+        "slower than averaging after it for the cnn at 2 ranks (5 ms against 4 ms), and the mlp at 4 ranks."
+    )
     assert "DDP hides none of its communication in any row" in none_hidden
     faster, hidden = overlap_in_words([], ["mlp at 2 ranks"]).splitlines()
     assert "faster than averaging after it" in faster

@@ -128,6 +128,16 @@ def test_a_displacement_counts_elements():
     assert np.shares_memory(buffers.array_of([x, (2, 3)]), x)
 
 
+def test_who_has_gaps_is_told_how_to_copy_in_the_words_of_its_library():
+    with pytest.raises(BufferError, match=r"pass numpy\.ascontiguousarray\(x\) if a copy is meant"):
+        describe(np.zeros((3, 4)).T)
+    torch = pytest.importorskip("torch")
+    for gaps in (torch.zeros(3, 4).T, torch.zeros(8)[::2]):
+        with pytest.raises(BufferError, match=r"pass x\.contiguous\(\) if a copy is meant"):
+            describe(gaps)
+        assert describe(gaps.contiguous()).count == gaps.numel()
+
+
 def test_specifications_with_mpi_datatypes():
     MPI = pytest.importorskip("mpi4py.MPI")  # noqa: N806
     assert describe([np.zeros(5), 3, MPI.DOUBLE]) == BufferDescription((3,), np.dtype("float64"))

@@ -80,5 +80,3 @@ def test_a_rank_that_fails_just_after_a_barrier_tells_those_that_are_still_there
 def soon(monkeypatch):
     """Warnings after a tenth of a second."""
     monkeypatch.setenv("PYC_STALL_WARNING", "0.1")
-
-
