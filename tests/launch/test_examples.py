@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from launcher import environment, launcher, run
 
@@ -132,12 +133,30 @@ def test_the_changes_on_a_page_lead_to_the_example(page, example):
 
 @both
 def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
-    (program,) = blocks("solver.md", "python")
+    program, _ = blocks("solver.md", "python")
     (tmp_path / "program.py").write_text(program)
     said = output(ranks, tmp_path / "program.py")
     found = {tuple(numbers(f"rank {rank}: residual N after N sweeps", said)) for rank in range(ranks)}
     assert len(found) == 1, said
     assert next(iter(found))[0] <= 1e-10, said
+
+
+@both
+def test_the_program_of_that_page_with_data_of_each_rank(ranks, tmp_path):
+    """The answer is that of all measurements at once, whatever rank is slow."""
+    _, program = blocks("solver.md", "python")
+    slow = program.replace("            mine =", "            time.sleep(0.002 * (comm.rank == 1))\n            mine =")
+    assert slow != program
+    data = [np.random.default_rng(rank) for rank in range(ranks)]
+    features = [rng.normal(size=(100, 3)) for rng in data]
+    values = [one @ [1.0, -2.0, 3.0] + rng.normal(size=100) for one, rng in zip(features, data, strict=True)]
+    answer = np.linalg.lstsq(np.vstack(features), np.concatenate(values), rcond=None)[0]
+    (tmp_path / "program.py").write_text("import time\n" + slow)
+    said = output(ranks, tmp_path / "program.py")
+    for rank in range(ranks):
+        found = re.search(rf"rank {rank}: gradient \S+, weights \[(.*)\]", said)
+        assert found, said
+        assert np.abs(np.array(found[1].split(), float) - answer).max() < 2e-6, (said, answer)
 
 
 def test_the_program_of_the_page_on_learning_rates(tmp_path):

@@ -1,5 +1,6 @@
 """Short versions of the soaks; the long ones are `mpirun -n 4 python tests/support/soak.py --rounds 100000` and
-`mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000` and `soak_hop.py --iterations 100000`.
+`mpirun -n 8 python tests/support/soak_pairwise.py --exchanges 1000000`, `soak_hop.py --iterations 100000` and
+`soak_parameter_server.py --pushes 100000`.
 """
 
 import sys
@@ -30,3 +31,9 @@ def test_a_few_thousand_averages_in_pairs(ranks_per_node):
 @pytest.mark.parametrize("ranks_per_node", [1, 2, 4])
 def test_a_few_thousand_iterations_of_hop(ranks_per_node):
     soak("soak_hop.py", "--iterations", 6000, "--seconds", 6, "--ranks-per-node", ranks_per_node)
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, 2, 4])
+def test_a_few_thousand_pushes_to_parameter_servers(ranks_per_node):
+    options = ["--pushes", 4000, "--stretch", 40, "--seconds", 8, "--ranks-per-node", ranks_per_node]
+    soak("soak_parameter_server.py", *options)

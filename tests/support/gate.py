@@ -32,6 +32,7 @@ class Gate:
     microseconds: the thread naps, touches the page again, and so on. Inside the `with` statement Python itself must not
     touch the array, since it would hold its lock meanwhile. The handler stays as long as the gate: a thread may have
     touched the page before it was opened, and be sent the signal afterwards.
+    Sanitizers let this handler take the place of theirs.
     """
 
     def __init__(self, values: NDArray[np.generic]) -> None:

@@ -8,7 +8,7 @@ delays, unfinished calls and flushes. Checked on the fly:
 - exactness: a contributor's element holds a sum of its contributions, another's holds none;
 - conservation: under missed="sum" every rank's running total after a flush is the sum of everything contributed;
 - stability: results kept for a while have not changed;
-- no growth of memory: the resident set after the first tenth and at the end.
+- no growth of memory and open files: after the first tenth and at the end.
 
 Ends with one line, and status 1 if anything was wrong.
 """
@@ -22,6 +22,7 @@ import random
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -139,30 +140,51 @@ class Worker:
         return self.given, len(compared)
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+@dataclass(frozen=True)
+class Memory:
+    """What this process has, and what the machine has in /dev/shm."""
+
+    resident_mib: float
+    files: int
+    shared_mib: float
+
+    @classmethod
+    def now(cls) -> Memory:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        shm = os.statvfs("/dev/shm")
+        used = (shm.f_blocks - shm.f_bfree) * shm.f_frsize
+        return cls(resident / 2**20, len(os.listdir("/proc/self/fd")), used / 2**20)
 
 
 class Growth:
-    """How the memory of the ranks grows from the first tenth of a run to its end."""
+    """How the memory of the ranks grows from the first tenth of a run to its end, and how many files they have open."""
+
+    MOST_FILES = 16
 
     def __init__(self) -> None:
-        self.first: int | None = None
+        self._tenths: list[Memory] = []
 
     def note(self, done: int, of: int) -> None:
-        """Remember the memory once a tenth of the run is done."""
-        if self.first is None and done >= of / 10:
-            self.first = resident_bytes()
+        """Look at the memory once another tenth of the run is done."""
+        tenths = min(10 * done // of, 10)
+        if tenths > len(self._tenths):
+            self._tenths += [Memory.now()] * (tenths - len(self._tenths))
 
     def verdict(self, limit_mib: float, what: str, begin: float, seed: int) -> int:
-        """Print the line that a soak ends with, on rank 0; collective. 1 if memory has grown by more than the limit."""
-        growth = (resident_bytes() - (self.first or resident_bytes())) / 2**20
-        worst = WORLD.allreduce(growth, op=MPI.MAX)
-        grown = worst > limit_mib
+        """Print what was seen, and the line that a soak ends with, on rank 0; collective. 1 if more has grown."""
+        last = Memory.now()
+        seen = [*self._tenths, last]
+        mib, files = last.resident_mib - seen[0].resident_mib, last.files - seen[0].files
+        worst, most_files = WORLD.allreduce(mib, op=MPI.MAX), WORLD.allreduce(files, op=MPI.MAX)
+        grown = worst > limit_mib or most_files > self.MOST_FILES
+        of_ranks = WORLD.gather([memory.resident_mib for memory in seen])
         if WORLD.rank == 0:
+            for rank, each in enumerate(of_ranks):
+                print(f"soak: MiB of rank {rank} by tenths: {' '.join(f'{one:.1f}' for one in each)}")
+            print(f"soak: MiB in /dev/shm by tenths: {' '.join(f'{memory.shared_mib:.1f}' for memory in seen)}")
             print(
                 f"soak: {'MEMORY GROWS' if grown else 'passed'}: {WORLD.size} ranks, {what}, "
-                f"{time.monotonic() - begin:.1f} s, growth {worst:.1f} MiB, seed {seed}",
+                f"{time.monotonic() - begin:.1f} s, growth {worst:.1f} MiB, {most_files} files, seed {seed}",
                 flush=True,
             )
         return int(grown)

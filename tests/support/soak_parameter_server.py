@@ -1,13 +1,14 @@
 """A long run of parameter servers: `mpirun -n 8 python tests/support/soak_parameter_server.py --pushes 100000`.
 
-Workers push at random times, leave and come back, in stretches: each with another synchronization, and with the weights
-at one server, at several, or in the node's memory. Checked:
+Workers push at random times, run out of time, leave and come back, in stretches: each with another synchronization, and
+with the weights at one server, at several, or in the node's memory. A gradient of a worker is `UNIT` in its own row, so
+that all weights are integers, also under synchronizations that make means. Checked, to the last bit:
 
-- each push that was not discarded is in the weights once: a worker adds 1 to its own row. Under synchronizations that
-  make means of gradients, an update adds 1 to the sum of the weights;
-- what is pulled is whole: of one moment within a shard;
-- the server's counts are the workers';
-- no growth of memory: the resident set after the first tenth and at the end.
+- of one moment: what is pulled from one server holds as many updates as its version says;
+- what a worker pulls holds its own gradients, as far as it knows that they are used: each once;
+- at the end the weights hold each gradient that was pushed and not discarded once, and the server's counts are the
+  workers'. Ringleader uses gradients again: only the sum of the weights is known there;
+- no growth of memory or open files: after the first tenth and at the end.
 
 Ends with one line, and status 1 if anything was wrong.
 """
@@ -15,8 +16,10 @@ Ends with one line, and status 1 if anything was wrong.
 from __future__ import annotations
 
 import argparse
+import operator
 import sys
 import time
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from mpi4py import MPI
@@ -26,56 +29,132 @@ import pycollectives as pc
 from pycollectives.parameter_server import sync as synchronizations
 
 WORLD = MPI.COMM_WORLD
-STRETCH = 100
-"""Pushes of a worker, at most."""
+UNIT = 840
+"""All of 1 to 8 divide it: the workers that have a part in a mean."""
 
-COUNTS = (3, 2000)  # columns of the weights
-EACH_IS_AN_UPDATE = ("asp", "ssp:2", "dssp:1:4", "elastic:10", "ringmaster:4")
-MEANS = ("bsp", "rennala:3", "ringleader")
-SERVERS = ("node", 1, 2)
+SYNCS = ("asp", "ssp:2", "elastic:10", "dssp:1:4", "bsp", "ringmaster:4", "rennala:3", "ringleader")
+SERVERS = (1, "node", 2)
+COLUMNS = (3, 2000, 10_000)
+OVERWRITTEN = 10**9
 
 
-def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
-    """Make a parameter server and push to it; return how many pushes all ranks have made."""
-    names = (*EACH_IS_AN_UPDATE, *MEANS)
-    name = names[number % len(names)]
-    servers = SERVERS[number // len(names) % len(SERVERS)]
-    w = np.zeros((comm.size, COUNTS[number % 2]))
-    own = np.random.default_rng([seed, number, comm.rank])
-    pushes = int(own.integers(STRETCH // 2, STRETCH))
-    gradient = np.zeros_like(w)
-    gradient[comm.rank] = -1
-    sync = synchronizations.parse(name)
-    with comm.parameter_server(w, sync=sync, update=pc.SGD(1.0), servers=servers, workers=range(comm.size)) as ps:
-        for _ in range(pushes):
-            draw = own.random()
-            if draw < 0.03:
-                time.sleep(own.exponential(1e-3))
-            if draw < 0.02:
-                ps.leave()
-                time.sleep(own.exponential(1e-3))
-            if 0.5 < draw < 0.6:
-                ps.push(gradient)
-            else:
-                ps.push_pull(gradient, w)
-                check(np.ptp(w, axis=1).max() == 0 or len(ps.servers) > 1, f"{name}, {servers}: torn: {w[:, ::50]}")
-        ps.pull(w)  # behind the last push
-        ps.leave()
-        WORLD.Barrier()
-        ps.pull(w)
-        counted = ps.statistics()
-        WORLD.Barrier()
-    made = np.array(WORLD.allgather(pushes))
-    mine = counted.workers[comm.rank]
-    check([worker.pushes for worker in counted.workers] == made.tolist(), f"{name}, {servers}: {counted}, {made}")
-    if name in EACH_IS_AN_UPDATE:
-        effects = made - [worker.discarded for worker in counted.workers]
-        check((w == effects[:, None]).all(), f"{name}, {servers}: {w[:, 0]}, expected {effects}")
-        check(counted.version == effects.sum(), f"{name}, {servers}: version {counted.version}")
-    else:
-        check(np.allclose(w.sum(0), counted.version), f"{name}, {servers}: {w.sum(0)[:3]}, {counted.version} updates")
-    check(mine.rank == comm.rank and sum(counted.staleness) == made.sum(), f"{name}, {servers}: {counted}")
-    return int(made.sum())
+@dataclass(frozen=True)
+class Shares:
+    """What a gradient that is used adds to its row: the least and the most, and how many of them may be missing yet."""
+
+    least: int = UNIT
+    most: int = UNIT
+    held_back: int = 0
+
+
+SHARES = {"bsp": Shares(least=UNIT // 8), "rennala:3": Shares(UNIT // 3, UNIT // 3, held_back=2)}
+
+
+@dataclass
+class Totals:
+    """Of a stretch, or of all; of all ranks."""
+
+    pushes: int = 0
+    discarded: int = 0
+    updates: int = 0
+    returns: int = 0
+    stalls: int = 0
+
+    def __add__(self, more: Totals) -> Totals:
+        return Totals(*map(operator.add, astuple(self), astuple(more)))
+
+
+class Worker:
+    """A rank in one stretch: its calls, and what it knows of its gradients."""
+
+    def __init__(self, ps: pc.ParameterServer, rank: int, w: np.ndarray, sync: str, seed: list[int]) -> None:
+        self._ps, self._rank, self._w, self._sync = ps, rank, w, sync
+        self._random = np.random.default_rng([*seed, rank])
+        self._gradient = np.zeros_like(w)
+        self._gradient[rank] = -UNIT
+        self._learned: set[int] = set()  # pushes
+        self.used = 0  # of those learned
+        self.returns = self.stalls = 0
+
+    @property
+    def unknown(self) -> int:
+        return self._ps.clock - len(self._learned)
+
+    def go_on(self, pushes: int) -> None:
+        while self._ps.clock < pushes:
+            if self._random.random() < 0.03:
+                time.sleep(self._random.exponential(1e-3))
+            if self._random.random() < 0.02:
+                self._leave()
+            call = self._random.choice([self._push_pull, self._push_in_time, self._push], p=[0.8, 0.1, 0.1])
+            call()
+        self._pull()
+
+    def _leave(self) -> None:
+        self._ps.leave()
+        self.returns += 1
+        time.sleep(self._random.exponential(1e-3))
+        if self._random.random() < 0.5:
+            self._ps.pull(self._w)  # the next gradient counts
+            self._look(self._w)
+
+    def _push_pull(self) -> None:
+        self._ps.push_pull(self._gradient, self._w)
+        self._learn()
+        self._look(self._w)
+
+    def _push_in_time(self) -> None:
+        """What is lent for the call is the caller's again behind it."""
+        gradient, out = self._gradient.copy(), self._w.copy()
+        try:
+            self._ps.push_pull(gradient, out, timeout=self._random.choice([0, 1e-4, 1e-3, 1e-2]))
+            self._learn()
+            self._look(out)
+        except pc.StallError:
+            self.stalls += 1
+        gradient[:] = out[:] = OVERWRITTEN
+
+    def _push(self) -> None:
+        request = self._ps.push(self._gradient)
+        draw = self._random.random()
+        if draw < 0.3:
+            request.wait()
+            self._learn()
+        elif draw < 0.7:
+            self._pull()
+
+    def _pull(self) -> None:
+        """After the last push, in which it takes part."""
+        self._ps.pull(self._w)
+        self._learn()
+        self._look(self._w)
+
+    def _learn(self) -> None:
+        """The newest push has let this worker go; of some before it nothing is known."""
+        last = self._ps.last_push
+        self._check(last is not None and last.clock == self._ps.clock, f"let go by {last}, not {self._ps.clock}")
+        self.used += last.used and last.clock not in self._learned
+        self._learned.add(last.clock)
+
+    def _look(self, w: np.ndarray) -> None:
+        """At weights that it was given just now."""
+        version = self._ps.version
+        rows = w[:, 0]
+        if len(self._ps.servers) <= 1:
+            self._check((w == rows[:, None]).all(), f"torn: {w[:, ::50]}")
+            self._check(is_total(rows.sum(), version, self._sync), f"{rows} after {version} updates")
+        if self._sync != "ringleader":
+            shares, own, most = SHARES.get(self._sync, Shares()), rows[self._rank], self.used + self.unknown
+            fits = shares.least * (self.used - shares.held_back) <= own <= shares.most * most
+            self._check(fits, f"{own} of rank {self._rank} by {self.used} to {most} gradients that are used")
+
+    def _check(self, holds: bool, text: str) -> None:
+        check(holds, f"{self._ps}, push {self._ps.clock}: {text}")
+
+
+def is_total(total: float, updates: int, sync: str) -> bool:
+    """Whether this is in all rows; under Ringleader means are of any number of gradients."""
+    return np.isclose(total, UNIT * updates, rtol=1e-12) if sync == "ringleader" else total == UNIT * updates
 
 
 def check(holds: bool, text: str) -> None:
@@ -83,29 +162,75 @@ def check(holds: bool, text: str) -> None:
         raise AssertionError(text)
 
 
+def stretch(comm: pc.Communicator, number: int, seed: int, longest: int) -> Totals:
+    """Make a parameter server and push to it, each rank `longest` times at most."""
+    sync, servers = SYNCS[number % len(SYNCS)], SERVERS[number % len(SERVERS)]
+    w = np.zeros((comm.size, COLUMNS[number // len(SERVERS) % len(COLUMNS)]))
+    with comm.parameter_server(
+        w, sync=synchronizations.parse(sync), update=pc.SGD(1.0), servers=servers, workers=range(comm.size)
+    ) as ps:
+        worker = Worker(ps, comm.rank, w, sync, [seed, number])
+        worker.go_on(int(np.random.default_rng([seed, number, comm.rank]).integers(longest // 2, longest + 1)))
+        ps.leave()
+        WORLD.Barrier()
+        ps.pull(w)
+        counted = ps.statistics()
+        WORLD.Barrier()
+        made = WORLD.allgather(ps.clock)
+    what = f"{sync}, servers {servers}"
+    check([each.pushes for each in counted.workers] == made, f"{what}: {counted}, pushes made: {made}")
+    check(sum(counted.staleness) == sum(made), f"{what}: {counted}")
+    used = np.array([each.pushes - each.discarded for each in counted.workers])
+    check(worker.used <= used[comm.rank] <= worker.used + worker.unknown, f"{what}: {used}, {worker.used} are known")
+    check_end(w, used, counted.version, sync, what)
+    discarded = sum(made) - int(used.sum())
+    returns, stalls = WORLD.allreduce(worker.returns), WORLD.allreduce(worker.stalls)
+    return Totals(sum(made), discarded, counted.version, returns, stalls)
+
+
+def check_end(w: np.ndarray, used: np.ndarray, updates: int, sync: str, what: str) -> None:
+    """Check the weights when all have left, of whose gradients `used` are used."""
+    rows = w[:, 0]
+    text = f"{what}: {rows} after {updates} updates by {used} gradients"
+    check((w == rows[:, None]).all(), f"{text}: {w[:, ::50]}")
+    check(is_total(rows.sum(), updates, sync), text)
+    if sync == "rennala:3":
+        held_back = used.sum() - 3 * updates
+        check(0 <= held_back <= 2 and (UNIT // 3 * used - rows).sum() == UNIT // 3 * held_back, text)
+    elif sync == "bsp":
+        check((rows >= UNIT // 8 * used).all() and (rows <= UNIT * used).all(), text)
+    elif sync != "ringleader":
+        check((rows == UNIT * used).all() and updates == used.sum(), text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pushes", type=int, default=100_000, help="of all ranks")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, whatever came of it")
+    parser.add_argument("--stretch", type=int, default=350, help="pushes of a rank to one server, at most")
     parser.add_argument("--ranks-per-node", type=int, help="default: as it is")
     parser.add_argument("--max-growth-mib", type=float, default=16.0)
     options = parser.parse_args()
+    if WORLD.size > 8:
+        parser.error("8 ranks at most: the gradients of more have no means that are integers")
     begin = time.monotonic()
-    pushes = stretches = 0
-    growth = Growth()
+    totals, stretches, growth = Totals(), 0, Growth()
     with pc.Communicator(WORLD, ranks_per_node=options.ranks_per_node, timeout=120.0) as comm:
         going = True
         while going:
             try:
-                pushes += stretch(comm, stretches, options.seed)
+                totals += stretch(comm, stretches, options.seed, options.stretch)
             except BaseException as error:
                 print(f"rank {comm.rank}, seed {options.seed}: {error!r}", file=sys.stderr, flush=True)
                 WORLD.Abort(1)
             stretches += 1
-            growth.note(pushes, options.pushes)
-            going = WORLD.bcast(pushes < options.pushes and time.monotonic() - begin < options.seconds)
-        what = f"{pushes} pushes in {stretches} stretches"
+            growth.note(totals.pushes, options.pushes)
+            going = WORLD.bcast(totals.pushes < options.pushes and time.monotonic() - begin < options.seconds)
+        what = (
+            f"{totals.pushes} pushes ({totals.discarded} discarded) in {stretches} stretches, "
+            f"{totals.updates} updates, {totals.returns} returns, {totals.stalls} time limits"
+        )
         return growth.verdict(options.max_growth_mib, what, begin, options.seed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -12,8 +13,6 @@ from pushes import wait_for_pushes
 
 import pycollectives as pc
 from pycollectives.testing import run_ranks
-
-pytestmark = pytest.mark.large  # and a sanitizer has a handler of its own for the signal of a gate
 
 LIMIT = 30.0
 COUNT = 1 << 18
@@ -35,13 +34,17 @@ def made(comm, dtype="f8", *, sync=None, count=COUNT, servers=1, workers=None):
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("place", ["gradient", "out"])
-def test_a_push_behind_a_worker_that_is_held(dtype, place):
-    """A StallError names that worker. The push is done nonetheless, once, and the caller's memory is his at once."""
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_push_behind_a_worker_that_is_held(dtype, place, servers):
+    """A StallError names that worker. The push is done nonetheless, once, and the caller's memory is his at once.
+
+    With two servers the gate is in the second's part: the first's is done by then, and is not done again.
+    """
     gate = Gate(np.full(COUNT, -1, dtype))
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = made(comm, dtype)
+        ps = made(comm, dtype, servers=servers, workers=[1, 2])
         w = np.zeros(COUNT, dtype)
         gradient = np.full(COUNT, {0: 0, 1: -2, 2: -1}[comm.rank], dtype)
         if comm.rank == 2:
@@ -135,48 +138,112 @@ def test_close_behind_a_worker_that_is_held():
     assert run_ranks(3, program)[2] == (3, 3)
 
 
-def test_work_that_is_claimed_is_done_when_there_is_a_place_for_it():
-    """All places are taken. The server has claimed the work already: the worker cannot have it back, nor waits for it.
+def test_the_end_waits_for_work_that_is_left():
+    """All have closed, one of them in the middle of its work: what the server does behind work that is left is done.
 
-    When there is a place, the server grants it, and the worker's engine does it.
+    Else the server would never end.
     """
-    count = 1 << 14
-    gate = Gate(np.full(count, -1.0))
-    shut, full, stalled = threading.Event(), threading.Event(), threading.Event()
-
-    def take_all_places(ps, w):
-        """A pull that gets none waits for no work; on a busy machine there may be one for the next nonetheless."""
-        taken = 1  # by the worker that is held
-        while taken < TICKETS:
-            with pytest.raises(pc.StallError) as stall:
-                ps.pull(w, timeout=0)
-            taken += "waits for the work" in str(stall.value)
+    gate = Gate(np.full(COUNT, -1.0))
+    met = threading.Barrier(4)
 
     def program(comm):
-        ps = made(comm, count=count, workers=[1, 2])
-        w = np.zeros(count)
+        ps = made(comm)
+        w = np.zeros(COUNT)
         if comm.rank == 2:
-            shut.wait(LIMIT)
-            ps.push_pull(gate.array, w, timeout=LIMIT)
+            closing = threading.Thread(target=close_when_met, args=(ps,))
+            met.wait(LIMIT)
+            closing.start()
+            with contextlib.suppress(pc.ClosedError):
+                ps.push_pull(gate.array, w, timeout=LIMIT)
+            closing.join(LIMIT)
+        elif comm.rank == 1:
+            with gate:
+                met.wait(LIMIT)
+                wait_for_pushes(ps, 2, 1)
+                with pytest.raises(pc.StallError, match=BEHIND.format("pull after push 1")):
+                    ps.push_pull(np.full(COUNT, -2.0), w, timeout=0.2)
+                ps.close()
+                met.wait(LIMIT)
+                met.wait(LIMIT)
+                time.sleep(0.1)  # so that it hears of the others
+        else:
+            for _ in range(2):
+                met.wait(LIMIT)
+            if comm.rank == 3:
+                ps.push(np.full(COUNT, -3.0))  # the server's work
+            ps.close()
+            met.wait(LIMIT)
+
+    def close_when_met(ps):
+        met.wait(LIMIT)
+        ps.close()
+        met.wait(LIMIT)
+
+    run_ranks(4, program)
+
+
+def test_what_is_left_is_done_once_whether_the_server_has_claimed_it_or_not():
+    """All places are taken: the server has claimed one rank's work, and gets no place for it.
+
+    That rank cannot have its offer back: the work is granted when there is a place, and the rank's engine does it. The
+    server has not come to the work of the next rank, which takes its offer back: the server does that work.
+
+    The first place is that of a reader that is held. Others read behind it; their places are not free before its own.
+    """
+    count = 1 << 14
+    gate = Gate(np.full(count, 5.0))
+    shut, full, claimed, left_claimed, left_offered = (threading.Event() for _ in range(5))
+
+    def wait_until_claimed(ps):
+        """The server claims what it can between two answers."""
+        wait_for_pushes(ps, 1, 1)
+        for _ in range(3):
+            ps.statistics(timeout=LIMIT)
+
+    def close_when_claimed(ps):
+        assert claimed.wait(LIMIT)
+        ps.close()
+
+    def program(comm):
+        ps = made(comm, count=count, workers=[1, 2, 3, 4])
+        w = np.zeros(count)
+        gradient = np.full(count, -float(comm.rank))
+        if comm.rank == 1:
+            assert full.wait(LIMIT)
+            closing = threading.Thread(target=close_when_claimed, args=(ps,))
+            closing.start()
+            with pytest.raises(pc.ClosedError):
+                ps.push_pull(gradient, w, timeout=LIMIT)
+            gradient[:] = 100
+            closing.join(LIMIT)
+            left_claimed.set()
+        elif comm.rank == 2:
+            assert shut.wait(LIMIT)
+            ps.pull(gate.array, timeout=LIMIT)
         elif comm.rank == 3:
             with gate:
                 shut.set()
-                wait_for_pushes(ps, 2, 1)
-                take_all_places(ps, w)
+                gate.wait_until_written()
+                for _ in range(TICKETS - 1):  # the place of the reader that is held is taken
+                    ps.pull(w, timeout=LIMIT)
+                with pytest.raises(pc.StallError):
+                    ps.pull(w, timeout=0)
                 full.set()
-                assert stalled.wait(LIMIT)
-        elif comm.rank == 1:
-            gradient = np.full(count, -2.0)
-            assert full.wait(LIMIT)
+                wait_until_claimed(ps)
+                claimed.set()
+                assert left_claimed.wait(LIMIT)
+                assert left_offered.wait(LIMIT)
+        elif comm.rank == 4:
+            assert claimed.wait(LIMIT)
             with pytest.raises(pc.StallError, match="'own', push 1: "):
-                ps.push_pull(gradient, w, timeout=0.2)
+                ps.push_pull(gradient, w, timeout=0)
             gradient[:] = 100
             assert ps.clock == 1
-            stalled.set()
+            left_offered.set()
             ps.pull(w, timeout=LIMIT)
         return w.min(), w.max()
 
-    assert run_ranks(4, program)[1] == (3, 3)
+    assert run_ranks(5, program)[4] == (1 + 4, 1 + 4)
 
 
 @pytest.mark.parametrize("sync", [pc.ASP(), pc.Rescaled()])

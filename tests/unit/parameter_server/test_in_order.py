@@ -30,7 +30,6 @@ def made(comm, dtype="f8", *, sync, count=COUNT, update=None, workers=None):
     )
 
 
-@pytest.mark.large
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
 @pytest.mark.parametrize("place", ["gradient", "out"])
 def test_a_push_behind_a_rank_that_is_held(dtype, place):
@@ -66,7 +65,6 @@ def test_a_push_behind_a_rank_that_is_held(dtype, place):
     assert run_ranks(2, program) == [(3, 3, 2)] * 2
 
 
-@pytest.mark.large
 def test_who_reads_behind_it_may_try_again_and_is_in_nobodys_way():
     gate = Gate(np.full(COUNT, -1.0))
     met = threading.Barrier(3)
@@ -96,7 +94,6 @@ def test_who_reads_behind_it_may_try_again_and_is_in_nobodys_way():
     run_ranks(3, program)
 
 
-@pytest.mark.large
 def test_who_is_held_while_it_reads_has_one_moment():
     """Who comes behind it changes nothing before it has read that."""
     gate = Gate(np.full(COUNT, 5.0))
@@ -148,7 +145,6 @@ def test_behind_a_function_nothing_is_handed_over():
     assert run_ranks(2, program) == [(1, 1), (3, 3)]
 
 
-@pytest.mark.large
 def test_a_function_waits_until_nobody_reads():
     """Before its push counts: a time limit ends that. Who has closed is in the way no longer than that either."""
     gate = Gate(np.full(COUNT, 5.0))
@@ -224,7 +220,6 @@ def test_who_calls_a_function_while_it_waits_answers_others():
     assert run_ranks(comms, program) == [1, 0, 0]
 
 
-@pytest.mark.large
 def test_elastic_averaging_behind_a_rank_that_is_held():
     """What a part of the weights became was given to the caller before; the rest comes later, and both are one pull."""
     gate = Gate(np.full(COUNT, 8.0))
@@ -250,7 +245,6 @@ def test_elastic_averaging_behind_a_rank_that_is_held():
     assert run_ranks(2, program) == [(4, 4), (3, 3)]
 
 
-@pytest.mark.large
 def test_no_update_is_lost_when_there_is_no_place_for_it():
     """As many places are taken as there are: a decision waits for one, that of `leave` too."""
     count = 1 << 14
