@@ -88,14 +88,32 @@ def overlap_table() -> str:
     missing = [name for name in names if not (RESULTS / f"{name}.jsonl").exists()]
     if missing:
         return not_measured(" ".join(missing))
-    rows = []
+    rows, slower, ddp_hides = [], [], []
     for name in names:
         of = {cell["method"]: cell for cell in read_results(name)}
         alone, after, ours, ddp = (of[method]["latency_us"]["p50"] for method in ("alone", "after", "overlap", "ddp"))
         model = f"{of['ddp']['model']}, {of['ddp']['bytes'] / 1e6:.1f} MB"
         rows.append([model, str(of["ddp"]["ranks"]), *map(time_of, (alone, after, ours, ddp)), f"{ddp / ours:.2f}x"])
+        row = f"{of['ddp']['model']} at {of['ddp']['ranks']} ranks"
+        if ours > after:
+            slower.append(f"{row} ({time_of(ours)} against {time_of(after)})")
+        if ddp < after:
+            ddp_hides.append(row)
     head = ["network", "ranks", "alone", "averaged after backward", "during backward", "DDP", "faster than DDP"]
-    return f"{where(of['ddp'])}\n\n{markdown(head, rows)}"
+    return "\n\n".join([where(of["ddp"]), markdown(head, rows), overlap_in_words(slower, ddp_hides)])
+
+
+def overlap_in_words(slower: list[str], ddp_hides: list[str]) -> str:
+    """What the table does not say by itself: in which rows overlapping is no gain, and whether DDP's is one."""
+    ours = "In each row, averaging during `backward` is faster than averaging after it."
+    if slower:
+        ours = f"Averaging during `backward` is slower than averaging after it for the {', and the '.join(slower)}."
+    ddp = (
+        "DDP hides none of its communication in any row: its step always takes longer than averaging after `backward`."
+    )
+    if ddp_hides:
+        ddp = f"DDP's step is shorter than averaging after `backward` for the {', and the '.join(ddp_hides)}."
+    return f"{ours}\n{ddp}"
 
 
 def read_results(name: str) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ was never stopped:
 
     mpirun -n 4 python examples/checkpoint_resume.py --until 60 --file other.npz
 
+With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
+
 Two choices make that so: `--policy full`, the default, under which rounds do not depend on timing; and gradients as
 integers, whose sum does not depend on the order. With another policy no two runs are the same, stopped or not. What
 holds with every policy: each gradient is applied exactly once. The program counts them.

@@ -2,6 +2,8 @@
 
     mpirun -n 4 python examples/ddp_style.py
 
+With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
+
 It has what such scripts have: a DataLoader with a DistributedSampler, a learning rate that falls between epochs,
 validation that is split over the ranks, a checkpoint on rank 0. docs/howto/ddp.md shows what differs from DDP.
 """

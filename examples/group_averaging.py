@@ -2,6 +2,8 @@
 
     mpirun -n 4 python examples/group_averaging.py
 
+With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
+
 Each rank's data lacks one of the features, so no rank can find all weights by itself. After each step a rank asks for a
 group and averages its weights with the members of that group only. A rank waits for these members, and for no others.
 The groups overlap over time, so what one rank learns reaches all of them.

@@ -2,6 +2,8 @@
 
     mpirun -n 4 python examples/linear_regression.py
 
+With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
+
 Each rank has data of its own, computes gradients on it, and contributes them to a partial allreduce. A round does not
 wait for all ranks, only for half of them. A late gradient goes into the next round, and a rank that was late is given
 all rounds that it missed. So every rank applies the same gradients, and after `flush` all ranks have the same weights.

@@ -2,6 +2,8 @@
 
     mpirun -n 4 python examples/solver.py
 
+With fewer cores than ranks, Open MPI needs `mpirun --oversubscribe`.
+
 Particles fly into a wall. Between two collisions they fly a distance of 1 in the mean, and after a collision half of
 them turn back. So 1 / (1 + thickness / 2) of them pass, and the answer is 6; the program does not know that formula. It
 simulates batches of particles on all ranks, and corrects the thickness after each batch by Robbins and Monro's method:

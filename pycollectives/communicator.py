@@ -49,8 +49,8 @@ class Communicator(
     With `PYC_CHECK=1` in the environment ranks compare what they call and what rounds gave them: for debugging.
 
     As a context manager it flushes and closes what is open, in the order of creation, and waits until every rank has
-    closed everything. If the block raises, it closes at once, waits for nobody, discards data that waits, and a
-    `RuntimeWarning` says how much; the other ranks go on without this one.
+    closed everything. If the block raises, it closes at once, without waiting for other ranks. A `RuntimeWarning`
+    says how much data is discarded; the other ranks go on without this one.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ class Communicator(
         self._context.check_closed()
 
     def abort(self) -> int:
-        """Close at once, wait for nobody and discard what waits; the number of contributions discarded.
+        """Close at once, without waiting for other ranks; the number of contributions that are discarded.
 
         The engine serves the other ranks' rounds, with this rank absent, until the process ends.
         """

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..support.deadline import Deadline
-from ..support.environment import checked_progress, checked_ranks_per_node, settings
+from ..support.environment import Settings, checked_progress, checked_ranks_per_node, settings
 from ..support.errors import RankFailedError, StallError
 from ..support.nodes import Place
+from ..support.stall_warning import StallWarning
 from ..support.validation import checked_timeout
 from .consistency import agree, describe_ranks
 
@@ -51,7 +52,8 @@ class Options:
         """
         _check_usable(comm)
         _warn_of_singletons()
-        over_mpi, limit = _OverMpi(comm), _limit_of_creation(timeout)
+        limit, warn_after = _limits_of_creation(timeout)
+        over_mpi = _OverMpi(comm, warn_after)
         options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
         # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
         # To duplicate the communicator, which has no time limit, is safe only once all have come.
@@ -92,14 +94,16 @@ class _OverMpi:
     tell which ranks are missing, but could meet the user's own.
     """
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Comm, warn_after: float | None) -> None:
         self._comm = comm
+        self._warn_after = warn_after
 
     def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
         """Return None if all ranks say the same, else every rank's bytes, in the order of ranks."""
         from ..support.native import MPI
 
         deadline = Deadline(timeout)
+        warning = StallWarning(self._warn_after, f"rank {self._comm.rank} of {self._comm.size}")
 
         def complete(request: MPI.Request, *buffers: object) -> None:
             passes = 0
@@ -109,6 +113,10 @@ class _OverMpi:
                         raise StallError(
                             f"{what}: some ranks did not call it within {timeout:g} s, or gave up earlier (it is "
                             "collective, and MPI does not tell which); no collective works on that communicator now"
+                        )
+                    if warning.is_due():
+                        warning.say(
+                            what, "some ranks have not called it (it is collective, and MPI does not tell which)"
                         )
                     passes += 1
                     time.sleep(0 if passes <= 20 else min(1e-5 * passes, 1e-3))
@@ -158,12 +166,14 @@ def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
     return RankFailedError(f"Communicator: {who}", ranks)
 
 
-def _limit_of_creation(timeout: object) -> float | None:
-    """Return the limit that the arguments ask for; None if they are refused, which `Options` says."""
+def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
+    """Return the limit that the arguments ask for, and when to warn; the defaults if they are refused, as is said."""
     try:
-        return settings().timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
+        environment = settings()
+        limit = environment.timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
     except (ValueError, TypeError):
-        return None
+        return None, Settings.stall_warning
+    return limit, environment.stall_warning
 
 
 def _check_usable(comm: object) -> None:

@@ -102,7 +102,7 @@ def _choices(command: Any) -> Any:
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
-@click.option("--allow-not-finite", is_flag=True, help="Exit with 0 though the validation loss is no finite number.")
+@click.option("--allow-not-finite", is_flag=True, help="Exit with 0 though the validation loss is not finite.")
 def train(
     config: Path | None,
     resume: bool,
@@ -163,7 +163,7 @@ def _run(
     if not summary.is_same_on_all_ranks:
         errors.append("the replicas are different; at the end they should be equal")
     if not math.isfinite(summary.curve[-1].loss) and not allow_not_finite:
-        errors.append("the validation loss is no finite number; with --allow-not-finite that is no error")
+        errors.append("the validation loss is not finite; with --allow-not-finite that is no error")
     if world.rank == 0:
         report(settings, summary)
         for text in errors:

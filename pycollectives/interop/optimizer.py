@@ -125,7 +125,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @abstractmethod
     def _leave_at_once(self) -> int:
-        """Close the collectives, wait for nobody, and return the number of contributions that are discarded."""
+        """Close the collectives without waiting for other ranks; return how many contributions are discarded."""
 
     # ------------------------------------------------------------------------------------------------ creation
 
@@ -368,7 +368,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._comm.close()
 
     def _abort(self) -> int:
-        """Close at once, and wait for nobody; the number of contributions that are discarded."""
+        """Close at once, without waiting for other ranks; the number of contributions that are discarded."""
         if self._closed:
             return 0
         discarded = self._leave_at_once()

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
 from ..support.operations import checked_op_on
-from ..support.validation import checked_group
 from .arguments import explicit_group_algorithm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from .. import _core
     from ..context import Context
@@ -31,9 +30,8 @@ class ExplicitGroups:
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
 
-    def reduce(self, x: BufferSpec, group: Iterable[int], op: Op, limit: float | None) -> None:
-        """Reduce in place among the ranks of a group: see `Communicator.preduce`."""
-        members = checked_group(group, self._engine.rank, self._engine.size)
+    def reduce(self, x: BufferSpec, members: Sequence[int], op: Op, limit: float | None) -> None:
+        """Reduce in place among the members of a checked group: see `Communicator.preduce`."""
         array = array_of(x)
         dtype = checked_dtype(array.dtype)
         name = checked_op_on(op, dtype)

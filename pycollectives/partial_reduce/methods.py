@@ -9,6 +9,7 @@ import numpy as np
 from ..collective import Factory
 from ..support.buffers import array_of
 from ..support.operations import AVG
+from ..support.validation import checked_group
 from .collective import PartialReduce
 from .explicit import ExplicitGroups
 
@@ -104,7 +105,8 @@ class PartialReduceMethods(Factory):
         RankFailedError
             A rank of this node that this one has met in a group has died.
         RuntimeError
-            Shared memory cannot be had, here or on a member.
+            Shared memory cannot be had, here or on a member. Or all ranks are members, and a partial allreduce on which
+            this thread has contributed is not flushed: ranks could wait for each other.
         ClosedError
             The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
             member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
@@ -121,7 +123,10 @@ class PartialReduceMethods(Factory):
         [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
         """
         self._context.rendezvous.check_open()
-        self._context.part(ExplicitGroups).reduce(x, group, op, self._context.limit(timeout))
+        members = checked_group(group, self._context.rank, self._context.size)
+        if len(members) == self._context.size:
+            self._context.check_flushed("preduce")
+        self._context.part(ExplicitGroups).reduce(x, members, op, self._context.limit(timeout))
 
     def mean(self, x: SupportsFloat | BufferSpec, timeout: float | None = None) -> float | Array:
         """Return the mean over all ranks of a number, or of an array element by element; collective.

@@ -188,8 +188,15 @@ def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
     buffer, *middle, last = spec
     has_kind = len(spec) > 2 or isinstance(last, str) or _is_mpi_datatype(last)
     count, displacement = (*(middle if has_kind else [last]), None, None)[:2]
-    if isinstance(count, tuple) and displacement is None:
-        count, displacement = (*count, None, None)[:2]
+    if isinstance(count, tuple) and len(count) == 2 and displacement is None:
+        count, displacement = count
+    for number in (count, displacement):
+        if isinstance(number, (list, tuple)) or np.ndim(number) > 0:
+            raise TypeError(
+                f"buffer: expected one block, [buffer, count, displ, type], got {number!r}, as in mpi4py's vector form "
+                "[buffer, counts, displs, type]; every rank hands over as many elements as the others: "
+                "give one count and one displ, or copy the blocks into one array"
+            )
     return _part_of(buffer, count, displacement, last if has_kind else None)
 
 

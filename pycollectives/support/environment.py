@@ -72,6 +72,8 @@ class Settings:
         Where the engine writes flight records, or None.
     sigusr2
         Whether SIGUSR2 makes it write them, if the signal has no handler yet.
+    stall_warning
+        Seconds after which a waiting call says on stderr for whom it waits, or None: it does not.
     """
 
     progress: Progress = "thread"
@@ -84,6 +86,7 @@ class Settings:
     flight_rounds: int = 256
     dump_dir: Path | None = None
     sigusr2: bool = True
+    stall_warning: float | None = 30.0
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
@@ -108,7 +111,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     """
     progress = checked_progress(environment.get("PYC_PROGRESS") or "thread", "environment variable PYC_PROGRESS")
     timeout = _limit(environment, "PYC_TIMEOUT", "none", "> 0")
-    _limit(environment, "PYC_STALL_WARNING", "30", "> 0")  # which the engine reads
+    stall_warning = _limit(environment, "PYC_STALL_WARNING", "30", "> 0")  # the engine reads it too
     heartbeat_timeout = _limit(environment, "PYC_HEARTBEAT_TIMEOUT", "none", ">= 1")
     exit_timeout = _limit(environment, "PYC_EXIT_TIMEOUT", "60")
     ranks_per_node = checked_ranks_per_node(
@@ -143,6 +146,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         int(flight_rounds),
         Path(dump_dir) if dump_dir else None,
         sigusr2 == "1",
+        stall_warning,
     )
 
 

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mpi4py import MPI
 
+from ..agreement.consistency import describe_ranks
+from ..support.environment import settings
 from ..support.errors import RankFailedError
+from ..support.stall_warning import StallWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ControlChannel"]
 
-STOP, FAILED = 0, 1
-"""What a message says of its sender: it is to stop, or it has left by an exception."""
+STOP, FAILED, WAITS = 0, 1, 2
+"""What a message says of its sender: it is to stop, it has left by an exception, or it waits in a barrier."""
 
 NAP_S = 0.001
 """Between two polls of a rank that waits: MPI would keep its core busy."""
+
+ANSWER_S = 0.5
+"""How long before a warning a rank asks who else waits."""
 
 
 class ControlChannel:
@@ -33,6 +39,9 @@ class ControlChannel:
     A rank that is to stop, or that leaves the `with` block by an exception, sends a message to the others. They receive
     it when they ask (`is_stopped`) and while they wait in `barrier`. All ranks leave the block together unless one has
     failed, so a failure of one rank is an error on all, wherever they are.
+
+    A rank that waits for long in a barrier tells the others that it is there, and all that are there do as well: so
+    each can say on stderr who has not come.
 
     Parameters
     ----------
@@ -48,6 +57,9 @@ class ControlChannel:
         self._is_signalled = is_signalled
         self._stopped = False
         self._failed: set[int] = set()
+        self._barrier = 0  # how many this rank has come to
+        self._told = 0  # the last one that it has told the others of
+        self._waits = np.zeros(self.comm.size, dtype=np.int64)  # the last one that each rank has told of
         self._sent = np.zeros(self.comm.size, dtype=np.int64)  # messages sent to each rank
         self._received = 0
         self._sends: list[MPI.Request] = []
@@ -71,12 +83,26 @@ class ControlChannel:
         RankFailedError
             Another rank has failed, before it came here or after.
         """
+        self._barrier += 1
         arrived = self.comm.Ibarrier()
+        warning = StallWarning(settings().stall_warning, f"rank {self.comm.rank} of {self.comm.size}")
         while not arrived.Test():
             self._poll()
             self._advance()
+            self._warn(warning)
             time.sleep(NAP_S)
         self._poll()
+
+    def _warn(self, warning: StallWarning) -> None:
+        """Say who has not come if this rank has waited for long; tell the others before that it is there."""
+        is_asked = self._waits.max() >= self._barrier
+        if self._told < self._barrier and (is_asked or warning.is_due(within=ANSWER_S)):
+            self._told = self._waits[self.comm.rank] = self._barrier
+            self._send(WAITS, self._barrier)
+        if warning.is_due():
+            missing = np.flatnonzero(self._waits < self._barrier)
+            who = f"have not come: {describe_ranks(missing.tolist())}" if missing.size else "all ranks have come by now"
+            warning.say("meeting of all ranks in the training", who)
 
     def _poll(self) -> None:
         while self.comm.Iprobe(MPI.ANY_SOURCE):
@@ -87,19 +113,21 @@ class ControlChannel:
         if self._failed:
             raise RankFailedError(f"rank {min(self._failed)} has left the training by an exception")
 
-    def _send(self, what: int) -> None:
-        message = np.array([what], dtype=np.int64)
+    def _send(self, what: int, barrier: int = 0) -> None:
+        message = np.array([what, barrier], dtype=np.int64)
         for rank in range(self.comm.size):
             if rank != self.comm.rank:
                 self._sends.append(self.comm.Isend(message, rank))
                 self._sent[rank] += 1
 
     def _receive(self) -> None:
-        message, status = np.empty(1, dtype=np.int64), MPI.Status()
+        message, status = np.empty(2, dtype=np.int64), MPI.Status()
         self.comm.Recv(message, MPI.ANY_SOURCE, status=status)
         self._received += 1
         if message[0] == STOP:
             self._stopped = True
+        elif message[0] == WAITS:
+            self._waits[status.source] = message[1]
         else:
             self._failed.add(status.source)
 

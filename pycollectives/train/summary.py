@@ -91,7 +91,7 @@ class Summary:
     skipped
         Steps that the method has left out, as Hop may: a share of those that ranks have come to, those of all together.
     not_finite
-        Steps, of all ranks together, whose loss was no finite number.
+        Steps, of all ranks together, whose loss was not finite.
     is_same_on_all_ranks
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
@@ -132,7 +132,7 @@ def report(settings: Settings, summary: Summary) -> None:
         table.add_row(name, value)
     Console().print(table)
     if summary.not_finite:
-        text = f"Warning: the loss was no finite number in {summary.not_finite} steps, those of all ranks counted."
+        text = f"Warning: the loss was not finite in {summary.not_finite} steps, those of all ranks counted."
         Console(stderr=True, soft_wrap=True).print(text, highlight=False)
 
 

@@ -28,6 +28,26 @@ def test_the_program_of_a_page(page, ranks, tmp_path):
         assert outcome.out.count(f"[{total} {total} {total} {total}]") == ranks, outcome
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_first_training_loop_of_the_tutorial(ranks, tmp_path):
+    """All ranks end with the same weights, near (1, 2, 3), of which each rank has samples with a deviation of 1.
+
+    Batches of 10 and a rate of 0.2 leave noise of about 0.1, and the start of zero weights 0.8 ** 20 of the way.
+    """
+    blocks = programs("docs/tutorial.md")
+    (loop,) = (block for block in blocks if block.startswith("weights = np.zeros(3)"))
+    end = "ar.flush(timeout=30.0)\nar.close()\ncomm.close()\n"
+    assert end in blocks
+    (tmp_path / "program.py").write_text(blocks[0] + loop + end)
+    outcome = mpirun(ranks, str(tmp_path / "program.py"), limit=60, PYC_STALL_WARNING="10")
+    assert (outcome.status, outcome.err) == (0, ""), outcome
+    weights = [[float(number) for number in line.strip("[]").split()] for line in outcome.out.splitlines()]
+    assert len(weights) == ranks, outcome
+    for each in weights:
+        assert each == pytest.approx(weights[0], abs=1e-6), outcome
+        assert each == pytest.approx([1.0, 2.0, 3.0], abs=0.4), outcome
+
+
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_the_programs_of_hop(ranks, tmp_path):
     regression, gap, queues = programs("docs/hop.md")

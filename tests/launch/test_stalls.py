@@ -89,6 +89,21 @@ def test_a_rank_does_not_make_the_communicator():
         assert stall.startswith("stall: Communicator: some ranks did not call it within 0.5 s"), outcome
 
 
+@pytest.mark.parametrize("program", ["no_communicator.py", "late_communicator.py"])
+def test_ranks_that_make_the_communicator_alone_say_so_on_stderr(program):
+    """Once, here after 0.3 s of 0.5; the rank that comes late and finds nobody says so too."""
+    outcome = mpirun(3, program, limit=60, PYC_STALL_WARNING="0.3")
+    assert outcome.status == 0, outcome
+    warned = [rank for rank in range(3) if program == "late_communicator.py" or rank != 1]
+    warnings = [line for line in outcome.err.splitlines() if line.startswith("pycollectives: rank ")]
+    for rank, line in zip(warned, sorted(warnings), strict=True):
+        assert re.fullmatch(
+            rf"pycollectives: rank {rank} of 3: Communicator: not complete after 0\.[3-9]\d* s; some ranks have not "
+            r"called it \(it is collective, and MPI does not tell which\)\.",
+            line,
+        ), outcome
+
+
 @shapes
 @pytest.mark.parametrize("between", ["mean of MPI", "barrier of MPI"])
 def test_what_waits_in_mpi_without_a_flush_is_told_on_stderr(between, per_node):
@@ -110,7 +125,7 @@ def test_what_waits_in_mpi_without_a_flush_is_told_on_stderr(between, per_node):
 
 
 @shapes
-@pytest.mark.parametrize("between", ["mean", "is_same_on_all_ranks", "partial_allreduce"])
+@pytest.mark.parametrize("between", ["mean", "is_same_on_all_ranks", "partial_allreduce", "preduce"])
 def test_the_own_calls_say_at_once_that_a_flush_is_missing(between, per_node):
     """And after the flush that they ask for they work."""
     outcome = mpirun(3, "not_flushed.py", between, limit=60, PYC_RANKS_PER_NODE=per_node)

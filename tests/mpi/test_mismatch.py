@@ -120,3 +120,18 @@ def test_communicator_options_refused_on_one_rank():
     with pytest.raises(ValueError if WORLD.rank == ODD else pc.MismatchError, match="progress"):
         pc.Communicator(WORLD, progress="magic" if WORLD.rank == ODD else "thread")
     pc.Communicator(WORLD).close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("PYC_TRACE", "/no/such/folder/run.json"), ("PYC_DUMP_DIR", "/no/such/folder")]
+)
+def test_a_folder_that_one_rank_cannot_write_to_is_told_to_all_when_the_communicator_is_made(
+    variable, value, monkeypatch
+):
+    with monkeypatch.context() as patched:
+        if WORLD.rank == ODD:
+            patched.setenv(variable, value)
+        error, text = (ValueError, "") if WORLD.rank == ODD else (pc.MismatchError, f"refused on rank {ODD}: .*")
+        with pytest.raises(error, match=f"{text}environment variable {variable}: expected a .* to write in, got"):
+            pc.Communicator(WORLD)
+    pc.Communicator(WORLD).close()

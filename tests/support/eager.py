@@ -7,6 +7,7 @@ import torch
 
 import pycollectives as pc
 from pycollectives.interop.torch import EagerOptimizer
+from pycollectives.partial_reduce.explicit import ExplicitGroups
 from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
@@ -36,9 +37,9 @@ def backward(parameters, gradient):
 
 
 def meet(comm, why):
-    """Wait for all ranks where a script is made so that none of them waits for another: no flush is needed."""
+    """Wait for all ranks where a script is made so that none of them waits for another: `preduce` would say "flush"."""
     del why  # for who reads the script
-    comm.preduce(np.zeros(1), range(comm.size))
+    comm._context.part(ExplicitGroups).reduce(np.zeros(1), range(comm.size), pc.AVG, LIMIT)
 
 
 def values(parameters):

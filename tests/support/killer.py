@@ -10,11 +10,12 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import random
 import signal
 import statistics
+import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ PHASES = (
     *("groups", "pairwise", "neighbors", "preduce", "compare", "create", "communicator", "closing"),
 )
 RANKS = 4
+
+EXIT_TIMEOUT_S = 10.0
+OUTLIVES_S = 4.0
+"""How much later than `PYC_EXIT_TIMEOUT` after its last line a process may end, on a busy machine; the launcher too."""
 
 CRASH = "*** Process received signal ***"
 MPI_CRASHED = "PMPI_Comm_dup"
@@ -65,7 +70,7 @@ class Kill:
         return random.Random(f"{self}").randrange(RANKS)
 
     def run(self, folder: Path) -> dict[int, Told]:
-        """Run it; what each survivor was told. Fails if a rank does not come to its last line, or the job hangs."""
+        """Run it; what each survivor was told. Fails if a rank does not come to its last line, or lives on after it."""
         how = SIGNALS[self.seed % len(SIGNALS)]
         job = mpirun(
             *(RANKS, "killed_in_phase.py", self.phase, self.victim, int(how), self.seed),
@@ -73,16 +78,18 @@ class Kill:
             options=WITH_FAULT_TOLERANCE,
             DEATH=str(folder / f"{self.phase}-{self.shape}-{self.seed}"),
             PYC_RANKS_PER_NODE=SHAPES[self.shape],
-            PYC_EXIT_TIMEOUT="10",
+            PYC_EXIT_TIMEOUT=str(EXIT_TIMEOUT_S),
         )
-        told = {}
+        ended, told = time.monotonic(), {}
         crashes = job.err.count(CRASH) - (how is signal.SIGSEGV)  # the victim's is printed too
         for rank in set(range(RANKS)) - {self.victim}:
             said = job.said(rank)
             if not said and self.phase == "communicator" and crashes > 0 and MPI_CRASHED in job.err:
                 crashes -= 1  # each excuses one rank
                 continue
-            assert said[1:] == ["end"], f"rank {rank} of {self}: {job}"
+            assert [line.split()[0] for line in said[1:]] == ["end"], f"rank {rank} of {self}: {job}"
+            outlived = ended - float(said[1].split()[1])
+            assert outlived < EXIT_TIMEOUT_S + OUTLIVES_S, f"rank {rank} of {self} ended {outlived:.1f} s later: {job}"
             told[rank] = Told(**json.loads(said[0]))
         return told
 
@@ -106,6 +113,14 @@ def row(name: str, kills: list[tuple[Kill, list[Told] | str]]) -> str:
     return f"{name:14}{len(kills):7}{len(told):11}{right:12}{hung:8}{times}"
 
 
+def machine() -> str:
+    """Name this machine as all results do."""
+    sys.path.append(str(Path(__file__).parents[2] / "bench"))
+    from common import output
+
+    return output.machine()
+
+
 def main() -> None:
     """Kill, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -127,9 +142,7 @@ def main() -> None:
         )
         arguments.json.write_text("".join(json.dumps({**line, "commit": commit}) + "\n" for line in lines))
     print("# Kills")
-    print(
-        f"# {platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.system()}; commit {commit}"
-    )
+    print(f"# {machine()}; commit {commit}")
     print(
         f"# {len(kills)} kills in jobs of {RANKS} ranks, {arguments.at_once} at once on {os.cpu_count()} cores,", end=""
     )

@@ -129,4 +129,4 @@ except Exception as error:
     after = time.monotonic() - max(called, time_of_death())
     told = {"error": type(error).__name__, "ranks": getattr(error, "ranks", None), "after_s": after, "text": str(error)}
 say(json.dumps(told))
-say("end")
+say("end", time.monotonic())

@@ -22,6 +22,7 @@ with pc.Communicator(WORLD) as comm:
         "barrier of MPI": WORLD.Barrier,
         "mean": lambda: comm.mean(1.0),
         "is_same_on_all_ranks": lambda: comm.is_same_on_all_ranks(ONE),
+        "preduce": lambda: comm.preduce(ONE.copy(), range(comm.size)),
         "partial_allreduce": lambda: comm.partial_allreduce(like=ONE, name="other").close(),
     }
     begin = time.monotonic()

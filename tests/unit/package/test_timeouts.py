@@ -4,11 +4,24 @@ import math
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.testing import run_ranks
 
 ONE = np.ones(1)
+ALONE = pc.topology.complete(1)
+
+
+def served(comm):
+    return comm.parameter_server(like=ONE, servers="node", update=pc.SGD(0.1))
+
+
+def started(averaging):
+    averaging.start(ONE)
+    return averaging
+
+
 CALLS = {
     "wait": lambda comm, ar, timeout: ar.contribute(ONE).wait(timeout),
     "allreduce": lambda comm, ar, timeout: ar.allreduce(ONE, timeout=timeout),
@@ -18,6 +31,18 @@ CALLS = {
     "preduce": lambda comm, ar, timeout: comm.preduce(ONE.copy(), [0], timeout=timeout),
     "mean": lambda comm, ar, timeout: comm.mean(1.0, timeout),
     "close": lambda comm, ar, timeout: comm.close(timeout),
+    "sync": lambda comm, ar, timeout: comm.partial_reduce(like=ONE, groups=pc.SmartGroups(2)).sync(
+        ONE.copy(), timeout=timeout
+    ),
+    "equalize": lambda comm, ar, timeout: comm.pairwise_averaging(like=ONE, topology=ALONE).equalize(timeout),
+    "wait of neighbors": lambda comm, ar, timeout: started(comm.neighbor_averaging(like=ONE, topology=ALONE)).wait(
+        timeout=timeout
+    ),
+    "iterations": lambda comm, ar, timeout: list(comm.hop(like=ONE, topology=ALONE).iterations(1, timeout)),
+    "pull": lambda comm, ar, timeout: served(comm).pull(ONE.copy(), timeout),
+    "push_pull": lambda comm, ar, timeout: served(comm).push_pull(ONE, ONE.copy(), timeout),
+    "statistics": lambda comm, ar, timeout: served(comm).statistics(timeout),
+    "Communicator": lambda comm, ar, timeout: pc.Communicator(MPI.COMM_SELF, timeout=timeout),
 }
 REFUSED = {
     "-1": (-1, ValueError, "timeout: expected seconds >= 0 or None, got -1"),

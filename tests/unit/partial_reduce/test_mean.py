@@ -53,3 +53,19 @@ def test_it_says_at_once_that_a_flush_is_missing():
             return comm.mean(1.0)
 
     assert run_ranks(3, program) == [1.0] * 3
+
+
+def test_a_preduce_of_all_ranks_asks_for_a_flush_and_one_of_fewer_does_not():
+    def program(comm):
+        with comm.partial_allreduce(count=1, dtype="f8", policy=pc.Quorum(2), name="gradients") as ar:
+            ar.contribute(np.ones(1))
+            x = np.full(1, float(comm.rank))
+            with pytest.raises(RuntimeError, match=r"preduce: flush first: .*'gradients'"):
+                comm.preduce(x, [2, 0, 1])
+            if comm.rank != 1:
+                comm.preduce(x, [2, 0])
+            ar.flush()
+            comm.preduce(x, range(3))
+            return float(x[0])
+
+    assert run_ranks(3, program) == [1.0] * 3

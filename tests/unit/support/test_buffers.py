@@ -128,6 +128,16 @@ def test_a_displacement_counts_elements():
     assert np.shares_memory(buffers.array_of([x, (2, 3)]), x)
 
 
+def test_who_has_gaps_is_told_how_to_copy_in_the_words_of_its_library():
+    with pytest.raises(BufferError, match=r"pass numpy\.ascontiguousarray\(x\) if a copy is meant"):
+        describe(np.zeros((3, 4)).T)
+    torch = pytest.importorskip("torch")
+    for gaps in (torch.zeros(3, 4).T, torch.zeros(8)[::2]):
+        with pytest.raises(BufferError, match=r"pass x\.contiguous\(\) if a copy is meant"):
+            describe(gaps)
+        assert describe(gaps.contiguous()).count == gaps.numel()
+
+
 def test_specifications_with_mpi_datatypes():
     MPI = pytest.importorskip("mpi4py.MPI")  # noqa: N806
     assert describe([np.zeros(5), 3, MPI.DOUBLE]) == BufferDescription((3,), np.dtype("float64"))
@@ -152,6 +162,13 @@ def test_specifications_with_mpi_datatypes():
         ([np.zeros(3), 2, 2, "d"], ValueError, "count of 0 to 1, the elements there are, got 2"),
         ([np.zeros(3), 1, 4, "d"], ValueError, "displacement of 0 to 3, the elements there are, got 4"),
         ([np.zeros(3), (1, -1), "d"], ValueError, "displacement of 0 to 3"),
+        ([np.zeros(6), (1, 2, 3), "d"], TypeError, r"one block, .* got \(1, 2, 3\), as in mpi4py's vector form"),
+        ([np.zeros(6), (1,), "d"], TypeError, r"got \(1,\), as in mpi4py's vector form"),
+        ([np.zeros(6), [1, 2], "d"], TypeError, r"got \[1, 2\], as in mpi4py's vector form"),
+        ([np.zeros(6), np.array([1, 2]), "d"], TypeError, r"got array\(\[1, 2\]\), as in mpi4py's vector form"),
+        ([np.zeros(6), ([1, 2], [0, 1]), "d"], TypeError, r"got \[1, 2\], as in mpi4py's vector form"),
+        ([np.zeros(6), (1, 2), (0, 1), "d"], TypeError, r"got \(1, 2\), .* give one count and one displ, or copy"),
+        ([np.zeros(6), 2, (0, 1), "d"], TypeError, r"got \(0, 1\), as in mpi4py's vector form"),
     ],
 )
 def test_specifications_refused(spec, error, message):

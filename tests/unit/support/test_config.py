@@ -32,6 +32,12 @@ def test_exit_timeout():
         settings({"PYC_EXIT_TIMEOUT": "soon"})
 
 
+def test_stall_warning():
+    assert settings({}).stall_warning == 30.0
+    assert settings({"PYC_STALL_WARNING": "2.5"}).stall_warning == 2.5
+    assert settings({"PYC_STALL_WARNING": "none"}).stall_warning is None
+
+
 def test_nothing_set():
     assert settings({}) == Settings("thread", None, None)
     assert settings({"PYC_PROGRESS": "", "PYC_TIMEOUT": "", "PYC_TRACE": ""}) == Settings("thread", None, None)

@@ -14,10 +14,10 @@ def communicator(rank, boxes, arrivals):
     """What `ControlChannel` uses of one of MPI; messages and arrivals are those of all ranks."""
 
     def send(message, to):
-        boxes[to].append((rank, message[0]))
+        boxes[to].append((rank, message.copy()))
 
     def receive(message, source, status):
-        status.source, message[0] = boxes[rank].pop(0)
+        status.source, message[:] = boxes[rank].pop(0)
 
     def arrive():
         arrivals[rank] += 1
@@ -74,3 +74,9 @@ def test_a_rank_that_fails_just_after_a_barrier_tells_those_that_are_still_there
     first, second = played(the_other_comes, waits)
     with pytest.raises(RankFailedError, match="rank 1 has left"), first:
         first.barrier()
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Warnings after a tenth of a second."""
+    monkeypatch.setenv("PYC_STALL_WARNING", "0.1")

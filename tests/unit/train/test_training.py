@@ -446,7 +446,7 @@ def test_a_run_whose_loss_was_not_finite_says_so(capsys, tmp_path):
     written, _, err = reported(capsys, tmp_path, not_finite=3, curve=(Point(2, 1, float("nan"), 0.1),))
     assert (written["curve"][0]["loss"], written["not_finite"]) == (None, 3)
     assert err.count("\n") == 1
-    assert "the loss was no finite number in 3 steps" in err
+    assert "the loss was not finite in 3 steps" in err
 
 
 # --- Metrics

@@ -1,0 +1,45 @@
+"""When a wait outside of the engine says on stderr that it has become long; the engine's waits have their own."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+__all__ = ["StallWarning"]
+
+
+class StallWarning:
+    """One wait, from now on: to be reported after some seconds, and whenever it has become twice as long.
+
+    Parameters
+    ----------
+    after
+        Seconds, `PYC_STALL_WARNING`; None: never.
+    who
+        This rank, for the line: "rank 0 of 3".
+
+    >>> StallWarning(None, "rank 0 of 3").is_due()
+    False
+    """
+
+    def __init__(self, after: float | None, who: str) -> None:
+        """Start the clock."""
+        self._begin = time.monotonic()
+        self._next = math.inf if after is None else after
+        self._who = who
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._begin
+
+    def is_due(self, *, within: float = 0.0) -> bool:
+        """Whether the next line is to be printed by now, or `within` so many seconds."""
+        return self.waited + within >= self._next
+
+    def say(self, what: str, missing: str) -> None:
+        """Print a line that says what is not complete, and who or what is missing."""
+        line = f"pycollectives: {self._who}: {what}: not complete after {self.waited:.3g} s; {missing}.\n"
+        sys.stderr.write(line)  # in one piece: all ranks write there
+        self._next *= 2
