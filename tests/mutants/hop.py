@@ -18,6 +18,7 @@ SLOTS = ("tests/unit/hop/test_update_slot.py",)
 UNDRIVEN = ("tests/unit/hop/test_hop_undriven.py",)
 WAKES = ("tests/unit/hop/test_wakes.py",)
 LIMITS = ("tests/launch/test_limits.py",)
+TRACES = ("tests/unit/diagnostics/test_traces_of_waits.py",)
 
 MUTANTS = [
     # --- tokens
@@ -191,6 +192,14 @@ MUTANTS = [
         "if (links_.is_sending(j, iteration_))",
         "if (!links_.can_enqueue(iteration_))",
         UNDRIVEN,
+    ),
+    # --- what is checked and seen
+    Mutant(
+        "a trace does not say what a call waits for",
+        "csrc/diagnostics/flight_recorder.cc",
+        "traced_(recorder.trace_ == nullptr ? std::string() : what)",
+        "traced_()",
+        TRACES,
     ),
     # --- ranks that leave
     Mutant(
