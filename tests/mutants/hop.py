@@ -19,6 +19,7 @@ UNDRIVEN = ("tests/unit/hop/test_hop_undriven.py",)
 WAKES = ("tests/unit/hop/test_wakes.py",)
 LIMITS = ("tests/launch/test_limits.py",)
 GAPS = ("tests/unit/hop/test_gap_checks.py",)
+MEMORY = ("tests/unit/hop/test_memory.py",)
 TRACES = ("tests/unit/diagnostics/test_traces_of_waits.py",)
 
 MUTANTS = [
@@ -215,6 +216,13 @@ MUTANTS = [
         "options_.acks ? std::min<Iteration>(options_.max_ig, 2) : options_.max_ig",
         "options_.max_ig",
         GAPS,
+    ),
+    Mutant(
+        "a sub-queue too many",
+        f"{SERVICE}/options.h",
+        "Iteration sub_queues() const { return max_ig + 1; }",
+        "Iteration sub_queues() const { return max_ig + 2; }",
+        MEMORY,
     ),
     Mutant(
         "a trace does not say what a call waits for",
