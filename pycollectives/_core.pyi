@@ -389,6 +389,9 @@ class Hop:
     def queued(self) -> int:
         """Updates in this rank's queue."""
     @property
+    def memory_bytes(self) -> int:
+        """Of this rank's queues, and of the copies of its updates that it keeps for other nodes."""
+    @property
     def rings(self) -> int:
         """How often ranks of its node have woken this one, or would have if it had slept."""
     def statistics(self) -> dict[str, int]:

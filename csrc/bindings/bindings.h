@@ -35,6 +35,7 @@ void bind_cuda(py::module_& m);
 void bind_testing(py::module_& m);
 // Parts of it:
 void bind_testing_abort(py::module_& t);
+void bind_testing_hop(py::module_& t);
 void bind_testing_executors(py::module_& t);
 void bind_testing_cuda(py::module_& t);
 void bind_testing_device_board(py::module_& t);

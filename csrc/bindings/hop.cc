@@ -172,6 +172,7 @@ void bind_hop(py::module_& m) {
       .def_property_readonly("iteration", [](Bound& b) { return (*b).worker().iteration(); })
       .def_property_readonly("received", &Bound::received)
       .def_property_readonly("queued", [](Bound& b) { return (*b).queued(); })
+      .def_property_readonly("memory_bytes", [](Bound& b) { return (*b).memory_bytes(); })
       .def_property_readonly("rings", [](Bound& b) { return (*b).rings(); })
       .def("statistics", &Bound::statistics);
   m.def("simulate_hop", &run_hop);

@@ -323,6 +323,7 @@ void bind_testing(py::module_& m) {
   bind_group_boards(t);
   bind_update_slot(t);
   bind_testing_abort(t);
+  bind_testing_hop(t);
   bind_posts(t);
   bind_testing_executors(t);
   bind_testing_cuda(t);

@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "diagnostics/json.h"
+
 namespace pyc {
 namespace {
 

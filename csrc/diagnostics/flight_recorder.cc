@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "diagnostics/json.h"
 #include "hot/hot.h"
 
 namespace pyc {
@@ -125,7 +126,8 @@ FlightRecorder::Waiting::Waiting(FlightRecorder& recorder, std::uint32_t collect
       collective_(collective),
       round_(round),
       begun_(recorder.transport_.now()),
-      exceptions_(std::uncaught_exceptions()) {
+      exceptions_(std::uncaught_exceptions()),
+      traced_(recorder.trace_ == nullptr ? std::string() : what) {
   const std::lock_guard lock(recorder_.mutex_);
   const auto track = recorder_.find(collective_);
   if (!track) return;
@@ -137,7 +139,7 @@ FlightRecorder::Waiting::Waiting(FlightRecorder& recorder, std::uint32_t collect
 
 FlightRecorder::Waiting::~Waiting() {
   const Seconds now = recorder_.transport_.now();
-  if (recorder_.trace_ != nullptr) recorder_.trace_->add("wait", begun_, now, collective_, round_);
+  if (recorder_.trace_ != nullptr) recorder_.trace_->add_wait(begun_, now, collective_, round_, traced_);
   const std::lock_guard lock(recorder_.mutex_);
   recorder_.last_call_ = now;
   const auto track = recorder_.find(collective_);
@@ -211,17 +213,6 @@ std::string FlightRecorder::json_of(const Entry& entry, const std::string& name)
     text += ",\"contributors\":" + json_list(ranks, [](Rank r) { return std::to_string(r); });
   }
   return text + "}";
-}
-
-std::string json_string(const std::string& text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    char code[8] = {c};
-    if (static_cast<unsigned char>(c) < 0x20) std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c));
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += code;
-  }
-  return quoted + '"';
 }
 
 }  // namespace pyc

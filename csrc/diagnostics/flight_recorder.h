@@ -82,7 +82,8 @@ class FlightRecorder {
     std::uint32_t collective_;
     RoundNumber round_;
     Seconds begun_;
-    int exceptions_;  // in flight when it began
+    int exceptions_;      // in flight when it began
+    std::string traced_;  // what it waits for, if there is a trace
   };
 
   /// One JSON object. Times are of the transport's clock, in seconds; "clock_s" is when the record was made.
@@ -132,8 +133,5 @@ struct FlightRecorder::Track {
   Seconds since = kNotYet;
   Seconds gave_up = kNotYet;
 };
-
-/// `text` between quotes, as JSON writes it.
-std::string json_string(const std::string& text);
 
 }  // namespace pyc

@@ -3,7 +3,20 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "diagnostics/json.h"
+
 namespace pyc {
+namespace {
+
+/// The first `longest` bytes at most, without a part of a character of UTF-8.
+std::string cut(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest) return std::string(text);
+  const auto is_inside = [&](std::size_t place) { return (static_cast<unsigned char>(text[place]) & 0xC0U) == 0x80U; };
+  while (longest > 0 && is_inside(longest)) --longest;
+  return std::string(text.substr(0, longest)) + "...";
+}
+
+}  // namespace
 
 Trace::Trace(std::string path, Rank rank, Rank size, int communicator)
     : path_(std::move(path)), process_name_("rank " + std::to_string(rank)), process_(rank + size * communicator) {
@@ -24,13 +37,18 @@ void Trace::begin(Cookie op, Seconds now) {
 
 void Trace::add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round) {
   const std::lock_guard lock(mutex_);
-  events_.push_back({std::string(name), begin, end, collective, round});
+  events_.push_back({std::string(name), begin, end, collective, round, {}});
+}
+
+void Trace::add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back({"wait", begin, end, collective, round, cut(what, kLongestText)});
 }
 
 void Trace::end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round) {
   const std::lock_guard lock(mutex_);
   const auto begun = begun_.find(op);
-  events_.push_back({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round});
+  events_.push_back({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round, {}});
   if (begun != begun_.end()) begun_.erase(begun);
 }
 
@@ -46,6 +64,7 @@ void Trace::write() const {
     out << ",\n{\"ph\": \"X\", \"name\": \"" << e.name << "\", \"pid\": " << process_ << ", \"tid\": " << e.collective
         << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6 << ", \"args\": {";
     if (e.round != kNoRound) out << "\"round\": " << e.round;
+    if (!e.awaited.empty()) out << (e.round == kNoRound ? "" : ", ") << "\"for\": " << json_string(e.awaited);
     out << "}}";
   }
   out << "\n]}\n";

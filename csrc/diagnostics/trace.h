@@ -4,6 +4,7 @@
 // Threads may record at the same time: the engine's own, and those of the application.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -26,17 +27,22 @@ class Trace {
   void end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round);
 
   void add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round);
+  /// A call of the application has waited. `what`: for what; the first `kLongestText` bytes of it are kept.
+  void add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what);
 
   /// Writes the file; process id = rank + size * communicator, thread id = collective, times in microseconds.
   void write() const;
 
  private:
+  static constexpr std::size_t kLongestText = 200;
+
   struct Event {
     std::string name;
     Seconds begin;
     Seconds end;
     std::uint32_t collective;
     RoundNumber round;
+    std::string awaited;  // empty: nothing is said of it
   };
 
   std::string path_;

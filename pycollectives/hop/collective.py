@@ -221,6 +221,15 @@ class Hop(WithoutFlush):
         """What was averaged last besides the own parameters: pairs (rank, iteration), in the order of ranks."""
         return tuple(self._collective.received)
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory for updates on their way to and from this rank, made at creation and touched as it is used.
+
+        (max_ig + 1) updates of each in-neighbor; as many of its own if it has out-neighbors on other nodes; and what is
+        said of them: 72 bytes for each update that it can receive, 128 for each in-neighbor, and 12 KiB at most.
+        """
+        return self._collective.memory_bytes
+
     def statistics(self) -> HopStatistics:
         """Return what this rank has done so far."""
         return HopStatistics(**self._collective.statistics())

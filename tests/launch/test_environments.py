@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -75,7 +76,8 @@ def test_what_ranks_do_in_shared_memory_is_traced(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_ranks_compute_under_hop_is_traced(tmp_path):
+def test_what_ranks_compute_and_wait_for_under_hop_is_traced(tmp_path):
+    """What is waited for is named as in a StallError: the neighbors, and the update or token of which iteration."""
     outcome = mpirun(3, "traced_hop.py", PYC_TRACE=str(tmp_path / "run.json"))
     assert outcome.status == 0, outcome
     for rank in range(3):
@@ -83,6 +85,16 @@ def test_what_ranks_compute_under_hop_is_traced(tmp_path):
         computing = [event for event in events if event["name"] == "compute"]
         assert [event["args"]["round"] for event in computing] == [0, 1, 2]
         assert all(event["dur"] >= 2000 for event in computing), "each iteration sleeps for 2 ms"
+        waits = [event for event in events if event["name"] == "wait" and event["tid"] == computing[0]["tid"]]
+        for event in waits:
+            assert re.fullmatch(
+                r"(the update of|a token for) iteration [0-3] of ranks? [0-2](, [0-2])?", event["args"]["for"]
+            )
+        if rank == 0:  # rank 1 may be late too
+            last = computing[-1]["ts"] + computing[-1]["dur"]
+            stalled = next(event for event in waits if event["ts"] >= last)
+            assert re.fullmatch(r"the update of iteration 2 of rank(s 1,)? 2", stalled["args"]["for"])
+            assert stalled["dur"] >= 100_000
 
 
 def test_without_the_variable_no_trace_is_written(tmp_path):

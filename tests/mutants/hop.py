@@ -18,6 +18,9 @@ SLOTS = ("tests/unit/hop/test_update_slot.py",)
 UNDRIVEN = ("tests/unit/hop/test_hop_undriven.py",)
 WAKES = ("tests/unit/hop/test_wakes.py",)
 LIMITS = ("tests/launch/test_limits.py",)
+GAPS = ("tests/unit/hop/test_gap_checks.py",)
+MEMORY = ("tests/unit/hop/test_memory.py",)
+TRACES = ("tests/unit/diagnostics/test_traces_of_waits.py",)
 
 MUTANTS = [
     # --- tokens
@@ -191,6 +194,42 @@ MUTANTS = [
         "if (links_.is_sending(j, iteration_))",
         "if (!links_.can_enqueue(iteration_))",
         UNDRIVEN,
+    ),
+    # --- what is checked and seen
+    Mutant(
+        "gaps are not checked at run time",
+        WORKER,
+        "  if (options_.checks) check_gaps();\n",
+        "",
+        GAPS,
+    ),
+    Mutant(
+        "a gap of one more than Table 1 has goes unnoticed",
+        WORKER,
+        "iteration_ <= theirs + bound) return;",
+        "iteration_ <= theirs + bound + 1) return;",
+        GAPS,
+    ),
+    Mutant(
+        "gaps to out-neighbors are not checked under NOTIFY-ACK",
+        WORKER,
+        "options_.acks ? std::min<Iteration>(options_.max_ig, 2) : options_.max_ig",
+        "options_.max_ig",
+        GAPS,
+    ),
+    Mutant(
+        "a sub-queue too many",
+        f"{SERVICE}/options.h",
+        "Iteration sub_queues() const { return max_ig + 1; }",
+        "Iteration sub_queues() const { return max_ig + 2; }",
+        MEMORY,
+    ),
+    Mutant(
+        "a trace does not say what a call waits for",
+        "csrc/diagnostics/flight_recorder.cc",
+        "traced_(recorder.trace_ == nullptr ? std::string() : what)",
+        "traced_()",
+        TRACES,
     ),
     # --- ranks that leave
     Mutant(

@@ -18,7 +18,7 @@ from pycollectives.support.native import core
 
 CASES = int(os.environ.get("PYC_CASES", "600"))
 GRAPHS = ["ring", "ring-based", "double-ring", "exponential", "hypercube", "torus", "star", "complete", "directed-ring"]
-GRAPHS += ["directed"]
+GRAPHS += ["directed", "bipartite-exponential", "two-level"]
 MODES = [Standard(), NotifyAck(), BackupWorkers(1), BoundedStaleness(0), BoundedStaleness(3), Hybrid(1, 2)]
 SIZES = [2, 3, 4, 5, 8, 16, 33, 64]
 
@@ -31,6 +31,8 @@ def graph_of(name, size):
         ring = draw.sample(range(size), size)
         edges = {(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True) if a != b}
         return Topology(size, sorted(edges | {tuple(draw.sample(range(size), 2)) for _ in range(size)}))
+    if name == "two-level":  # nodes of one, two and three ranks, more often of three
+        return topology.two_level([node for node in range(size) for _ in range(3 - node % 5 % 3)][:size])
     if name == "hypercube":
         size = 1 << (size.bit_length() - 1)
     if name == "double-ring":
@@ -153,15 +155,18 @@ def test_every_graph_and_mode(size, name, mode):
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 @pytest.mark.parametrize("max_ig", [1, 4])
-def test_a_worker_that_stops_holds_up_the_others_as_far_as_the_paper_says(mode, name, size, ranks_per_node, max_ig):
+@pytest.mark.parametrize("serial", [False, True], ids=["parallel", "serial"])
+def test_a_worker_that_stops_holds_up_the_others_as_far_as_the_paper_says(
+    serial, mode, name, size, ranks_per_node, max_ig
+):
     """In iteration 2. Where the others end follows from the rules alone, without any time."""
     made = graph_of(name, size)
     stops = [2] + [None] * (made.size - 1)
     history = run(
-        made, mode, ranks_per_node=ranks_per_node, max_ig=max_ig, iterations=40, stops=stops, jitter=1.0,
+        made, mode, ranks_per_node=ranks_per_node, max_ig=max_ig, serial=serial, iterations=40, stops=stops, jitter=1.0,
         work=times(random.Random(size), made.size, 40, "random"),
     )  # fmt: skip
-    assert history["iterations"] == standstill(Graph(made), mode, max_ig, 0, 2, 40)
+    assert history["iterations"] == standstill(Graph(made), mode, max_ig, 0, 2, 40, serial=serial)
 
 
 @pytest.mark.parametrize(("mode", "ends"), [
@@ -176,6 +181,14 @@ def test_the_bounds_of_table_1_are_reached(mode, ends):
     history = run(made, mode, max_ig=5, iterations=60, stops=[2] + [None] * 5)
     assert history["iterations"] == ends
     assert [n - 2 for n in ends] == gap_bounds(made, mode, 5)[:, 0].tolist()
+
+
+def test_in_the_serial_graph_a_worker_that_computes_has_not_sent():
+    """So its neighbors stop one iteration earlier than in the parallel graph: in the one that it is in itself."""
+    made, stops = topology.ring(6), [2] + [None] * 5
+    for serial, ends in [(False, [2, 3, 4, 5, 4, 3]), (True, [2, 2, 3, 4, 3, 2])]:
+        history = run(made, Standard(), max_ig=5, serial=serial, iterations=60, stops=stops)
+        assert history["iterations"] == ends
 
 
 def test_a_rank_that_needs_one_of_two_updates_is_bound_by_the_faster_neighbor():

@@ -66,14 +66,17 @@ def check_received(received, rank, k, graph, mode, iterations, newest):
     assert len(satisfactory) >= len(participants) - mode.backup, "too few updates"
 
 
-def standstill(graph, mode, max_ig, stopped, at, iterations):
+def standstill(graph, mode, max_ig, stopped, at, iterations, *, serial):
     """Where every rank is in the end if one computes for ever in iteration `at`: the rules, without any time.
 
-    In the parallel graph, and without skipping.
+    Without skipping. In the parallel graph that rank has sent the update of iteration `at`, in the serial one it has
+    not (section 3.2).
     """
     entered, sent, reduced = ([0] * graph.size for _ in range(3))  # the iteration; how many of the others
 
     def send(rank):
+        if serial and rank == stopped and entered[rank] >= at:
+            return False
         acknowledged = all(reduced[j] >= entered[rank] for j in graph.outgoing[rank])
         if sent[rank] > entered[rank] or (mode.acknowledges and not acknowledged):
             return False

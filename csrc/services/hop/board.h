@@ -27,6 +27,8 @@ class HopBoard {
  public:
   /// Of all ranks of the node of `rank`.
   static std::size_t bytes(const HopOptions& options, const Nodes& nodes, Rank rank);
+  /// The part of one rank.
+  static std::size_t bytes_of_rank(const HopOptions& options, Rank rank);
 
   /// Of one of them. `memory`: zeroed, aligned to a page. std::runtime_error without futexes.
   HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options, const Nodes& nodes, Rank rank);
@@ -57,7 +59,6 @@ class HopBoard {
     alignas(kLine) EventCount events;
   };
 
-  static std::size_t bytes_of_rank(const HopOptions& options, Rank rank);
   static std::size_t tokens_bytes(const HopOptions& options, Rank rank);
   std::byte* start_of(Rank rank) const { return memory_.get() + starts_[nodes_.local_rank_of(rank)]; }
   Head& head(Rank rank) const { return *reinterpret_cast<Head*>(start_of(rank)); }

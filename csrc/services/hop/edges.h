@@ -37,6 +37,9 @@ class HopEdges {
   /// Before anything else, with the tags of `collective`.
   void open(std::uint32_t collective);
 
+  /// Of the copies that it keeps.
+  std::size_t bytes() const { return copies_.size() * options_.update_bytes(); }
+
   // ---- sending
 
   /// Whether the memory for updates of an iteration is free: what it held before is with all receivers, or declined.

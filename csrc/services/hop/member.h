@@ -36,6 +36,8 @@ class HopMember : public Collective {
   const HopOptions& options() const { return options_; }
   /// Updates in this rank's queue.
   std::size_t queued() const;
+  /// Of this rank's queues, and of what it keeps for other nodes.
+  std::size_t memory_bytes() const { return HopBoard::bytes_of_rank(options_, rank()) + edges_->bytes(); }
   /// How often ranks of its node have woken this one, or would have if it had slept.
   std::uint32_t rings() const { return board_->rings(); }
 

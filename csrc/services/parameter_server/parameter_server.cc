@@ -75,13 +75,11 @@ void ParameterServer::wait(Clock clock, const Limit& limit) {
 
 void ParameterServer::pull(std::byte* out, const Limit& limit) {
   check_open();
-  const Seconds begin = track().now();
   if (worker_) {
     const Clock clock = clock_.load();
     wait_for("pull after push " + std::to_string(clock), [&] { return is_released(clock); }, limit);
   }
   const Seconds released = track().now();
-  track().add("wait", begin, clock_.load());
   fetch(out, limit);
   has_reply_ = false;
   track().add("pull", released, given_.load());
