@@ -2,7 +2,7 @@
 
 import pytest
 from devices import needs_cuda
-from killer import WITH_FAULT_TOLERANCE
+from killer import WITH_FAULT_TOLERANCE, check_told
 from launcher import mpirun
 
 pytestmark = [pytest.mark.alone, needs_cuda]
@@ -13,9 +13,4 @@ pytestmark = [pytest.mark.alone, needs_cuda]
 def test_the_others_are_told_who_died(tmp_path, victim, seed):
     options = {"DEATH": str(tmp_path / "d")}
     job = mpirun(4, "killed_on_device.py", victim, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
-    for rank in {0, 1, 2, 3} - {victim}:
-        seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 2, job
-        assert f"rank {victim} died" in text, job
-        assert end == "end", job
-    assert job.said(victim) == [], job
+    check_told(job, victim)

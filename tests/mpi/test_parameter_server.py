@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from oracle import LIMIT
+from servers import EACH_IS_AN_UPDATE, settled, where
 
 import pycollectives as pc
 
@@ -16,24 +17,6 @@ pytestmark = pytest.mark.one_communicator
 
 WORLD = MPI.COMM_WORLD
 P = WORLD.size
-WHERE = {
-    "one": {"servers": 1},
-    "two": {"servers": min(2, P)},
-    "all": {"servers": P},
-    "last": {"servers": [P - 1], "workers": range(P)},
-    "node": {"servers": "node"},
-}
-EACH_IS_AN_UPDATE = [pc.ASP(), pc.SSP(2), pc.DSSP(1, 4), pc.ElasticBSP(5), pc.Ringmaster(1000)]
-
-where = pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
-
-
-def settled(ps, like):
-    """The weights when all pushes have had their effect; collective."""
-    out = np.empty_like(like)
-    WORLD.Barrier()  # behind the last pull of every worker
-    ps.pull(out, timeout=LIMIT)
-    return out
 
 
 @where

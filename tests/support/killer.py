@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher import mpirun
+from launcher import Outcome, mpirun
 
 from pycollectives.diagnostics.provenance import commit_of
 
-__all__ = ["PHASES", "SHAPES", "SIGNALS", "WITH_FAULT_TOLERANCE", "Kill", "Told"]
+__all__ = ["PHASES", "SHAPES", "SIGNALS", "WITH_FAULT_TOLERANCE", "Kill", "Told", "check_told"]
 
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
@@ -44,6 +44,16 @@ OUTLIVES_S = 8.0
 CRASH = "*** Process received signal ***"
 MPI_CRASHED = "PMPI_Comm_dup"
 """Open MPI 5.0 itself can crash in `MPI_Comm_dup` if a rank dies meanwhile: this stands in what it prints then."""
+
+
+def check_told(job: Outcome, victim: int) -> None:
+    """Fail unless each of the other ranks of a job of `RANKS` was told who died, within 2 s, and came to its end."""
+    for rank in set(range(RANKS)) - {victim}:
+        seconds, text, *_, end = job.said(rank)
+        assert float(seconds.removesuffix(" s")) < 2, job
+        assert f"rank {victim} died" in text, job
+        assert end == "end", job
+    assert job.said(victim) == [], job
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,32 @@
+"""What tests of a parameter server over MPI share: where its servers are, and when it has settled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from oracle import LIMIT
+
+import pycollectives as pc
+
+WORLD = MPI.COMM_WORLD
+P = WORLD.size
+WHERE = {
+    "one": {"servers": 1},
+    "two": {"servers": min(2, P)},
+    "all": {"servers": P},
+    "last": {"servers": [P - 1], "workers": range(P)},
+    "node": {"servers": "node"},
+}
+EACH_IS_AN_UPDATE = [pc.ASP(), pc.SSP(2), pc.DSSP(1, 4), pc.ElasticBSP(5), pc.Ringmaster(1000)]
+
+where = pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
+
+
+def settled(ps, like):
+    """The weights when all pushes have had their effect; collective."""
+    out = np.empty_like(like)
+    WORLD.Barrier()  # behind the last pull of every worker
+    ps.pull(out, timeout=LIMIT)
+    WORLD.Barrier()
+    return out
