@@ -1,5 +1,6 @@
 // Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -49,8 +50,18 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
-  *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : 9;
+  PYC_ENTER(false);
+  const std::optional<int> known = state().attributes[attribute];
+  return known ? (*value = *known, CUDA_SUCCESS) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
   return CUDA_SUCCESS;
+}
+/// Devices are wired in pairs, as on some machines.
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  PYC_ENTER(false);
+  return *can = static_cast<int>(device / 2 == peer / 2), CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) { return *bytes = state().capacity, CUDA_SUCCESS; }
 
