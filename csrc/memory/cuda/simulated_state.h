@@ -33,6 +33,7 @@ struct SimulatedDriver::State {
     std::shared_ptr<SimulatedStorage> storage;
     bool is_mapping = false;
     bool live = true;
+    int device = 0;
 
     std::size_t bytes() const { return storage->bytes(); }
   };

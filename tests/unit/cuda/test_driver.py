@@ -84,6 +84,18 @@ def test_what_a_driver_says_of_its_devices():
 
 
 @needs_cuda
+def test_memory_is_of_the_device_that_allocated_it():
+    with simulated_device(1, devices=3) as machine:
+        executors = [machine.driver.executor(ordinal) for ordinal in (2, 1, 0)]
+        blocks = [executor.allocate(8) for executor in executors]
+        assert [core.device_of(block.address) for block in blocks] == [2, 1, 0]
+        assert core.device_of(np.zeros(1).ctypes.data) is None
+        for block in blocks:
+            block.free()
+        del executors, blocks, block
+
+
+@needs_cuda
 @pytest.mark.parametrize(
     ("attribute", "value", "why_not_shared"),
     [
