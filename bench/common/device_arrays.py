@@ -74,6 +74,10 @@ class DeviceArrays(abc.ABC):
         """Why there is none; empty if there is."""
 
     @abc.abstractmethod
+    def nccl_version(self) -> tuple[int, int]:
+        """Where there is one."""
+
+    @abc.abstractmethod
     def make_nccl(self, comm: MPI.Comm) -> Allreduce:
         """Collective."""
 
@@ -164,6 +168,12 @@ class CupyArrays(DeviceArrays):
 
         return "" if getattr(nccl, "available", True) else "this CuPy has none"
 
+    def nccl_version(self) -> tuple[int, int]:
+        from cupy.cuda import nccl
+
+        version = nccl.get_version()  # 23203 is 2.32.3
+        return version // 10000, version // 100 % 100
+
     def make_nccl(self, comm: MPI.Comm) -> Allreduce:
         from cupy.cuda import nccl
 
@@ -230,6 +240,10 @@ class TorchArrays(DeviceArrays):
 
         return "" if dist.is_available() and dist.is_nccl_available() else "this PyTorch has none"
 
+    def nccl_version(self) -> tuple[int, int]:
+        major, minor, *_ = self._torch.cuda.nccl.version()
+        return major, minor
+
     def make_nccl(self, comm: MPI.Comm) -> Allreduce:
         import torch.distributed as dist
 
@@ -278,4 +292,4 @@ def _library(comm: MPI.Comm) -> type[DeviceArrays]:
         if not reasons[library.name]:
             return library
     said = "; ".join(f"{name}: {why[0]}" for name, why in reasons.items())
-    raise RunError(f"--device cuda needs CuPy (pip install cupy-cuda12x) or a PyTorch with CUDA: {said}")
+    raise RunError(f"--device cuda needs CuPy (pip install cupy-cuda13x) or a PyTorch with CUDA: {said}")

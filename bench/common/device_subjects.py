@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,9 @@ class NcclAllreduce(MpiAllreduce):
 
 
 NCCL_TYPES = ("int8", "uint8", "int32", "int64", "float32", "float64")
+SHARING = (2, 30)
+"""The first NCCL of which several ranks can share a device, if they are told so."""
+TOLD = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 
 def why_no_nccl(comm: MPI.Comm, arrays: DeviceArrays, dtype: np.dtype[Any]) -> str:
@@ -72,12 +76,20 @@ def why_no_nccl(comm: MPI.Comm, arrays: DeviceArrays, dtype: np.dtype[Any]) -> s
 
     Asked before a communicator of NCCL is made: a rank that fails there leaves the others waiting.
     """
-    reasons = [reason for reason in comm.allgather(arrays.why_no_nccl()) if reason]
-    if arrays.place.ranks_per_device > 1:
-        return "several ranks share a device, and NCCL wants one for each"
     if dtype.name not in NCCL_TYPES:
         return f"it does not reduce {dtype.name}"
-    return reasons[0] if reasons else ""
+    reasons = comm.allgather(arrays.why_no_nccl() or _why_not_shared(arrays))
+    return next((reason for reason in reasons if reason), "")
+
+
+def _why_not_shared(arrays: DeviceArrays) -> str:
+    if arrays.place.ranks_per_device == 1:
+        return ""
+    major, minor = arrays.nccl_version()
+    if (major, minor) >= SHARING and os.environ.get(TOLD) == "1":
+        return ""
+    needed = ".".join(map(str, SHARING))
+    return f"several ranks share a device, which needs NCCL {needed} and {TOLD}=1; this is NCCL {major}.{minor}"
 
 
 # --- Workers that average their weights

@@ -68,8 +68,8 @@ DEVICES = {
     "generic, mpirun": (["-p", "gh", "--tasks-per-node", 4, *MPIRUN], 4, "0,1,2,3"),
     "piz-daint": (["--cluster", "piz-daint", "--tasks-per-node", 2], 2, None),
 }
-"""For templates that ask for GPUs, or share one: options, ranks per node, and the devices that each rank sees (None: what
-is there)."""
+"""Of templates that ask for GPUs, or share one: options, ranks per node, and the devices that a rank sees; None: what
+is there."""
 
 
 @pytest.mark.parametrize("name", DEVICES)

@@ -12,7 +12,7 @@ from launcher import Outcome, environment, launcher, run
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = "; 4 ranks share one"
-LEFT_OUT = "# NCCL is left out: several ranks share a device, and NCCL wants one for each\n"
+LEFT_OUT = "# NCCL is left out: the simulated driver has none\n"
 
 
 def bench(*arguments: object) -> Outcome:

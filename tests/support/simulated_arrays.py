@@ -111,6 +111,9 @@ class SimulatedArrays(DeviceArrays):
     def why_no_nccl(self) -> str:
         return "" if self.has_nccl else "the simulated driver has none"
 
+    def nccl_version(self) -> tuple[int, int]:
+        return (2, 29)
+
     def make_nccl(self, comm: MPI.Comm):
         """MPI stands in for it, to try out what is around."""
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(BENCH))
 from common import device_arrays  # noqa: E402
 from common.arrays import HOST, Place  # noqa: E402
 from common.device_arrays import CupyArrays, TorchArrays, arrays_on  # noqa: E402
-from common.device_subjects import why_no_nccl  # noqa: E402
+from common.device_subjects import TOLD, why_no_nccl  # noqa: E402
 from common.errors import RunError  # noqa: E402
 from common.patterns import Model  # noqa: E402
 from simulated_arrays import SimulatedArrays  # noqa: E402
@@ -61,6 +61,10 @@ class CupyNccl:
     """Of one rank."""
 
     NCCL_SUM, NCCL_FLOAT32 = 0, 7
+
+    @staticmethod
+    def get_version():
+        return 23003
 
     @staticmethod
     def get_unique_id():
@@ -169,8 +173,18 @@ def test_where_nccl_is_left_out(request):
     CupyNccl.available = False
     request.addfinalizer(lambda: delattr(CupyNccl, "available"))
     assert why_no_nccl(MPI.COMM_SELF, arrays, np.dtype("float32")) == "this CuPy has none"
+
+
+def test_ranks_that_share_a_device_need_an_nccl_that_is_told_so(request, monkeypatch):
+    arrays = of_cupy(request)
     arrays.place = Place("cuda", "H200", "CuPy 0", ranks_per_device=8)
-    assert why_no_nccl(MPI.COMM_SELF, arrays, np.dtype("float32")).startswith("several ranks share a device")
+    monkeypatch.delenv(TOLD, raising=False)
+    reason = "several ranks share a device, which needs NCCL 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1; this is NCCL 2."
+    assert why_no_nccl(MPI.COMM_SELF, arrays, np.dtype("float32")) == f"{reason}30"
+    monkeypatch.setenv(TOLD, "1")
+    assert why_no_nccl(MPI.COMM_SELF, arrays, np.dtype("float32")) == ""
+    monkeypatch.setattr(CupyNccl, "get_version", lambda: 22907)
+    assert why_no_nccl(MPI.COMM_SELF, arrays, np.dtype("float32")) == f"{reason}29"
 
 
 def test_the_first_library_that_can_is_taken(request, monkeypatch):
