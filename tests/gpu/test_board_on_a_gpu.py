@@ -5,6 +5,8 @@ With several devices, rank r uses device r modulo their number.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from device_processes import WORLD, drive, finish, new_member
@@ -32,4 +34,8 @@ def test_there_is_a_device():
     found = core.cuda_availability()
     assert found["reason"] == ""
     assert found["driver_version"] >= 11000
-    assert all(device["bytes"] > 0 for device in found["devices"])
+    for number, device in enumerate(found["devices"]):
+        assert device["bytes"] > 0
+        assert re.fullmatch(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.0", device["pci_bus_id"])
+        assert device["why_not_shared"] == ""  # else the tests beside this one cannot pass
+        assert device["reaches"][number]
