@@ -25,7 +25,7 @@ class BoundPartialAllreduce {
                         PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
                         py::object convert, py::object writable);
 
-  /// Of one that was made on devices: `contribute_when_made` instead of `contribute`, and `with_result` instead of `result`.
+  /// Of one that was made on devices: `contribute_when_made` and `with_result` instead of `contribute` and `result`.
   BoundPartialAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> collective);
 
   /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.

@@ -148,8 +148,7 @@ void bind_device_allreduce(py::module_& m) {
             return py::reinterpret_steal<py::object>(make_round_info(info));
           },
           py::arg("timeout") = py::none())
-      .def(
-"close", [](Bound& b) { b.bound().close(); })
+      .def("close", [](Bound& b) { b.bound().close(); })
       .def(
           "abort", [](Bound& b) { return b.bound().abort(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b.bound()).closed(); })

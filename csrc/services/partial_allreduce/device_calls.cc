@@ -14,8 +14,7 @@ constexpr Seconds kLookAround = 0.05;  // whether it was interrupted, and everyb
 
 }  // namespace
 
-std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* data,
-                                                             DeviceHandover::Producers producers,
+std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
                                                              const Engine::Interrupt& interrupt) {
   const DeviceHandover::Turn turn(*handover_);
   await_handover(nullptr, -1, interrupt);  // of the call before: there is memory for one

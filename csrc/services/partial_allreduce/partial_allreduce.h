@@ -209,7 +209,7 @@ class PartialAllreduce final : public Collective {
 
   Engine* const engine_;  // owns this
   ReductionMemory& memory_;
-  const std::unique_ptr<DeviceBuffers> device_;      // where `memory_` is, if on a device
+  const std::unique_ptr<DeviceBuffers> device_;     // where `memory_` is, if on a device
   const std::unique_ptr<DeviceHandover> handover_;  // ... what the board has not got yet
   const Options options_;
   const Nodes nodes_;
