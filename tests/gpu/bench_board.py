@@ -1,4 +1,4 @@
-"""Measures the device board on a GPU: P-Reduce of all ranks, end to end, beside copies of the same size.
+"""Measures P-Reduce of all ranks on a GPU, end to end, beside copies of the same size.
 
     mpirun -n 4 python tests/gpu/bench_board.py --megabytes 100
 
@@ -17,60 +17,41 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import numpy as np
+from device_programs import OnDevice
 from devices import Gpu, Simulated, wait, why_no_gpu
 from mpi4py import MPI
 
-from pycollectives.support.native import core
+import pycollectives as pc
 
 WORLD = MPI.COMM_WORLD
-EVERYBODY = list(range(WORLD.size))
 WARM_UP = 3
 
 
 class Bench:
-    """One rank: its arrays, and its part of a board."""
+    """One rank: its weights, which it averages with those of all others."""
 
-    def __init__(self, machine, count: int):
-        self.executor, self.count, self.ticket = machine.executor, count, 0
-        self.bytes = 4 * count
-        control = core.testing.DeviceBoardControl() if WORLD.rank == 0 else None
-        handle = WORLD.bcast(control.handle if control else None)
-        control = control or core.testing.DeviceBoardControl.open(handle)
-        self.board = core.testing.DeviceBoard(
-            control, self.executor, ranks=EVERYBODY, local=WORLD.rank, dtype="float32", op="AVG", count=count
-        )
-        WORLD.Barrier()
-        self.board.attach()
-        WORLD.Barrier()
-        self.stream, self.event = self.executor.new_stream(), self.executor.new_event()
-        self.values = machine.put(np.full(count, WORLD.rank + 1.0, np.float32))
-        self.out = machine.put(np.zeros(count, np.float32))
-
-    def synchronize(self) -> None:
-        self.stream.record(self.event)
-        wait(self.event.reached)
+    def __init__(self, machine, comm, count: int):
+        self.machine, self.bytes = machine, 4 * count
+        self.weights = OnDevice(machine, np.full(count, WORLD.rank + 1.0, np.float32))
+        self.copied = machine.put(np.zeros(count, np.float32))
+        self.groups = comm.partial_reduce(like=self.weights, groups=pc.StaticGroups(WORLD.size))
+        self.step = 1  # in the odd ones a group is all of them
+        self.event = machine.executor.new_event()
 
     def copy(self) -> None:
-        self.stream.copy(self.out.address, self.values.address, self.bytes)
-        self.synchronize()
+        self.weights.stream.copy(self.copied.address, self.weights.block.address, self.bytes)
+        self.weights.stream.record(self.event)
+        wait(self.event.reached)
 
     def reduce(self) -> None:
-        self.ticket += 1
-        while not self.board.contribute(self.values.address, self.stream, ticket=self.ticket):
-            self.board.advance()
-        while not self.board.fold(self.ticket, EVERYBODY, EVERYBODY, WORLD.size):
-            self.board.advance()
-        while self.board.result(self.ticket, self.out.address, self.stream) is None:
-            self.board.fold(self.ticket, EVERYBODY, EVERYBODY, WORLD.size)
-            self.board.advance()
-        self.synchronize()
-        wait(self.board.advance)
+        self.groups.sync(self.weights, self.step)
+        self.step += 2
 
     def close(self) -> None:
-        wait(self.board.close)
-        self.values.free()
-        self.out.free()
-        self.board = self.stream = self.event = self.executor = None
+        self.groups.close()
+        self.weights.free()
+        self.copied.free()
+        self.groups = self.machine = self.event = None
 
 
 def median(action, repetitions: int) -> float:
@@ -96,17 +77,20 @@ def main() -> int:
         print(f"no GPU: CUDA is off: {why_no_gpu()}", file=sys.stderr)
         return 1
     machine = Simulated(WORLD.rank) if options.simulated else Gpu(ordinal=0)
-    bench = Bench(machine, max(1, int(options.megabytes * 1e6 / 4)))
-    copy, reduce = median(bench.copy, options.repetitions), median(bench.reduce, options.repetitions)
-    machine.finish()
-    average = np.float32(sum(EVERYBODY) / WORLD.size + 1)
-    right = WORLD.allreduce(bool(np.allclose(bench.out.get(), average)), MPI.LAND)
-    record = {
-        "program": "bench_board", "where": "simulated driver" if options.simulated else "gpu", "ranks": WORLD.size,
-        "bytes": bench.bytes, "p_reduce_s": reduce, "copy_s": copy, "right": right,
-    }  # fmt: skip
-    bench.close()
-    machine.end()
+    if options.simulated:
+        machine.driver.use()
+    with pc.Communicator(WORLD, ranks_per_node="all") as comm:
+        bench = Bench(machine, comm, max(1, int(options.megabytes * 1e6 / 4)))
+        copy, reduce = median(bench.copy, options.repetitions), median(bench.reduce, options.repetitions)
+        average = np.float32((WORLD.size + 1) / 2)
+        right = WORLD.allreduce(bool(np.allclose(bench.weights.get(), average)), MPI.LAND)
+        record = {
+            "program": "bench_board", "where": "simulated driver" if options.simulated else "gpu", "ranks": WORLD.size,
+            "bytes": bench.bytes, "p_reduce_s": reduce, "copy_s": copy, "right": right,
+        }  # fmt: skip
+        bench.close()
+    if options.simulated:
+        machine.driver.use_no_more()
     if WORLD.rank == 0:
         print(json.dumps(record), flush=True)
     return 0 if right else 1
