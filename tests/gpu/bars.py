@@ -28,11 +28,11 @@ def _of_devices(record: Record) -> list[Record]:
             ("staging with mpi4py over P-Reduce", record["staged_s"] / record["p_reduce_s"], 8.0,
              "staging: a copy to pinned memory, MPI_Allreduce, a copy back, a division"),
         ]  # fmt: skip
-    if "staged_allreduce_s" in record:
+    if "staged_p_reduce_s" in record:
         given += [
-            ("the staged path over the bound of the host link", link / record["staged_allreduce_s"], 0.4,
+            ("the staged path over the bound of the host link", link / record["staged_p_reduce_s"], 0.4,
              "bound: every rank's values to the host and back, both directions at once, at the best rates of copies of "
-             "pinned memory; path: Full(), with every rank a node"),
+             "pinned memory; path: a P-Reduce with every rank on a node of its own"),
         ]  # fmt: skip
     return [_bar(record, what, value, least, how) for what, value, least, how in given]
 

@@ -9,7 +9,9 @@ device. `--simulated` tries the program out on the simulated driver; its times m
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import itertools
 import sys
 from pathlib import Path
 
@@ -98,11 +100,11 @@ def ceilings(options: Options, copies: Copies) -> dict[str, float]:
     }
 
 
-def allreduce(options: Options, machine, **shape) -> tuple[float, bool]:
+def allreduce(options: Options, machine) -> tuple[float, bool]:
     """Seconds of `Full()`, which all ranks call at once, and whether results were right."""
     arrays = Arrays(machine, options.count)
     with (
-        pc.Communicator(WORLD, **shape) as comm,
+        pc.Communicator(WORLD, ranks_per_node="all") as comm,
         comm.partial_allreduce(like=arrays.x, op=pc.AVG, policy=pc.Full(), history=1) as collective,
     ):
 
@@ -114,16 +116,21 @@ def allreduce(options: Options, machine, **shape) -> tuple[float, bool]:
     return seconds, arrays.close(arrays.out)
 
 
-def p_reduce(options: Options, machine) -> tuple[float, bool]:
-    """Seconds of a P-Reduce in a group of all ranks, in place, and whether results were right."""
+def p_reduce(options: Options, machine, *, staged: bool) -> tuple[float, bool]:
+    """Seconds of a P-Reduce of all ranks, in place, and whether results were right.
+
+    On one node, or, `staged` through the host, with every rank on a node of its own.
+    """
     arrays = Arrays(machine, options.count)
+    groups = pc.RandomGroups(WORLD.size, seed=1) if staged else pc.StaticGroups(WORLD.size)
     with (
-        pc.Communicator(WORLD, ranks_per_node="all") as comm,
-        comm.partial_reduce(like=arrays.x, groups=pc.RandomGroups(WORLD.size, seed=1), op=pc.AVG) as collective,
+        pc.Communicator(WORLD, ranks_per_node=1 if staged else "all") as comm,
+        comm.partial_reduce(like=arrays.x, groups=groups, op=pc.AVG) as collective,
     ):
+        steps = itertools.count(1, 2)  # in the odd ones the ranks of a node are a static group
 
         def action():
-            collective.sync(arrays.x)
+            collective.sync(arrays.x, next(steps))
             arrays.synchronize()
 
         seconds = options.median(action)
@@ -141,14 +148,13 @@ def main() -> int:
         found = ceilings(options, copies)
         found["staged_s"] = options.median(copies.staged)
         right = [copies.close()]
-        for name, measure, shape in (
-            ("allreduce_s", allreduce, {"ranks_per_node": "all"}),
-            ("staged_allreduce_s", allreduce, {"ranks_per_node": 1}),
-            ("p_reduce_s", p_reduce, {}),
-        ):
-            if WORLD.size > 1:
-                found[name], is_right = measure(options, machine, **shape)
-                right.append(is_right)
+        collectives = {"allreduce_s": allreduce}
+        if WORLD.size > 1:  # of which a group is
+            collectives["p_reduce_s"] = functools.partial(p_reduce, staged=False)
+            collectives["staged_p_reduce_s"] = functools.partial(p_reduce, staged=True)
+        for name, measure in collectives.items():
+            found[name], is_right = measure(options, machine)
+            right.append(is_right)
     gc.collect()
     machine.end()
     return options.end({**found, "right": all(right)})

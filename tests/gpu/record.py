@@ -102,8 +102,7 @@ def failed(name: str, ranks: int, done: subprocess.CompletedProcess[str]) -> lis
 def benchmarks(ranks: list[int], scale: Scale, simulated: bool) -> list[dict[str, object]]:
     found = []
     for n in ranks:
-        for name in ("bench_board", "bench_bars"):
-            found += measured(name, n, scale, simulated)
+        found += measured("bench_bars", n, scale, simulated)
     most = max(ranks)
     calls = ["--iterations", scale.iterations, *(["--warmup", 1] if simulated else [])]
     late = ["--skew", "one-late", "--skew-us", scale.late_ms * 1e3]

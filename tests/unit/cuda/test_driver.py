@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device_programs import simulated_device
-from device_ranks import Job
 from devices import Simulated, needs_cuda, wait
 
 from pycollectives.support.native import core
@@ -168,15 +167,11 @@ STEPS = ["cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate"]
 @needs_cuda
 @pytest.mark.parametrize("nth", range(1, 5))
 @pytest.mark.parametrize("call", STEPS)
-def test_a_board_that_cannot_be_made_leaves_nothing(call, nth):
+def test_boards_that_cannot_be_made_leave_nothing(call, nth):
     device = Simulated(seed=nth)
     device.driver.fail(call, nth, OUT_OF_MEMORY)
-    control = testing.DeviceBoardControl()
-    boards = []
     with pytest.raises(RuntimeError, match=f"^CUDA: {call}: CUDA_ERROR_OUT_OF_MEMORY"):
-        for slot in range(4):
-            boards.append(Job("float16").board(control, device, 4, slot))
-    boards.clear()
+        testing.GroupBoards(ranks=4, slot_bytes=64, executor=device.executor)
     device.end()
 
 
