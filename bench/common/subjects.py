@@ -180,14 +180,14 @@ def measure_cell(
         active_mean=float(np.mean(_counted(ours.active, procedure))),
         ideal_us=float(policy_waits(policy, samples.arrivals, initiators).mean() * 1e6),
         ideal_mpi_us=float(synchronous_waits(others[0].arrivals).mean() * 1e6),
-        early=_early(samples),
+        early=early_calls(samples),
         algorithm=ours.algorithm,
         warmup=max(max(one.warmups) for one in (samples, *others)),
         stationary=all(one.stationary for one in (samples, *others)),
     )
 
 
-def _early(samples: Samples) -> Summary | None:
+def early_calls(samples: Samples) -> Summary | None:
     """Of the calls that are not the last to arrive of their iteration: none, if all arrive at once."""
     early = samples.arrivals < samples.arrivals.max(axis=0)
     return Summary.of(samples.latencies[early] * 1e6) if early.any() else None

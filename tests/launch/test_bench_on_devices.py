@@ -64,6 +64,17 @@ def test_latency_beside_nccl_where_each_rank_has_a_device(tmp_path):
         assert "iallreduce_us" not in record
 
 
+@needs_cuda
+def test_groups_beside_both_allreduces(tmp_path):
+    path = tmp_path / "groups.jsonl"
+    options = ["--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 20, "--generators", "random,smart,static"]
+    bench("--devices", 4, "--nccl", "--", "groups", *options, "--json", path)
+    found = records(path)
+    assert [record["generator"] for record in found] == ["allreduce", "nccl", "random", "smart", "static"]
+    assert [record["collective"] for record in found] == 2 * ["allreduce"] + 3 * ["partial_reduce"]
+    assert {record["baseline"] for record in found} == {"staged MPI_Allreduce"}
+
+
 @pytest.mark.skipif(not why_no_gpu(), reason="there is a GPU")
 def test_without_a_device_all_ranks_say_so_and_end():
     command = [*launcher(), "-n", "2", sys.executable, str(ROOT / "bench" / "skew.py"), "--device", "cuda"]

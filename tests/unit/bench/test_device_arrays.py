@@ -24,6 +24,8 @@ from common.device_arrays import CupyArrays, TorchArrays, arrays_on  # noqa: E40
 from common.device_subjects import TOLD, why_no_nccl  # noqa: E402
 from common.errors import RunError  # noqa: E402
 from common.patterns import Model  # noqa: E402
+from common.subjects import early_calls  # noqa: E402
+from common.timing import Samples  # noqa: E402
 from simulated_arrays import SimulatedArrays  # noqa: E402
 
 
@@ -208,6 +210,14 @@ def test_without_a_device_there_is_a_reason(monkeypatch):
     monkeypatch.setattr(device_arrays.core, "cuda_availability", lambda: {"reason": "no driver: why", "devices": []})
     with pytest.raises(RunError, match=r"^--device cuda: CUDA is off: no driver: why$"):
         arrays_on("cuda", MPI.COMM_SELF)
+
+
+def test_early_calls_are_all_but_the_last_to_arrive_of_each_iteration():
+    arrivals = np.array([[0.0, 5.0, 1.0], [1.0, 2.0, 3.0], [9.0, 2.0, 3.0]])  # (ranks, iterations)
+    latencies = np.array([[1.0, 99.0, 2.0], [3.0, 4.0, 98.0], [97.0, 5.0, 96.0]])
+    found = early_calls(Samples(arrivals, latencies))
+    assert (found.min, found.mean, found.max) == pytest.approx((1e6, 3e6, 5e6))
+    assert early_calls(Samples(np.zeros((1, 3)), np.ones((1, 3)))) is None
 
 
 def test_how_a_place_is_shown():
