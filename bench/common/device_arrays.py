@@ -104,7 +104,7 @@ class DeviceArrays(abc.ABC):
     def sample(self, array: Any, places: NDArray[np.int64]) -> NDArray[Any]:
         """One by one, which needs no kernel."""
         host = np.empty(len(places), np.dtype(str(array.dtype).removeprefix("torch.")))
-        for number, place in enumerate(places):
+        for number, place in enumerate(places.tolist()):
             self.copy_out(host[number : number + 1], array[place : place + 1])
         self.synchronize()
         return host

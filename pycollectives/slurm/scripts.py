@@ -87,16 +87,15 @@ def render(
 
 
 def asks_for_cuda(commands: Sequence[Sequence[str]]) -> bool:
-    """Return whether a command has the option `--device cuda`, as those of this package for training and benchmarks.
+    """Return whether a command has the option `--device cuda` or `cuda:N`, as those for training and benchmarks do.
 
-    >>> asks_for_cuda([["train", "--device", "cuda"]]), asks_for_cuda([["bench", "--device=cuda"]])
+    >>> asks_for_cuda([["train", "--device", "cuda:0"]]), asks_for_cuda([["bench", "--device=cuda"]])
     (True, True)
     >>> asks_for_cuda([["train", "--device", "cpu", "cuda"]])
     False
     """
-    return any(
-        "--device=cuda" in command or ("--device", "cuda") in itertools.pairwise(command) for command in commands
-    )
+    # One line for each word, so that an option and its value are on two, or on one.
+    return any(re.search(r"^--device[=\n]cuda(:\d+)?$", "\n".join(command), re.MULTILINE) for command in commands)
 
 
 def _require_results_well_spelt(words: Sequence[str]) -> None:
