@@ -21,11 +21,11 @@ P = WORLD.size
 
 @where
 @pytest.mark.parametrize("sync", EACH_IS_AN_UPDATE, ids=repr)
-@pytest.mark.parametrize("columns", [1, 5000])
-def test_every_gradient_once(comm, where, sync, columns):
+@pytest.mark.parametrize("elements", [1, 5000])
+def test_every_gradient_once(comm, where, sync, elements):
     """Push k of a worker adds 1 to its own place; workers nap, and make different numbers of pushes."""
     steps = 12
-    w = np.zeros((P, steps, columns))
+    w = np.zeros((P, steps, -(-elements // P)))
     pushes = [steps - rank % 3 for rank in range(P)]
     rng = np.random.default_rng([P, comm.rank])
     with comm.parameter_server(like=w, sync=sync, update=pc.SGD(1.0), **where) as ps:
