@@ -92,7 +92,7 @@ for suite in $suites; do
       [ -z "${in_memory:-}" ] || unset TMPDIR  # nodes and hosts have a /dev/shm of their own
       case $suite in
         cluster) run "$limit" "jobs under SLURM" pytest tests/cluster ;;
-        hosts) run "$limit" "several hosts" pytest --numprocesses=3 --dist=worksteal -rs tests/hosts ;;
+        hosts) run "$limit" "several hosts" pytest --numprocesses=2 --dist=worksteal -rs tests/hosts ;;
       esac
       [ -z "${in_memory:-}" ] || export TMPDIR=$in_memory
       ;;

@@ -46,8 +46,8 @@ MPI_CRASHED = "PMPI_Comm_dup"
 """Open MPI 5.0 itself can crash in `MPI_Comm_dup` if a rank dies meanwhile: this stands in what it prints then."""
 
 
-TOLD_WITHIN_S = 4.0
-"""From the death, where a few jobs share the cores."""
+TOLD_WITHIN_S = 10.0
+"""From the death, where a few jobs share the cores; how fast it is alone is measured (docs/faults.md)."""
 
 
 def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
