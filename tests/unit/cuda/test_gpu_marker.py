@@ -22,7 +22,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def marked(**environment: str) -> subprocess.CompletedProcess[str]:
-    test = "tests/gpu/test_board_on_a_gpu.py::test_there_is_a_device"
+    test = "tests/gpu/test_groups_on_a_gpu.py::test_there_is_a_device"
     return run("pytest", "-q", "-rs", "-p", "no:cacheprovider", test, **environment)
 
 
