@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace pyc {
@@ -29,6 +30,7 @@ DeviceSlots::DeviceSlots(Executor& executor, std::size_t ranks, std::size_t loca
 }
 
 DeviceSlots::~DeviceSlots() {
+  while (!has_stopped()) std::this_thread::yield();
   if (release()) return;
   static_cast<void>(own_.release());
   for (ExecutorMemory& other : others_) static_cast<void>(other.release());

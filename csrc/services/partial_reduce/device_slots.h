@@ -24,7 +24,8 @@ class DeviceSlots final : public GroupSlots {
   /// local rank, the same memory on all. std::runtime_error, of more than `kMostRanks` too.
   DeviceSlots(Executor& executor, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
               std::shared_ptr<ArenaSeat> seats);
-  /// If others may still have the slot mapped, leaves it to the driver, which frees it with the process.
+  /// Waits for work that is under way. If others may still have the slot mapped, leaves it to the driver, which frees
+  /// it with the process.
   ~DeviceSlots() override;
   DeviceSlots(const DeviceSlots&) = delete;
   DeviceSlots& operator=(const DeviceSlots&) = delete;
