@@ -21,7 +21,6 @@ import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from .._core import Round, RoundInfo
     from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
-    from ..support.typing import Array
 
-    Make: TypeAlias = Callable[[Array], EagerMean]
+    Make: TypeAlias = Callable[[torch.Tensor], EagerMean]
 
 __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
@@ -87,15 +85,15 @@ class Bucket:
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
-        """Fuse gradients `summed_in` one type; `make` creates the mean for a buffer like its argument."""
+        """Fuse gradients `summed_in` one type, where they are; `make` creates the mean for the buffer."""
         self.parameters = tuple(parameters)
         count = sum(tensor.numel() for tensor in parameters)
-        self.flat = torch.zeros(count + len(parameters), dtype=summed_in(parameters[0].dtype))
+        first = parameters[0]
+        self.flat = torch.zeros(count + len(parameters), dtype=summed_in(first.dtype), device=first.device)
         self._views = parts_of(self.flat, parameters)
         self._present = self.flat[count:]
-        self._array = self.flat.numpy()
-        self.mean = make(self._array)
-        self._zeros: Array | None = None
+        self.mean = make(self.flat)
+        self._zeros: torch.Tensor | None = None
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
@@ -139,7 +137,7 @@ class Bucket:
                 if parameter.dtype is view.dtype:
                     parameter.grad = view
         self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
-        self._call = self.mean.contribute(self._array)
+        self._call = self.mean.contribute(self.flat)
         self._calls.append(self._call)
         self.late, self.missed = True, 0  # unless this step takes its result
 
@@ -165,7 +163,7 @@ class Bucket:
         """Arrive in the round that will take this rank's data, if its call was late for the one that it was given."""
         while self._behind:
             if self._zeros is None:
-                self._zeros = np.zeros_like(self._array)
+                self._zeros = torch.zeros_like(self.flat)
             self._calls.append(self.mean.contribute(self._zeros))
             self._behind = False
             self._take_done()
@@ -192,9 +190,9 @@ class Bucket:
 
     def _add_result(self) -> None:
         if self._given == 0:
-            self.mean.write_to(self._array)
+            self.mean.write_to(self.flat)
         else:
-            self.mean.add_to(self._array)
+            self.mean.add_to(self.flat)
         self._given += 1
 
     # ------------------------------------------------------------------------------------------------ leaving

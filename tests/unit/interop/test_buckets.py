@@ -13,7 +13,7 @@ from eager import LIMIT, backward, eager, meet, ranks, sgd, values, weights  # n
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.interop.buckets import Bucket, fused, summed_in  # noqa: E402
-from pycollectives.partial_allreduce.eager_mean import EagerMean  # noqa: E402
+from pycollectives.interop.means import HostMean  # noqa: E402
 from pycollectives.support.deadline import Deadline  # noqa: E402
 
 
@@ -64,7 +64,7 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda flat: HostMean(comm, flat, policy=pc.Quorum(2)))
         told = []
 
         def contribute():
@@ -118,7 +118,7 @@ def test_two_calls_in_one_round_are_given_its_result_once():
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda flat: HostMean(comm, flat, policy=pc.Quorum(2)))
         parameter.grad = torch.ones(2, dtype=torch.float64)
         if comm.rank == 0:
             bucket.contribute()
