@@ -1,15 +1,25 @@
-"""Memory of the host beside a tensor on a device: pinned, so that the device itself copies there and back."""
+"""Memory of the host beside tensors on a device: pinned, so that the device itself copies there and back."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..support.typing import Array
 
-__all__ = ["HostCopy", "wait_for"]
+__all__ = ["HostCopy", "host_memory", "wait_for"]
+
+
+def host_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a tensor of zeros on the host, for copies from and to a device."""
+    pinned = device.type == "cuda"
+    with torch.cuda.device(device) if pinned else contextlib.nullcontext():  # or it would be that of the first device
+        return torch.zeros(shape, dtype=dtype, pin_memory=pinned)
 
 
 def wait_for(device: torch.device) -> None:
@@ -31,7 +41,7 @@ class HostCopy:
 
     def __init__(self, like: torch.Tensor) -> None:
         """Allocate it; nothing is copied yet."""
-        self._tensor = torch.zeros(like.shape, dtype=like.dtype, pin_memory=like.is_cuda)
+        self._tensor = host_memory(like.shape, like.dtype, like.device)
         self.array: Array = self._tensor.numpy()
 
     def fetch(self, tensor: torch.Tensor) -> Array:

@@ -10,7 +10,7 @@ import torch
 from ..agreement.consistency import shortened
 from ..support.operations import AVG
 from .buckets import parts_of, summed_in
-from .host_copy import wait_for
+from .host_copy import host_memory, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -127,9 +127,9 @@ class FlatTensors:
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
         """Make a buffer of one type for tensors of any type; nothing is in it yet."""
         self._tensors = tuple(tensors)
-        self._devices = {tensor.device for tensor in tensors}
-        staged = any(device.type == "cuda" for device in self._devices)
-        self.flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=dtype, pin_memory=staged)
+        self._devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        beside = next(iter(self._devices), torch.device("cpu"))
+        self.flat = host_memory([sum(tensor.numel() for tensor in tensors)], dtype, beside)
         self._parts = parts_of(self.flat, tensors)
 
     @property

@@ -8,9 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import pycollectives as pc  # noqa: E402
 from pycollectives.interop import means  # noqa: E402
 from pycollectives.interop.host_copy import HostCopy  # noqa: E402
 from pycollectives.support.native import core  # noqa: E402
+from pycollectives.testing import run_ranks  # noqa: E402
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
 ONE_NODE, TWO_NODES = SimpleNamespace(nodes=(0, 0)), SimpleNamespace(nodes=(0, 1))
@@ -66,6 +68,25 @@ def test_pytorchs_stream_waits_for_a_result_that_is_written_on_another(monkeypat
     monkeypatch.setattr(torch, "as_tensor", lambda given, device: (given, device))
     assert means._tensor_on(result, CUDA) == (result, CUDA)
     assert stream.waits_for == waits_for
+
+
+@pytest.mark.parametrize("kind", [means.HostMean, means.StagedMean])
+def test_results_are_written_and_added(kind):
+    """Whatever was contributed in between: a rank that is late arrives again, with zeros, before it adds."""
+
+    def program(comm):
+        like = torch.zeros(2)
+        mean, out = kind(comm, like, policy=pc.Full()), torch.full((2,), 9.0)
+        mean.contribute(torch.tensor([1.0, 2.0]) * (1 + comm.rank)).wait(30.0)
+        assert mean.write_to(out) is out
+        mean.contribute(torch.tensor([10.0, 20.0])).wait(30.0)
+        written = out.tolist()
+        mean.add_to(out)
+        mean.flush(30.0)
+        mean.close()
+        return written, out.tolist(), like.tolist()
+
+    assert run_ranks(2, program) == [([1.5, 3.0], [11.5, 23.0], [0.0, 0.0])] * 2
 
 
 def test_a_host_copy_is_fetched_and_put():

@@ -102,12 +102,18 @@ def test_update_rules_are_the_same_for_tensors(rule):
 @pytest.mark.parametrize("memory", ["host", "staged", "device"])
 def test_files_do_not_tell_where_a_replica_was(make, memory):
     data, model = make(memory=memory)
-    step(model, batch_of(data))
-    file = {name: array.copy() for name, array in archive.pack(model).items()}
+    optimizer = Adam(model.weights, lambda number: 1.0)
+    model.forward(*batch_of(data))
+    model.backward()
+    optimizer.update(model.weights, model.gradient, 0)
+    file = {name: array.copy() for name, array in archive.pack(model, optimizer=optimizer).items()}
     assert all(type(array) is np.ndarray for array in file.values())
     for other in ("host", "staged", "device"):
         _, resumed = make(seed=1, memory=other)
-        archive.unpack(file, resumed)
+        rule = Adam(resumed.weights, lambda number: 1.0)
+        archive.unpack(file, resumed, optimizer=rule)
+        for name, array in rule.state().items():
+            np.testing.assert_array_equal(to_host(array), to_host(optimizer.state()[name]))
         np.testing.assert_array_equal(to_host(resumed.weights), file["weights"])
         assert resumed.evaluate(*data.validation) == model.evaluate(*data.validation)
 
@@ -118,11 +124,29 @@ def test_arrays_of_numpy_and_tensors():
     assert module_of(tensor) is torch
     assert to_host(array) is array
     for each in (array, tensor):
-        with on_host(each) as values:
-            values += 1
-        assert each.tolist() == [1.0, 1.0]
         assign(each, np.array([5.0, 6.0, 7.0])[::2])
         assert each.tolist() == [5.0, 7.0]
+
+
+class Elsewhere:
+    """A tensor that shares no memory with the host."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def cpu(self):
+        return self.tensor.clone()
+
+    def copy_(self, values):
+        self.tensor.copy_(values)
+
+
+def test_what_is_written_on_the_host_is_in_the_array_afterwards():
+    array, tensor = np.zeros(2, np.float32), torch.zeros(2)
+    for each in (array, Elsewhere(tensor)):
+        with on_host(each) as values:
+            values += 1
+    assert array.tolist() == tensor.tolist() == [1.0, 1.0]
 
 
 # ---- where a rank computes
