@@ -1,22 +1,19 @@
 // The partial allreduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
 // they belong to, and that they fit, Python has checked.
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/bound_allreduce.h"
 #include "bindings/devices.h"
+#include "bindings/poll_until.h"
 #include "bindings/rounds.h"
-#include "services/partial_allreduce/device_caller.h"
+#include "services/common/device_caller.h"
 
 namespace pyc {
 namespace {
-
-constexpr Seconds kInterruptPeriod = 0.05;
 
 std::byte* device_data(std::uintptr_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
@@ -49,17 +46,14 @@ class BoundDeviceAllreduce {
     return (*bound_).on_device([&] { return pyc::device_of(data); });
   }
 
-  /// What `streams` have been given before this is done when the values are taken.
+  /// What `streams` have been given before this makes the values.
   std::shared_ptr<Call> contribute(std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
-    return bound_.hand_over(device_data(data), [&] {
-      (*bound_).check_failure();
-      (*bound_).on_device([&] {
-        for (const std::uintptr_t stream : streams) {
-          caller_->follow(*executor_->stream_of_caller(stream));
-          wait([&] { return caller_->is_ready(); });
-        }
-      });
+    (*bound_).check_failure();
+    std::vector<std::unique_ptr<Stream>> producers;
+    (*bound_).on_device([&] {
+      for (const std::uintptr_t stream : streams) producers.push_back(executor_->stream_of_caller(stream));
     });
+    return bound_.contribute_when_made(device_data(data), producers);
   }
 
   /// Copies the result there, in order with that stream; without one, it is there on return.
@@ -67,10 +61,10 @@ class BoundDeviceAllreduce {
     bound_.with_result([&](std::shared_ptr<const std::byte> result) {
       (*bound_).check_failure();
       (*bound_).on_device([&] {
-        wait([&] { return caller_->is_given(); });
+        poll_until(*engine_, [&] { return caller_->is_given(); });
         const std::unique_ptr<Stream> consumer = stream ? executor_->stream_of_caller(*stream) : nullptr;
         caller_->give(std::move(result), device_data(out), consumer.get());
-        if (!consumer) wait([&] { return caller_->is_given(); });
+        if (!consumer) poll_until(*engine_, [&] { return caller_->is_given(); });
       });
     });
   }
@@ -92,19 +86,6 @@ class BoundDeviceAllreduce {
         shown_(std::move(shown)),
         bound_(std::move(engine), std::move(made)),
         caller_(std::move(caller)) {}
-
-  /// Until a stream of the application's is there: it may take any time.
-  template <class Done>
-  void wait(Done done) {
-    Transport& clock = engine_->transport();
-    Seconds next_interrupt = clock.now() + kInterruptPeriod;
-    while (!done()) {
-      std::this_thread::yield();
-      if (clock.now() < next_interrupt) continue;
-      run_signal_handlers();
-      next_interrupt = clock.now() + kInterruptPeriod;
-    }
-  }
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Executor> executor_;
@@ -167,8 +148,7 @@ void bind_device_allreduce(py::module_& m) {
             return py::reinterpret_steal<py::object>(make_round_info(info));
           },
           py::arg("timeout") = py::none())
-      .def(
-          "close", [](Bound& b) { (*b.bound()).close(); }, py::call_guard<GilReleased>())
+      .def("close", [](Bound& b) { b.bound().close(); })
       .def(
           "abort", [](Bound& b) { return b.bound().abort(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b.bound()).closed(); })

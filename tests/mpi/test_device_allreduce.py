@@ -5,13 +5,12 @@ Each rank has a driver, with streams that are done in an order of their own. Not
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, play_and_check, simulated_device
+from device_programs import OnDevice, device_and_node, failing_device, play_and_check, simulated_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT
@@ -27,16 +26,6 @@ BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
-
-
-@contextlib.contextmanager
-def device_and_node(seed: int, **options):
-    """A device of this rank's own, and a communicator whose ranks are all on one node."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
-        pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm,
-    ):
-        yield machine, comm
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -218,7 +207,7 @@ def test_arrays_refused():
         with pytest.raises(RuntimeError, match="sum: no result yet"):
             _ = ar.result
         host = comm.partial_allreduce(like=x.like)
-        with pytest.raises(BufferError, match="only partial_allreduce"):
+        with pytest.raises(BufferError, match="made like one; copy it to the host first"):
             host.contribute(x)
         host.close()
         ar.close()
@@ -256,7 +245,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
 @pytest.mark.parametrize("policy", [pc.Full(), pc.Solo()])
 def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
-    with simulated_device_that_fails(nth) as machine:
+    with failing_device(nth) as machine:
         with pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
             ar = comm.partial_allreduce(like=x, policy=policy)
@@ -271,17 +260,6 @@ def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
             ar.close()
         WORLD.Barrier()  # nobody ends while another is being told
         del ar
-
-
-@contextlib.contextmanager
-def simulated_device_that_fails(seed):
-    """Whose memory is lost in the end, as that of a device that fails."""
-    from devices import Simulated
-
-    machine = Simulated(seed * WORLD.size + WORLD.rank)
-    machine.driver.use()
-    yield machine
-    machine.driver.use_no_more()
 
 
 def test_a_rank_that_does_not_come_is_named():

@@ -10,11 +10,14 @@ EXECUTOR = "csrc/memory/cuda/cuda_executor.cc"
 KERNELS = "csrc/memory/cuda/kernels.cuh"
 
 RANKS = ("tests/unit/cuda/test_device_board.py",)
-CALLER = "csrc/services/partial_allreduce/device_caller.cc"
+CALLER = "csrc/services/common/device_caller.cc"
 BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
 MEMORY = "csrc/memory/device_memory.cc"
+HANDOVER = "csrc/services/partial_allreduce/device_handover.cc"
+DEVICE_CALLS = "csrc/services/partial_allreduce/device_calls.cc"
 
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
+CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
@@ -160,7 +163,7 @@ MUTANTS = [
     Mutant(
         "an arena freed early: others have it mapped",
         BOARD,
-        "  detach();\n  return holders() == 0;\n",
+        "  detach();\n  return !seats_.is_mapped_by_others();\n",
         "  detach();\n  return true;\n",
         RANKS,
     ),
@@ -194,11 +197,46 @@ MUTANTS = [
     ),
     # --- partial allreduce
     Mutant(
-        "a missing wait: values are taken before the caller's stream has made them",
-        "csrc/bindings/device_allreduce.cc",
-        "          wait([&] { return caller_->is_ready(); });\n",
+        "a missing wait: values are copied before the caller's stream has made them",
+        HANDOVER,
+        "    stream_->wait(*called_.at(i));\n",
         "",
         ALLREDUCE,
+    ),
+    Mutant(
+        "a missing wait: the caller's stream overwrites values that are being copied",
+        HANDOVER,
+        "  for (const std::unique_ptr<Stream>& producer : producers) producer->wait(*there_);\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "a contribution is handed over before it is there",
+        DEVICE_CALLS,
+        "    if (!handover_->is_there()) return false;\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "only calls of the application hand over",
+        "csrc/services/partial_allreduce/partial_allreduce.cc",
+        "  const bool handed_over = handover_ && advance_handover();\n",
+        "  const bool handed_over = false;\n",
+        CONTRIBUTIONS,
+    ),
+    Mutant(
+        "a late contribution that the engine hands over changes the result",
+        "csrc/services/partial_allreduce/partial_allreduce.cc",
+        " && taker == Taker::kAtOnce;\n",
+        ";\n",
+        CONTRIBUTIONS,
+    ),
+    Mutant(
+        "a flush does not wait for what its stream makes",
+        "csrc/bindings/bound_allreduce.cc",
+        "  finish_handing_over(limit);\n",
+        "",
+        CONTRIBUTIONS,
     ),
     Mutant(
         "a missing wait: a result is overwritten while the caller's stream reads it",
@@ -238,14 +276,14 @@ MUTANTS = [
     Mutant(
         "an arena freed early: another rank has it mapped",
         BUFFERS,
-        "  if (is_used_by_others()) return false;\n",
+        "  if (seats_.is_mapped_by_others()) return false;\n",
         "",
         ALLREDUCE,
     ),
     Mutant(
         "an arena that is never freed",
         BUFFERS,
-        "    seat(local_).has_others = false;\n",
+        "    seats_.end_mapping();\n",
         "",
         ALLREDUCE,
     ),
