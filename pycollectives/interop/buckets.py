@@ -13,6 +13,9 @@ Why that suffices: let rank i wait in bucket X for round x, and rank j be needed
 arrived in X since its step began and its data was taken, by a round before x. That round completed after j's step began
 and before i's step did. So j's step is older than i's; and whom j waits for is in an older step still. As ranks are
 finite, somebody waits for nobody. A rank that flushes has left all buckets before it waits in any.
+
+A contribution on a device is handed over when a stream has made it, and may turn out to be late then. So a rank lets
+all be handed over before it looks which it waits for: that needs no other rank.
 """
 
 from __future__ import annotations
@@ -155,6 +158,7 @@ class Bucket:
 
     def must_wait(self) -> bool:
         """Take the results that are there; whether this step's is still to be waited for."""
+        self._await_handover()
         round_of_call = self.mean.rounds  # if the call is not done afterwards
         self._take_done()
         return bool(self._calls) and round_of_call <= self._armed
@@ -166,6 +170,7 @@ class Bucket:
                 self._zeros = torch.zeros_like(self.flat)
             self._calls.append(self.mean.contribute(self._zeros))
             self._behind = False
+            self._await_handover()
             self._take_done()
 
     def wait(self, deadline: Deadline) -> None:
@@ -173,6 +178,11 @@ class Bucket:
         while self._calls:
             self._calls[0].wait(deadline.remaining())  # a call that runs into its limit stays
             self._take(self._calls.popleft())
+
+    def _await_handover(self) -> None:
+        """Wait until this rank's calls have rounds; on the host they have."""
+        if self._calls:
+            _ = self._calls[-1].late
 
     def _take_done(self) -> None:
         while self._calls and self._calls[0].test():
