@@ -25,19 +25,23 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_cuda_is_off", "why_staged"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
-def why_staged(comm: Communicator) -> str:
-    """Say why gradients on a CUDA device have to be staged through the host; empty: they stay there."""
+def why_cuda_is_off() -> str:
+    """Say why no collective takes arrays on a CUDA device; empty: some do."""
     from ..support.native import core
 
-    if reason := core.cuda_availability()["reason"]:
-        return f"CUDA is off in pycollectives: {reason}"
+    reason = core.cuda_availability()["reason"]
+    return reason and f"CUDA is off in pycollectives: {reason}"
+
+
+def why_staged(comm: Communicator) -> str:
+    """Say why gradients on a CUDA device have to be staged through the host; empty: they stay there."""
     nodes = len(set(comm.nodes))
-    return "" if nodes == 1 else f"ranks are on {nodes} nodes"
+    return why_cuda_is_off() or ("" if nodes == 1 else f"ranks are on {nodes} nodes")
 
 
 def memory_for(device: torch.device, comm: Communicator, staged: bool | None) -> tuple[Memory, str]:

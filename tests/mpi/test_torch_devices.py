@@ -65,7 +65,9 @@ def trained(memory, dtype=torch.float32, **options):
 
 @pytest.mark.parametrize("memory", ["staged", DEVICE])
 @pytest.mark.parametrize(
-    ("dtype", "average"), [(torch.float32, "world"), (torch.bfloat16, "contributors"), (torch.float64, "contributors")]
+    ("dtype", "average"),
+    [(torch.float32, "world"), (torch.bfloat16, "contributors"), (torch.float64, "contributors")],
+    ids=str,
 )
 def test_parameters_are_those_of_training_on_the_host_bit_for_bit(memory, dtype, average):
     expected = trained("host", dtype, average=average)

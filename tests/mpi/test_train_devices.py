@@ -61,6 +61,14 @@ def test_methods_that_take_tensors(comm, output, method, optimizer):
     np.testing.assert_allclose(weights_in(output / "device"), weights_in(output / "host"), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["ad-psgd", "a2cid2,topology=ring"])
+def test_methods_that_average_tensors(comm, output, method):
+    summary = trained(comm, method, output, "device", epochs=3, settle_epochs=1.5, optimizer="adam")
+    assert summary.finished
+    assert summary.is_same_on_all_ranks
+    assert summary.curve[-1].loss < summary.curve[0].loss
+
+
 @pytest.mark.parametrize(("method", "there"), [("synchronous", "staged"), ("eager,policy=full", "device")])
 def test_a_checkpoint_is_resumed_on_another_device(comm, output, method, there):
     """In the middle of an epoch, there and back; synchronous with the bits of a training that was never stopped."""
