@@ -25,23 +25,27 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_cuda_is_off", "why_staged"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged", "why_staged_for"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
-def why_cuda_is_off() -> str:
-    """Say why no collective takes arrays on a CUDA device; empty: some do."""
+def why_staged_for(collective: str) -> str:
+    """Say why arrays on a CUDA device have to be staged for a collective; empty: it takes them.
+
+    `collective` is the name of its class on devices, in the engine.
+    """
     from ..support.native import core
 
-    reason = core.cuda_availability()["reason"]
-    return reason and f"CUDA is off in pycollectives: {reason}"
+    if reason := core.cuda_availability()["reason"]:
+        return f"CUDA is off in pycollectives: {reason}"
+    return "" if hasattr(core, collective) else "the method works in memory of the host"
 
 
 def why_staged(comm: Communicator) -> str:
-    """Say why gradients on a CUDA device have to be staged through the host; empty: they stay there."""
+    """Say why gradients on a CUDA device have to be staged for the partial allreduce; empty: they stay there."""
     nodes = len(set(comm.nodes))
-    return why_cuda_is_off() or ("" if nodes == 1 else f"ranks are on {nodes} nodes")
+    return why_staged_for("DevicePartialAllreduce") or ("" if nodes == 1 else f"ranks are on {nodes} nodes")
 
 
 def memory_for(device: torch.device, comm: Communicator, staged: bool | None) -> tuple[Memory, str]:

@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 import pytest
-from device_processes import WORLD
+from mpi4py import MPI
 from oracle import LIMIT
 
 torch = pytest.importorskip("torch")
@@ -21,6 +21,8 @@ from pycollectives.train.settings import Settings  # noqa: E402
 from pycollectives.train.synchronizers import METHODS  # noqa: E402
 
 pytestmark = pytest.mark.gpu
+
+WORLD = MPI.COMM_WORLD
 
 OPTIONS = {"m-synchronous": f"m-synchronous,m={WORLD.size}"}
 TRAINED = {"model": "cnn,width=4", "batch": 16 * WORLD.size, "epochs": 1, "optimizer": "sgd,rate=0.05,momentum=0.9"}

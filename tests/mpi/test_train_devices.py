@@ -61,7 +61,7 @@ def test_methods_that_take_tensors(comm, output, method, optimizer):
     np.testing.assert_allclose(weights_in(output / "device"), weights_in(output / "host"), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["ad-psgd", "a2cid2,topology=ring"])
+@pytest.mark.parametrize("method", ["ad-psgd", "a2cid2,topology=ring", "ripples"])
 def test_methods_that_average_tensors(comm, output, method):
     summary = trained(comm, method, output, "device", epochs=3, settle_epochs=1.5, optimizer="adam")
     assert summary.finished

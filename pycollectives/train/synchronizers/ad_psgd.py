@@ -54,6 +54,13 @@ class AdPsgd(Synchronizer):
         self._averages = 0  # that this rank's weights had been in when they were read
 
     @classmethod
+    def why_staged(cls, comm: Communicator) -> str:
+        """Whether pairwise averaging takes models on a device."""
+        from ...interop.means import why_staged_for
+
+        return why_staged_for("DevicePairwiseAveraging")
+
+    @classmethod
     def simulated(cls, **options: Any) -> Simulated:
         """No rank waits for another, whatever the options."""
         return Simulated("pairwise_averaging", {})

@@ -17,6 +17,7 @@ from mpi4py import MPI  # noqa: E402
 from small_networks import DATA, MODELS  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
+from pycollectives.support.native import core  # noqa: E402
 from pycollectives.train import archive, placement  # noqa: E402
 from pycollectives.train.arrays import assign, module_of, on_host, to_host  # noqa: E402
 from pycollectives.train.optimizers import SGD, Adam  # noqa: E402
@@ -214,10 +215,24 @@ def test_what_is_no_device(device):
 )
 def test_methods_that_take_tensors_are_given_them(devices, monkeypatch, method, reason, expected):
     devices(1)
-    monkeypatch.setattr("pycollectives.support.native.core.cuda_availability", lambda: {"reason": reason})
+    monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": reason})
     where = found(method=method)
     assert (where.device, where.memory, where.why_staged) == ("cuda:0", *expected)
     assert where.signature() == {"memory": expected[0]}
+
+
+@pytest.mark.parametrize(
+    ("method", "collective"), [("ripples", "DevicePartialReduce"), ("a2cid2", "DevicePairwiseAveraging")]
+)
+def test_a_method_takes_tensors_where_its_collective_is_there_on_devices(devices, monkeypatch, method, collective):
+    devices(1)
+    monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": ""})
+    monkeypatch.setattr(core, collective, object(), raising=False)
+    assert found(method=method).memory == "device"
+    monkeypatch.delattr(core, collective)
+    assert found(method=method).why_staged == "the method works in memory of the host"
+    monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": "no driver"})
+    assert found(method=method).why_staged == "CUDA is off in pycollectives: no driver"
 
 
 def test_the_head_of_a_run_says_what_is_staged(capsys):
