@@ -94,6 +94,12 @@ def _choices(command: Any) -> Any:
     help="Of the data, the order of examples, the first weights, the load, and the method if it has one.",
 )
 @click.option(
+    "--device",
+    metavar="cpu|cuda|cuda:N",
+    show_default=DEFAULTS.device,
+    help="Where models of PyTorch compute. cuda: each rank on a device of its machine, in turns.",
+)
+@click.option(
     "--output",
     metavar="FOLDER",
     show_default="nothing is written",

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..partial_allreduce.eager_mean import EagerMean, check_average
+from ..partial_allreduce.eager_mean import check_average
 from ..partial_allreduce.policies import as_policy
 from ..support.validation import checked_integer
 from .deadlock_guard import Waits
+from .means import MEANS, memory_for
 
 if TYPE_CHECKING:
+    import torch
+
     from ..communicator import Communicator
-    from ..partial_allreduce.eager_mean import Average
+    from ..partial_allreduce.eager_mean import Average, EagerMean
     from ..partial_allreduce.policies import Policy
-    from ..support.typing import Array, Missed
+    from ..support.typing import Missed
+    from .means import Memory
 
 __all__ = ["Arguments"]
 
@@ -30,13 +34,18 @@ class Arguments:
     sync_every: int | None
     max_staleness: int | None
     history: int
+    staged: bool | None
+    memory: Memory = "host"
+    """From where gradients get to the partial allreduce; `checked` finds it out."""
+    why_staged: str = ""
+    """Why they are staged although nobody asked for that."""
 
     def waits(self, size: int) -> Waits:
         """What rounds of `size` ranks may wait for."""
         return Waits.of(as_policy(self.policy), self.max_staleness, size)
 
-    def checked(self, size: int) -> Arguments:
-        """Return the same for `size` ranks, with a policy for a text, and numbers as Python has them.
+    def checked(self, comm: Communicator, device: torch.device) -> Arguments:
+        """Return the same for ranks with gradients on a device, with a policy for a text, and numbers as Python's.
 
         Raises
         ------
@@ -44,18 +53,26 @@ class Arguments:
             One is refused. Those of the partial allreduces are checked when these are made.
         """
         check_average(self.average)
-        policy = as_policy(self.policy).for_size(size)
+        policy = as_policy(self.policy).for_size(comm.size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
-        return replace(self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every)
+        memory, why = memory_for(device, comm, self.staged)
+        return replace(
+            self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, memory=memory, why_staged=why
+        )
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""
-        return {"average": self.average, "bucket_bytes": self.bucket_bytes, "sync_every": self.sync_every}
+        return {
+            "average": self.average,
+            "bucket_bytes": self.bucket_bytes,
+            "sync_every": self.sync_every,
+            "memory of gradients": self.memory,
+        }
 
-    def make_mean(self, comm: Communicator, name: str, like: Array) -> EagerMean:
-        """Make the mean over ranks of arrays like one; collective."""
-        return EagerMean(
+    def make_mean(self, comm: Communicator, name: str, like: torch.Tensor) -> EagerMean:
+        """Make the mean over ranks of tensors like one; collective."""
+        return MEANS[self.memory](
             comm,
             like,
             average=self.average,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .._core import RoundInfo
     from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
-    from ..support.typing import Array
 
 __all__ = ["GradientAverager"]
 
@@ -36,7 +35,7 @@ class GradientAverager:
     Parameters
     ----------
     make
-        Makes a mean over ranks, with a name, for a buffer like the one that it is given; collective.
+        Makes a mean over ranks, with a name, for the buffer that it is given; collective.
     overlap
         Let backward contribute.
     name_of
@@ -45,7 +44,7 @@ class GradientAverager:
 
     def __init__(
         self,
-        make: Callable[[str, Array], EagerMean],
+        make: Callable[[str, torch.Tensor], EagerMean],
         *,
         overlap: bool,
         name_of: Callable[[torch.Tensor], str],

@@ -109,14 +109,16 @@ class _Pickler(pickle.Pickler):
         if place == len(self.tensors):
             _check(value)
             self.tensors.append(value)
-        return ("tensor", place, tuple(value.shape), value.dtype, torch.empty_like(value, device="meta").stride())
+        stride = torch.empty_like(value, device="meta").stride()
+        return ("tensor", place, tuple(value.shape), stride, value.dtype, value.device.type)
 
 
 def _check(tensor: torch.Tensor) -> None:
     kind = type(tensor)
-    if kind not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type != "cpu" or tensor.is_sparse:
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter) and not tensor.is_sparse
+    if not is_plain or tensor.device.type not in ("cpu", "cuda"):
         what = f"{kind.__name__} {tuple(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
-        raise TypeError(f"expected dense tensors in host memory, got {what}")
+        raise TypeError(f"expected dense tensors in memory of the host or of a CUDA device, got {what}")
 
 
 class _Unpickler(pickle.Unpickler):
@@ -130,9 +132,14 @@ class _Unpickler(pickle.Unpickler):
         if kind == "parameter":
             return self._parameters[place]
         if place not in self.tensors:
-            shape, dtype, stride = like
-            self.tensors[place] = torch.empty_strided(shape, stride, dtype=dtype)
+            shape, stride, dtype, device = like
+            self.tensors[place] = torch.empty_strided(shape, stride, dtype=dtype, device=self._device(device))
         return self.tensors[place]
+
+    def _device(self, kind: str) -> torch.device:
+        """The device of this rank's parameters, if it is of that kind: rank 0 may have another one."""
+        own = (parameter.device for parameter in self._parameters if parameter.device.type == kind)
+        return next(own, torch.device(kind))
 
 
 class _ReceivedState:

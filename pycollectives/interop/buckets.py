@@ -13,6 +13,9 @@ Why that suffices: let rank i wait in bucket X for round x, and rank j be needed
 arrived in X since its step began and its data was taken, by a round before x. That round completed after j's step began
 and before i's step did. So j's step is older than i's; and whom j waits for is in an older step still. As ranks are
 finite, somebody waits for nobody. A rank that flushes has left all buckets before it waits in any.
+
+A contribution on a device is handed over when a stream has made it, and may turn out to be late then. So a rank lets
+all be handed over before it looks which it waits for: that needs no other rank.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from .._core import Round, RoundInfo
     from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
-    from ..support.typing import Array
 
-    Make: TypeAlias = Callable[[Array], EagerMean]
+    Make: TypeAlias = Callable[[torch.Tensor], EagerMean]
 
 __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
@@ -87,15 +88,15 @@ class Bucket:
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
-        """Fuse gradients `summed_in` one type; `make` creates the mean for a buffer like its argument."""
+        """Fuse gradients `summed_in` one type, where they are; `make` creates the mean for the buffer."""
         self.parameters = tuple(parameters)
         count = sum(tensor.numel() for tensor in parameters)
-        self.flat = torch.zeros(count + len(parameters), dtype=summed_in(parameters[0].dtype))
+        first = parameters[0]
+        self.flat = torch.zeros(count + len(parameters), dtype=summed_in(first.dtype), device=first.device)
         self._views = parts_of(self.flat, parameters)
         self._present = self.flat[count:]
-        self._array = self.flat.numpy()
-        self.mean = make(self._array)
-        self._zeros: Array | None = None
+        self.mean = make(self.flat)
+        self._zeros: torch.Tensor | None = None
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
@@ -139,7 +140,7 @@ class Bucket:
                 if parameter.dtype is view.dtype:
                     parameter.grad = view
         self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
-        self._call = self.mean.contribute(self._array)
+        self._call = self.mean.contribute(self.flat)
         self._calls.append(self._call)
         self.late, self.missed = True, 0  # unless this step takes its result
 
@@ -157,6 +158,7 @@ class Bucket:
 
     def must_wait(self) -> bool:
         """Take the results that are there; whether this step's is still to be waited for."""
+        self._await_handover()
         round_of_call = self.mean.rounds  # if the call is not done afterwards
         self._take_done()
         return bool(self._calls) and round_of_call <= self._armed
@@ -165,9 +167,10 @@ class Bucket:
         """Arrive in the round that will take this rank's data, if its call was late for the one that it was given."""
         while self._behind:
             if self._zeros is None:
-                self._zeros = np.zeros_like(self._array)
+                self._zeros = torch.zeros_like(self.flat)
             self._calls.append(self.mean.contribute(self._zeros))
             self._behind = False
+            self._await_handover()
             self._take_done()
 
     def wait(self, deadline: Deadline) -> None:
@@ -175,6 +178,11 @@ class Bucket:
         while self._calls:
             self._calls[0].wait(deadline.remaining())  # a call that runs into its limit stays
             self._take(self._calls.popleft())
+
+    def _await_handover(self) -> None:
+        """Wait until this rank's calls have rounds; on the host they have."""
+        if self._calls:
+            _ = self._calls[-1].late
 
     def _take_done(self) -> None:
         while self._calls and self._calls[0].test():
@@ -192,9 +200,9 @@ class Bucket:
 
     def _add_result(self) -> None:
         if self._given == 0:
-            self.mean.write_to(self._array)
+            self.mean.write_to(self.flat)
         else:
-            self.mean.add_to(self._array)
+            self.mean.add_to(self.flat)
         self._given += 1
 
     # ------------------------------------------------------------------------------------------------ leaving

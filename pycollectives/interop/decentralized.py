@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
     from .exchanges import Exchange
+    from .means import Memory
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -62,7 +63,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     Parameters
     ----------
     optimizer
-        Anything but LBFGS. Its parameters are in host memory, and stay the same ones.
+        Anything but LBFGS. Its parameters are in host memory or on one CUDA device, and stay the same ones. From a
+        device they are staged through pinned memory of the host in each step.
     comm
         A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
     method
@@ -145,6 +147,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             every = self._begin(lambda: self._checked_arguments(topology))
             parameters = [parameter for parameter in every if parameter.requires_grad]
             self._with_exchange = set(map(id, parameters))
+            self._memory: Memory = "staged" if parameters[0].is_cuda else "host"
             self._exchange: Exchange[Any] = EXCHANGES[method](
                 self._comm, ShownParameters(parameters), self._topology, name=f"{name} {method}", **options
             )
@@ -158,6 +161,11 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             raise TypeError(f"{option}: unknown option of method {self._method!r}; expected some of {known}")
         self._topology = checked_topology(kind.topology if topology is None else topology, self._comm.size)
         return {"method": self._method, "topology": described(self._topology)}, kind.waits
+
+    @property
+    def memory(self) -> Memory:
+        """What the method works on: parameters in memory of the "host", or copies of them there, "staged"."""
+        return self._memory
 
     @property
     def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum | Hop:
@@ -287,5 +295,6 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and the method."""
-        state = ", closed" if self._closed else ""
+        memory = ", staged through the host" if self._memory == "staged" else ""
+        state = f"{memory}{', closed' if self._closed else ''}"
         return f"DecentralizedOptimizer({self.optimizer!r}, {self._method!r}, {self._topology!r}{state})"

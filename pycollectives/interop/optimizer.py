@@ -21,7 +21,7 @@ from ..support.validation import checked_timeout
 from .broadcast import PackedState, broadcast_state, broadcast_tensors
 from .deadlock_guard import DeadlockGuard, Waits
 from .module_buffers import ModuleBuffers
-from .parameters import LONGEST, Signature, in_words, parameters_of
+from .parameters import LONGEST, Signature, check_one_device, in_words, parameters_of
 from .refusals import OpenWrappers, check_model, check_no_ddp
 from .wrapped import WrappedOptimizer
 
@@ -46,7 +46,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     Parameters
     ----------
     optimizer
-        Any but LBFGS, and none that is wrapped already. Its parameters are in host memory.
+        Any but LBFGS, and none that is wrapped already. Its parameters are in host memory, or on one CUDA device.
     comm
         A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
     model
@@ -169,6 +169,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
         signature = self._signature(parameters, options)
+        check_one_device(parameters)
         check_no_ddp(parameters)
         self._pack()
         _open_wrappers.admit(self)
@@ -210,6 +211,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Check parameter groups that were added, from one on, and return what must be the same on all ranks."""
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
         signature = Signature.of(parameters)
+        check_one_device(parameters_of(self.optimizer.param_groups))
         check_no_ddp(parameters)
         self._pack(first_group)
         _open_wrappers.admit(self)
@@ -292,7 +294,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         Raises
         ------
         ValueError, TypeError
-            There is no model, or a buffer is not in host memory: on this rank. The others raise `MismatchError`.
+            There is no model, or a buffer is neither in host memory nor on a CUDA device: on this rank. The others
+            raise `MismatchError`.
         MismatchError
             Number, shapes or dtypes of buffers differ between ranks.
         RuntimeError, StallError, ClosedError
@@ -330,7 +333,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._check_between_steps("average")
         deadline = Deadline(self._timeout)
         self._flush(deadline)
-        return self._comm.mean(metric, deadline.remaining())
+        on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
+        return self._comm.mean(on_host, deadline.remaining())
 
     def finish(self) -> None:
         """Flush, give every rank the mean of all ranks' parameters, and leave for good; collective.

@@ -10,6 +10,7 @@ import torch
 from ..agreement.consistency import shortened
 from ..support.operations import AVG
 from .buckets import parts_of, summed_in
+from .host_copy import host_memory, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ __all__ = [
     "FlatTensors",
     "Signature",
     "average",
+    "check_one_device",
     "check_tensor",
     "dtype_name",
     "in_words",
@@ -72,7 +74,7 @@ class Signature:
 def in_words(tensors: Sequence[torch.Tensor]) -> str:
     """Say what tensors are like: how many, and shapes and types in their order."""
     words = [
-        f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{frozen}"
+        f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{' on cuda' if tensor.is_cuda else ''}{frozen}"
         for tensor in tensors
         for frozen in [" frozen" if isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad else ""]
     ]
@@ -87,16 +89,23 @@ def _check(place: int, parameter: torch.Tensor) -> None:
 
 
 def check_tensor(what: str, tensor: torch.Tensor) -> None:
-    """Refuse, by `TypeError`, what has no shape yet, or is not dense in host memory."""
+    """Refuse, by `TypeError`, what has no shape yet, or is not dense in memory of the host or of a CUDA device."""
     if torch.nn.parameter.is_lazy(tensor):
         raise TypeError(
             f"{what}: expected one with a shape, got {type(tensor).__name__} of a lazy module: run the model once on "
             "all ranks, and make the optimizer after that"
         )
-    if tensor.device.type != "cpu":
-        raise TypeError(f"{what}: expected host memory, got device {tensor.device}")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{what}: expected memory of the host or of a CUDA device, got device {tensor.device}")
     if tensor.layout is not torch.strided:
         raise TypeError(f"{what}: expected a dense tensor, got layout {tensor.layout}")
+
+
+def check_one_device(parameters: Iterable[torch.Tensor]) -> None:
+    """Refuse, by `TypeError`, parameters on several devices."""
+    devices = list(dict.fromkeys(str(parameter.device) for parameter in parameters))
+    if len(devices) > 1:
+        raise TypeError(f"optimizer: expected parameters on one device, got {', '.join(devices)}")
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -105,7 +114,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class FlatTensors:
-    """Tensors one behind the other in one buffer, and copied from there.
+    """Tensors one behind the other in one buffer of the host, and copied from there.
+
+    Tensors on a device are staged: the buffer is pinned then, and copies are done when a call returns.
 
     Attributes
     ----------
@@ -116,7 +127,9 @@ class FlatTensors:
     def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
         """Make a buffer of one type for tensors of any type; nothing is in it yet."""
         self._tensors = tuple(tensors)
-        self.flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=dtype)
+        self._devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        beside = next(iter(self._devices), torch.device("cpu"))
+        self.flat = host_memory([sum(tensor.numel() for tensor in tensors)], dtype, beside)
         self._parts = parts_of(self.flat, tensors)
 
     @property
@@ -129,13 +142,19 @@ class FlatTensors:
     def gather(self) -> None:
         """Copy the tensors into the buffer."""
         for part, tensor in zip(self._parts, self._tensors, strict=True):
-            part.copy_(tensor)
+            part.copy_(tensor, non_blocking=True)
+        self._wait()
 
     @torch.no_grad()
     def scatter(self) -> None:
         """Copy the buffer into the tensors, each rounded to its type."""
         for part, tensor in zip(self._parts, self._tensors, strict=True):
-            tensor.copy_(part)
+            tensor.copy_(part, non_blocking=True)
+        self._wait()
+
+    def _wait(self) -> None:
+        for device in self._devices:
+            wait_for(device)
 
 
 def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: Deadline) -> None:

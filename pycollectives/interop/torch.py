@@ -5,6 +5,7 @@ And the entry to `DecentralizedOptimizer`, which is in `decentralized`.
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -23,7 +24,7 @@ from .arguments import Arguments
 from .averaging import GradientAverager
 from .decentralized import DecentralizedOptimizer
 from .optimizer import CollectiveOptimizer
-from .parameters import Signature, name_of
+from .parameters import Signature, name_of, parameters_of
 from .statistics import StepStatistics
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 
     from ..communicator import Communicator
     from ..partial_allreduce.eager_mean import Average, EagerMean
-    from ..support.typing import Array, Missed
+    from ..support.typing import Missed
     from .deadlock_guard import Waits
+    from .means import Memory
 
 __all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
@@ -57,7 +59,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     Parameters
     ----------
     optimizer
-        Anything but LBFGS, whose steps evaluate the model several times. Its parameters are in host memory.
+        Anything but LBFGS, whose steps evaluate the model several times. Its parameters are in host memory, or on one
+        CUDA device: move the model there before.
     comm
         A `Communicator`, or an mpi4py communicator, for which one is made and closed with this optimizer.
     policy
@@ -86,6 +89,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         momentum and learning rates: a checkpoint may be loaded on rank 0 alone. None: as `broadcast`.
     max_staleness, history
         As for `Communicator.partial_allreduce`.
+    staged
+        Copy gradients on a CUDA device through pinned memory of the host. None: if the partial allreduce cannot take
+        them on the device; then a `RuntimeWarning` of rank 0 says why. False: that is an error. See `memory`.
     timeout
         Seconds for each step, flush and synchronization. None: the communicator's default.
     name
@@ -127,6 +133,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         broadcast_state: bool | None = None,
         max_staleness: int | None = None,
         history: int = 8,
+        staged: bool | None = None,
         timeout: float | None = None,
         name: str = "EagerOptimizer",
     ) -> None:
@@ -150,6 +157,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             sync_every=sync_every,
             max_staleness=max_staleness,
             history=history,
+            staged=staged,
         )
         self._gradients = GradientAverager(
             self._make_mean,
@@ -158,13 +166,26 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         )
         with self._abort_if_it_fails():
             parameters = self._begin(self._checked_arguments)
+            self._warn_if_staged()
             self._gradients.add(parameters, self._arguments.bucket_bytes)
 
     def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
-        self._arguments = self._arguments.checked(self._comm.size)
+        parameters = parameters_of(self.optimizer.param_groups)
+        device = parameters[0].device if parameters else torch.device("cpu")
+        self._arguments = self._arguments.checked(self._comm, device)
         return self._arguments.signature(), self._arguments.waits(self._comm.size)
 
-    def _make_mean(self, name: str, like: Array) -> EagerMean:
+    def _warn_if_staged(self) -> None:
+        if self._arguments.why_staged and self._comm.rank == 0:
+            text = f"{self._name}: gradients are staged through the host, since {self._arguments.why_staged}"
+            warnings.warn(f"{text}; give staged=True if that is as it should be", RuntimeWarning, stacklevel=3)
+
+    @property
+    def memory(self) -> Memory:
+        """What the partial allreduce works on: gradients in memory of the "host", on their "device", or "staged"."""
+        return self._arguments.memory
+
+    def _make_mean(self, name: str, like: torch.Tensor) -> EagerMean:
         return self._arguments.make_mean(self._comm, f"{self._name} {name}", like)
 
     # ------------------------------------------------------------------------------------------------ parameters
@@ -370,5 +391,6 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
-        state = f"{len(self._gradients.buckets)} buckets{', closed' if self._closed else ''}"
+        memory = {"host": "", "device": " on a device", "staged": " staged through the host"}[self.memory]
+        state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self._closed else ''}"
         return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"

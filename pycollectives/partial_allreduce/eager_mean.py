@@ -11,7 +11,7 @@ from ..support.operations import AVG
 if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
-    from ..support.typing import Array, Missed
+    from ..support.typing import Missed
 
 __all__ = ["Average", "EagerMean", "check_average"]
 
@@ -28,6 +28,8 @@ def check_average(average: object) -> None:
 class EagerMean:
     """The mean over ranks of arrays, some of which come late; made collectively.
 
+    Arrays are NumPy's, or what a derived class takes in their place.
+
     Parameters
     ----------
     comm
@@ -43,7 +45,7 @@ class EagerMean:
     """
 
     def __init__(
-        self, comm: Communicator, like: Array, *, average: Average = "world", missed: Missed = "sum", **options: Any
+        self, comm: Communicator, like: Any, *, average: Average = "world", missed: Missed = "sum", **options: Any
     ) -> None:
         check_average(average)
         self._size = comm.size
@@ -62,15 +64,15 @@ class EagerMean:
         """How many rounds have completed, as far as this rank knows."""
         return self._collective.rounds
 
-    def contribute(self, gradient: Array) -> Round:
+    def contribute(self, gradient: Any) -> Round:
         """Hand this rank's gradient over; the handle completes when there is a mean for this rank."""
         return self._collective.contribute(gradient)
 
-    def write_to(self, out: Array) -> Array:
+    def write_to(self, out: Any) -> Any:
         """Write the newest mean that this rank was given into an array, and return it."""
         return np.divide(self._collective.result, self._divisor, out=out)
 
-    def add_to(self, out: Array) -> None:
+    def add_to(self, out: Any) -> None:
         """Add the newest mean that this rank was given to an array."""
         out += self._collective.result / self._divisor
 

@@ -75,7 +75,8 @@ def _asked(settings: Settings, resume: bool) -> dict[str, str]:
 
 def _made(dataset: Dataset, model: Model) -> dict[str, str]:
     examples = {f"{part} examples": text for part, text in dataset.fingerprints.items()}
-    return {**examples, "weights": f"{model.weights.size} {model.weights.dtype}"}
+    dtype = str(model.weights.dtype).removeprefix("torch.")
+    return {**examples, "weights": f"{len(model.weights)} {dtype}"}
 
 
 def _text(value: object) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .arrays import assign, to_host
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -28,15 +30,15 @@ class HasState(Protocol):
 
 
 def pack(model: Model, **others: HasState) -> dict[str, NDArray[Any]]:
-    """Return what a file has of a model, and of other parts by their names: the arrays themselves."""
+    """Return what a file has of a model, and of other parts by their names: the arrays themselves, if on the host."""
     parts: dict[str, HasState] = {"model": model, **others}
-    states = {f"{name}.{key}": array for name, part in parts.items() for key, array in part.state().items()}
-    return {"weights": model.weights, **states}
+    states = {f"{name}.{key}": to_host(array) for name, part in parts.items() for key, array in part.state().items()}
+    return {"weights": to_host(model.weights), **states}
 
 
 def unpack(file: Mapping[str, NDArray[Any]], model: Model, **others: HasState) -> None:
     """Give back to them what `pack` returned."""
-    model.weights[...] = file["weights"]
+    assign(model.weights, file["weights"])
     parts: dict[str, HasState] = {"model": model, **others}
     for name, part in parts.items():
         start = f"{name}."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..communicator import Communicator
 from . import checkpoint, output
 from .agreement import require_same_data, require_same_settings
+from .arrays import on_host, to_host
 from .batches import Batches
 from .control import ControlChannel
 from .curve import Curve, Point
@@ -20,6 +21,7 @@ from .loop import Training
 from .metrics import Clock, Metrics, Progress
 from .models import MODELS
 from .optimizers import OPTIMIZERS
+from .placement import Placement
 from .replica import Replica
 from .schedules import SCHEDULES
 from .settings import Settings
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Point", "Summary", "run"]
 
-NOT_OF_THE_TRAINING = ("epochs", "load", "output")
+NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
 """Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
 
 RESULTS = ("metrics-rank-*.jsonl", "summary.json")
@@ -125,18 +127,32 @@ def run(
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
     require_same_settings(settings, comm, resume=resume)
-    with output.locked(settings.output, comm.mpi_comm), ControlChannel(comm, is_signalled) as control:
-        return _train_and_score(settings, comm, control, resume=resume, show=show)
+    placement = Placement.agreed(settings, comm)
+    with (
+        placement.in_use(),
+        output.locked(settings.output, comm.mpi_comm),
+        ControlChannel(comm, is_signalled) as control,
+    ):
+        return _train_and_score(settings, placement, comm, control, resume=resume, show=show)
 
 
 def _train_and_score(
-    settings: Settings, comm: Communicator, control: ControlChannel, *, resume: bool, show: bool
+    settings: Settings,
+    placement: Placement,
+    comm: Communicator,
+    control: ControlChannel,
+    *,
+    resume: bool,
+    show: bool,
 ) -> Summary:
     plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
     steps_of = plan.batches.steps_per_epoch
     training = Training(plan.steps, plan.settle_every)
     schedule = SCHEDULES.make(settings.schedule)
     model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
+    placement.place(model)
+    if show and comm.rank == 0:
+        placement.announce(comm.rank)
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
     clock = Clock()
     totals = Totals(control.comm, clock)
@@ -147,7 +163,8 @@ def _train_and_score(
             curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
         control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
         require_same_data(plan.dataset, model, comm)
-        control.comm.Bcast(model.weights)  # drawn without a seed, or on another kind of processor, they differ
+        with on_host(model.weights) as weights:
+            control.comm.Bcast(weights)  # drawn without a seed, or on another kind of processor, they differ
         with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
             replica = Replica(model, optimizer, synchronizer)
             this_run = _Run(settings, comm, control, plan, training, replica, clock, totals, curve)
@@ -172,6 +189,7 @@ def _train_and_score(
         not_finite=int(sums["not_finite"]),
         is_same_on_all_ranks=same,
         curve=points,
+        device=str(placement),
     )
 
 
@@ -228,7 +246,7 @@ class _Run:
         """Whether the replicas are equal, bit for bit; collective."""
         model = self.replica.model
         state = model.state()
-        arrays = (model.weights, *(state[name] for name in sorted(state)))
+        arrays = (to_host(model.weights), *(state[name] for name in sorted(state)))
         return all(self.comm.is_same_on_all_ranks(array) for array in arrays)
 
     def score(self, finished: bool) -> tuple[bool, tuple[Point, ...], int]:

@@ -1,4 +1,4 @@
-"""Update rules U(G, w, t) on flat weights (eager-SGD, Algorithm 2, line 7)."""
+"""Update rules U(G, w, t) on flat weights, wherever they are (eager-SGD, Algorithm 2, line 7)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from .arrays import assign, module_of
 from .registry import Registry
 
 if TYPE_CHECKING:
@@ -54,20 +55,21 @@ class SGD:
     ) -> None:
         self._schedule = schedule
         self._rate, self._momentum, self._decay = _checked(rate), momentum, weight_decay
-        self._velocity = np.zeros_like(weights if momentum else weights[:0])
-        self._change = np.empty_like(weights)
+        self._arrays = module_of(weights)
+        self._velocity = self._arrays.zeros_like(weights if momentum else weights[:0])
+        self._change = self._arrays.empty_like(weights)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
         """Change the weights in place, in step `number`."""
         direction = gradient
         if self._decay:
-            direction = np.multiply(weights, self._decay, out=self._change)
+            direction = self._arrays.multiply(weights, self._decay, out=self._change)
             direction += gradient
         if self._momentum:
             self._velocity *= self._momentum
             self._velocity += direction
             direction = self._velocity
-        weights -= np.multiply(direction, self._rate * self._schedule(number), out=self._change)
+        weights -= self._arrays.multiply(direction, self._rate * self._schedule(number), out=self._change)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The velocity."""
@@ -75,7 +77,7 @@ class SGD:
 
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Take back what `state` returned."""
-        self._velocity[...] = state["velocity"]
+        assign(self._velocity, state["velocity"])
 
 
 class Adam:
@@ -95,8 +97,9 @@ class Adam:
         self._schedule = schedule
         self._rate, self._beta1, self._beta2, self._epsilon = _checked(rate), beta1, beta2, epsilon
         self._decay = weight_decay
-        self._mean, self._square = np.zeros_like(weights), np.zeros_like(weights)
-        self._updates = np.zeros(1, weights.dtype)
+        self._arrays = module_of(weights)
+        self._mean, self._square = self._arrays.zeros_like(weights), self._arrays.zeros_like(weights)
+        self._updates = np.zeros(1, np.float32)
 
     def update(self, weights: NDArray[np.float32], gradient: NDArray[np.float32], number: int) -> None:
         """Change the weights in place, in step `number`."""
@@ -108,7 +111,7 @@ class Adam:
         rate = self._rate * self._schedule(number)
         if self._decay:
             weights *= 1 - rate * self._decay
-        weights -= rate * mean / (np.sqrt(square) + self._epsilon)
+        weights -= rate * mean / (self._arrays.sqrt(square) + self._epsilon)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """Both moments, and how many updates there were."""
@@ -117,7 +120,7 @@ class Adam:
     def load_state(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Take back what `state` returned."""
         for name, array in self.state().items():
-            array[...] = state[name]
+            assign(array, state[name])
 
 
 class Timed:

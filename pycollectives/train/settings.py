@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +22,8 @@ DEFAULT_BATCH = 64
 """Examples of all ranks together in a step, or the next multiple of the number of ranks."""
 
 MOST_EPOCHS = 1e9
+
+DEVICES = re.compile(r"cpu|cuda(:[0-9]+)?")
 
 REQUEUE = 75
 """The exit code of a job that has written a checkpoint and is to be run again: EX_TEMPFAIL of sysexits.h."""
@@ -42,6 +45,8 @@ class Settings:
         Epochs between two times that all replicas are made equal; None: only at the end.
     seed
         Of the data, the order of examples, the first weights, the load, and the method if it has one.
+    device
+        Where models of PyTorch compute: "cpu"; "cuda", a device of its machine for each rank, in turns; or "cuda:N".
     output
         Folder for metrics, the summary and the checkpoint; None: nothing is written.
     """
@@ -56,6 +61,7 @@ class Settings:
     epochs: float = 10
     settle_epochs: float | None = None
     seed: int = 1
+    device: str = "cpu"
     output: Path | None = None
 
     @classmethod
@@ -102,6 +108,8 @@ class Settings:
             raise ValueError(f"settle_epochs: expected a number > 0, got {self.settle_epochs}")
         if self.seed < 0:
             raise ValueError(f"seed: expected a number >= 0, got {self.seed}")
+        if not DEVICES.fullmatch(self.device):
+            raise ValueError(f"device: expected cpu, cuda or cuda:N, got {self.device!r}")
 
     def batch_of(self, ranks: int) -> int:
         """Return the examples of all ranks together in a step."""

@@ -96,6 +96,8 @@ class Summary:
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
         The ends of epochs, and the replica at the end: those that are scored, which is done once all steps are taken.
+    device
+        Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     """
 
     finished: bool
@@ -113,6 +115,7 @@ class Summary:
     not_finite: int
     is_same_on_all_ranks: bool
     curve: tuple[Point, ...]
+    device: str = "cpu"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON writes it, but for numbers that are not finite."""
@@ -141,8 +144,10 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
     if summary.finished:
         loss, accuracy = f"{summary.curve[-1].loss:.6g}", summary.curve[-1].accuracy
     waiting = summary.wait_fraction
+    device = [] if summary.device == "cpu" else [("device", summary.device)]
     return [
         ("method", str(settings.method)),
+        *device,
         ("state", "finished" if summary.finished else "stopped, to be resumed" if settings.output else "stopped"),
         ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
         ("epochs", f"{summary.epochs:g}"),

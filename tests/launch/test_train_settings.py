@@ -52,10 +52,12 @@ WRONG = [
     (["synchronous", "--data", "hyperplane,dimensions=99999999999999"], "Unable to allocate"),
     (["synchronous", "--optimizer", "sgd,rate=-1"], "optimizer: rate: expected a number > 0, got -1"),
     (["synchronous", "--optimizer", "adam,rate=0"], "optimizer: rate: expected a number > 0, got 0"),
+    (["synchronous", "--device", "gpu"], "device: expected cpu, cuda or cuda:N, got 'gpu'"),
+    (["synchronous", "--device", "cuda"], "device cuda: model 'hyperplane' computes with NumPy, on the host: choose"),
 ]
 
 
-IN_MANY_PLACES = [WRONG[number] for number in (0, 2, 4, 8, 11, 12, 14)]
+IN_MANY_PLACES = [WRONG[number] for number in (0, 2, 4, 8, 11, 12, 14, -1)]
 """One for each place where something is found out."""
 
 

@@ -19,6 +19,8 @@ from pycollectives.train.settings import Settings
 
 torch = pytest.importorskip("torch")
 
+from train_devices import arrays_in  # noqa: E402
+
 WORLD = MPI.COMM_WORLD
 
 if WORLD.size not in (2, 3):
@@ -89,17 +91,20 @@ def test_replicas_with_batch_normalisation_are_equal(method):
 
 
 def test_ddp_is_synchronous_sgd(output):
+    """Also where the update rule is applied to tensors, as on a device."""
     weights, curves = [], []
-    for method in ("synchronous", "ddp"):
-        with pc.Communicator(WORLD) as comm:
-            summary = job.run(Settings.of({**SETTINGS, "method": method, "output": output / method}), comm)
+    for method, memory in (("synchronous", "host"), ("ddp", "host"), ("ddp", "device")):
+        folder = output / f"{method}-{memory}"
+        with pc.Communicator(WORLD) as comm, arrays_in(memory):
+            summary = job.run(Settings.of({**SETTINGS, "method": method, "output": folder}), comm)
         assert summary.finished
         assert summary.is_same_on_all_ranks
         assert (summary.wait_fraction is None) == (method == "ddp")
-        folder = output / method / "checkpoint"
+        folder /= "checkpoint"
         with np.load(folder / (folder / "latest").read_text() / f"rank-{WORLD.rank:04d}.npz") as file:
             weights.append(file["weights"])
         curves.append([point.loss for point in summary.curve])
-    np.testing.assert_allclose(*weights, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(*curves, rtol=1e-3)
+    for ours, losses in zip(weights[1:], curves[1:], strict=True):
+        np.testing.assert_allclose(ours, weights[0], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(losses, curves[0], rtol=1e-3)
     assert curves[0][-1] < curves[0][0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +32,14 @@ class Model(ABC):
     hidden=64, seed=1)`. The same seed gives the same weights on every rank.
     """
 
+    runs_on_devices: ClassVar[bool] = False
+    """Whether it can compute on a CUDA device; then it has `move_to`, see `torch_models.network.TorchModel`."""
+
     weights: NDArray[np.float32]
-    """Every trained parameter, flat and C-contiguous; updated in place by others."""
+    """Every trained parameter, flat and C-contiguous; updated in place by others.
+
+    Of a model whose memory is a device's it is a flat tensor of PyTorch: `train.arrays` has what is written otherwise.
+    """
     gradient: NDArray[np.float32]
     """The gradient with respect to `weights`, of the same shape."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from ...neighbor_averaging.pairwise_arguments import PairwiseSpecification
+from ..arrays import module_of
 from .base import Outcome, Simulated, Synchronizer
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
@@ -49,8 +49,16 @@ class AdPsgd(Synchronizer):
         unused = {"rate": None, "order": "random", "weighting": "uniform", "atomic": "segment"}
         PairwiseSpecification.checked(model.weights, size=comm.size, **self._options, **unused)  # not in the first step
         self._averaging: PairwiseAveraging | None = None
-        self._before = np.empty_like(model.weights)
+        self._arrays = module_of(model.weights)
+        self._before = self._arrays.empty_like(model.weights)
         self._averages = 0  # that this rank's weights had been in when they were read
+
+    @classmethod
+    def why_staged(cls, comm: Communicator) -> str:
+        """Whether pairwise averaging takes models on a device."""
+        from ...interop.means import why_staged_for
+
+        return why_staged_for("DevicePairwiseAveraging")
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
@@ -67,9 +75,9 @@ class AdPsgd(Synchronizer):
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Add what the update rule changes at x' to whatever the weights have become."""
         averaging = self._joined()
-        np.copyto(self._before, model.weights)
+        self._before[...] = model.weights
         optimizer.update(model.weights, model.gradient, number)
-        averaging.apply(np.subtract(model.weights, self._before, out=self._before))
+        averaging.apply(self._arrays.subtract(model.weights, self._before, out=self._before))
         missed = averaging.statistics().exchanges - self._averages
         self.outcome = Outcome(active=2 if missed else 1, missed=missed)
 

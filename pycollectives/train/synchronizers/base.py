@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from ..arrays import on_host
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -25,8 +27,9 @@ __all__ = ["GradientSynchronizer", "Outcome", "Synchronizer", "WeightSynchronize
 
 def average(comm: MPI.Comm, array: NDArray[np.float32]) -> None:
     """Replace an array by its mean over all ranks, which has the same bits everywhere; collective."""
-    comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
-    array /= comm.size
+    with on_host(array) as values:
+        comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
+        values /= comm.size
 
 
 def any_of(comm: MPI.Comm, flag: bool) -> bool:
@@ -73,6 +76,15 @@ class Synchronizer:
 
     waits_while_computing = False
     """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
+
+    @classmethod
+    def why_staged(cls, comm: Communicator) -> str:
+        """Say why it has to be given arrays on the host where a model computes on a device; empty: it takes tensors.
+
+        Then a model's weights and gradient are copied there and back in each step, and the method needs to know nothing
+        of devices. One that takes tensors is given flat ones, on the model's device; see `train.arrays`.
+        """
+        return "the method works in memory of the host"
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...partial_allreduce import policies
 from ...partial_allreduce.eager_mean import EagerMean
+from ..arrays import module_of
 from .base import GradientSynchronizer, Outcome, Simulated
 from .base import average as average_over_all
 
@@ -48,7 +49,7 @@ class Eager(GradientSynchronizer):
         seed: int = policies.DEFAULT_SEED,
     ) -> None:
         self._comm = comm
-        self._mean = EagerMean(
+        self._mean = _kind_of_mean(model.gradient)(
             comm,
             model.gradient,
             average=average,
@@ -58,7 +59,14 @@ class Eager(GradientSynchronizer):
             max_staleness=max_staleness,
             name="gradients",
         )
-        self._gradient = np.empty_like(model.gradient)  # the newest mean
+        self._gradient = module_of(model.gradient).empty_like(model.gradient)  # the newest mean
+
+    @classmethod
+    def why_staged(cls, comm: Communicator) -> str:
+        """Whether the partial allreduce takes tensors on a device."""
+        from ...interop.means import why_staged
+
+        return why_staged(comm)
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:
@@ -71,7 +79,8 @@ class Eager(GradientSynchronizer):
         """Return the newest mean, of those gradients that are there."""
         info = self._mean.contribute(gradient).wait()
         self.outcome = Outcome(info.active, late=not info.included, missed=info.missed)
-        return self._mean.write_to(self._gradient)
+        mean: NDArray[np.float32] = self._mean.write_to(self._gradient)
+        return mean
 
     def leave(self) -> None:
         """Begin the flush."""
@@ -88,6 +97,14 @@ class Eager(GradientSynchronizer):
     def close(self) -> None:
         """Leave the partial allreduce."""
         self._mean.close()
+
+
+def _kind_of_mean(gradient: Any) -> type[EagerMean]:
+    if isinstance(gradient, np.ndarray):
+        return EagerMean
+    from ...interop import means
+
+    return means.DeviceMean
 
 
 def _policy(policy: policies.Policy | str, seed: int) -> policies.Policy:

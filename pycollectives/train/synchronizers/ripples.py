@@ -58,6 +58,13 @@ class Ripples(WeightSynchronizer):
         self._every = every
         self._weights = self._join()
 
+    @classmethod
+    def why_staged(cls, comm: Communicator) -> str:
+        """Whether P-Reduce takes weights on a device."""
+        from ...interop.means import why_staged_for
+
+        return why_staged_for("DevicePartialReduce")
+
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Average with this rank's next group."""
         self.outcome = Outcome()

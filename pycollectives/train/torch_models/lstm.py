@@ -43,8 +43,8 @@ class Classifier(nn.Module):
         self.linear = nn.Linear(hidden, classes)
 
     def forward(self, padded: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Return the classes' logits."""
-        packed = pack_padded_sequence(padded, lengths, batch_first=True, enforce_sorted=False)
+        """Return the classes' logits. PyTorch expects lengths on the host, wherever sequences are."""
+        packed = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, (last, _) = self.lstm(packed)
         logits: torch.Tensor = self.linear(last[-1])
         return logits

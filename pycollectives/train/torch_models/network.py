@@ -1,25 +1,27 @@
-"""Any PyTorch network as a model: its parameters and their gradients are views of two flat NumPy arrays.
+"""Any PyTorch network as a model: its parameters and their gradients are views of two flat tensors.
 
-What others write into `weights` the network computes with, and autograd adds into `gradient`, without a copy.
+On the host, `weights` and `gradient` are their memory as arrays of NumPy: what others write there the network computes
+with, and autograd adds to, without a copy. On a device they are these tensors, or copies on the host.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import torch
 from torch.nn import functional
 
+from ...interop.host_copy import HostCopy, wait_for
 from ..datasets.base import chunks
 from ..models.base import Model, Score
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from ...interop.means import Memory
     from ..datasets.base import Examples
 
 __all__ = ["TorchModel"]
@@ -35,9 +37,13 @@ class TorchModel(Model):
     Unless OMP_NUM_THREADS says otherwise, PyTorch computes on one thread from then on, as under torchrun: a rank knows
     nothing of the others on its cores, and PyTorch would start a thread per core in each of them.
 
+    A staged model copies its weights to the device before it computes, and its gradient to the host after that.
+
     Networks whose random numbers are drawn while training (dropout) are not resumed exactly: `state` has the buffers
     only.
     """
+
+    runs_on_devices = True
 
     def __init__(self, make: Callable[[], torch.nn.Module], seed: int) -> None:
         if "OMP_NUM_THREADS" not in os.environ:
@@ -51,18 +57,38 @@ class TorchModel(Model):
         if any(parameter.dtype != torch.float32 for parameter in parameters):
             raise ValueError(f"expected float32 parameters, got {sorted({str(p.dtype) for p in parameters})}")
         self.state()  # refuses buffers that NumPy cannot hold
-        self.weights = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
-        self.gradient = np.zeros_like(self.weights)
+        self.move_to("cpu", "host")
+
+    def move_to(self, device: str, memory: Memory) -> None:
+        """Compute on a device from now on, and show weights and gradient in memory of that kind."""
+        self._device = torch.device(device)
+        self._bare.to(self._device)
+        parameters = [*self._bare.parameters()]
+        self._weights = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self._gradient = torch.zeros_like(self._weights)
         sizes = [parameter.numel() for parameter in parameters]
-        weights = torch.from_numpy(self.weights).split(sizes)
-        gradients = torch.from_numpy(self.gradient).split(sizes)
-        for parameter, weight, gradient in zip(parameters, weights, gradients, strict=True):
+        pairs = zip(self._weights.split(sizes), self._gradient.split(sizes), strict=True)
+        for parameter, (weight, gradient) in zip(parameters, pairs, strict=True):
             parameter.data = weight.view_as(parameter)
             parameter.grad = gradient.view_as(parameter)
+        self._show(memory)
+
+    def _show(self, memory: Memory) -> None:
+        """Let others see weights and gradient."""
+        self._copies: tuple[HostCopy, HostCopy] | None = None
+        if memory == "staged":
+            self._copies = HostCopy(self._weights), HostCopy(self._gradient)
+            self.weights, self.gradient = (copy.array for copy in self._copies)
+            self._copies[0].fetch(self._weights)
+        elif memory == "host":
+            self.weights, self.gradient = self._weights.numpy(), self._gradient.numpy()
+        else:
+            self.weights, self.gradient = cast("Any", self._weights), cast("Any", self._gradient)
 
     def forward(self, *batch: NDArray[Any]) -> float:
         """Return the mean cross-entropy of a batch, in training mode."""
-        *inputs, labels = map(torch.from_numpy, batch)
+        self._take_weights()
+        *inputs, labels = self._on_device(batch)
         self._loss = functional.cross_entropy(self.network(*inputs), labels)
         return float(self._loss.detach())
 
@@ -70,25 +96,38 @@ class TorchModel(Model):
         """Write the gradient of the last loss; once, since autograd frees what it needed."""
         if self._loss is None:
             raise RuntimeError("backward without a forward since the last one")
-        self.gradient.fill(0)  # autograd adds
+        self._gradient.zero_()  # autograd adds
         self._loss.backward()
         self._loss = None
+        if self._copies is not None:
+            self._copies[1].fetch(self._gradient)
+        else:
+            wait_for(self._device)  # so that computing is not taken for waiting
 
     def evaluate(self, *examples: Examples) -> Score:
         """Return the mean cross-entropy, and the accuracy, in evaluation mode."""
+        self._take_weights()
         loss, right, predicted = 0.0, 0, 0
         training = [module for module in self._bare.modules() if module.training]
         self._bare.eval()
         with torch.no_grad():
-            for *inputs, labels in chunks(examples, 256):
-                logits = self._bare(*map(torch.from_numpy, inputs))
-                target = torch.from_numpy(labels)
+            for chunk in chunks(examples, 256):
+                *inputs, target = self._on_device(chunk)
+                logits = self._bare(*inputs)
                 loss += float(functional.cross_entropy(logits, target, reduction="sum"))
                 right += int((logits.argmax(dim=1) == target).sum())
                 predicted += target.numel()
         for module in training:
             module.training = True
         return Score(loss / predicted, right / predicted)
+
+    def _take_weights(self) -> None:
+        """Copy what others have written into staged weights."""
+        if self._copies is not None:
+            self._copies[0].put(self._weights)
+
+    def _on_device(self, arrays: tuple[NDArray[Any], ...]) -> Iterator[torch.Tensor]:
+        return (torch.from_numpy(array).to(self._device) for array in arrays)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The network's buffers, such as the running statistics of batch normalisation."""
@@ -105,6 +144,6 @@ class TorchModel(Model):
 
 def _copied(name: str, buffer: torch.Tensor) -> NDArray[Any]:
     try:
-        return buffer.numpy().copy()
+        return buffer.cpu().numpy().copy()
     except TypeError as error:
         raise TypeError(f"buffer {name!r}, of {buffer.dtype}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from eager import LIMIT, backward, eager, meet, ranks, sgd, values, weights  # n
 
 import pycollectives as pc  # noqa: E402
 from pycollectives.interop.buckets import Bucket, fused, summed_in  # noqa: E402
-from pycollectives.partial_allreduce.eager_mean import EagerMean  # noqa: E402
+from pycollectives.interop.means import HostMean  # noqa: E402
 from pycollectives.support.deadline import Deadline  # noqa: E402
 
 
@@ -64,7 +65,7 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda flat: HostMean(comm, flat, policy=pc.Quorum(2)))
         told = []
 
         def contribute():
@@ -112,13 +113,61 @@ def test_gradients_are_late_until_a_result_has_them(ranks_per_node):
     assert of_rank_0 == [(False, True), (True, True), False, (True, True), True]
 
 
+class LateOnDevice:
+    """A mean on a device whose newest contribution turns out to be late when it is handed over."""
+
+    waits_for_arrivals = True
+
+    def __init__(self, late):
+        self.late_ones = late
+        self.calls = []
+        self.rounds = 0
+
+    def contribute(self, gradient):
+        self.calls.append(LateCall(self, len(self.calls) < self.late_ones))
+        return self.calls[-1]
+
+    def write_to(self, out):
+        return out
+
+
+class LateCall:
+    """Not handed over before somebody waits for that."""
+
+    def __init__(self, mean, late):
+        self._mean, self._late, self._handed_over = mean, late, False
+
+    @property
+    def late(self):
+        self._mean.rounds += self._late and not self._handed_over
+        self._handed_over = True
+        return self._late
+
+    def test(self):
+        return self._handed_over and self._late
+
+    def wait(self, timeout):
+        return SimpleNamespace(round=0, included=False, missed=0)
+
+
+@pytest.mark.parametrize("late", [0, 1, 3])
+def test_a_rank_that_waits_has_arrived_in_every_bucket_when_streams_have_made_the_data(late):
+    mean = LateOnDevice(late)
+    bucket = Bucket(weights(2), lambda flat: mean)
+    bucket.contribute()
+    assert bucket.must_wait() == (late == 0)
+    bucket.arrive_again()
+    assert len(mean.calls) == 1 + late
+    assert all(call._handed_over for call in mean.calls)
+
+
 def test_two_calls_in_one_round_are_given_its_result_once():
     """As when a rank has arrived again, and the round is still open in its next step."""
     contributed = threading.Event()
 
     def program(comm):
         (parameter,) = weights(2)
-        bucket = Bucket([parameter], lambda array: EagerMean(comm, array, policy=pc.Quorum(2)))
+        bucket = Bucket([parameter], lambda flat: HostMean(comm, flat, policy=pc.Quorum(2)))
         parameter.grad = torch.ones(2, dtype=torch.float64)
         if comm.rank == 0:
             bucket.contribute()

@@ -22,7 +22,8 @@ def on_meta(parameters):
         (lambda p: torch.optim.LBFGS(p), {}, "LBFGS is refused"),
         (lambda p: p, {}, "expected a torch.optim.Optimizer, got list"),
         (lambda p: sgd([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), {}, "got complex64"),
-        (on_meta, {}, "expected host memory, got device meta"),
+        (on_meta, {}, "expected memory of the host or of a CUDA device, got device meta"),
+        (sgd, {"staged": 1}, "staged: expected True, False or None, got 1"),
         (lambda p: sgd([torch.zeros(2)]), {}, "none of its parameters requires gradients"),
         (sgd, {"average": "ranks"}, "average: expected"),
         (sgd, {"bucket_bytes": 0}, "bucket_bytes: expected at least 1"),
@@ -59,6 +60,7 @@ def test_what_is_refused_on_one_rank_is_told_to_all(make, options, text):
         ([(3, 2), 4], {"average": "contributors"}, "average"),
         ([(3, 2), 4], {"policy": pc.Solo()}, "policy"),
         ([(3, 2), 4], {"missed": "latest"}, "missed"),
+        ([(3, 2), 4], {"staged": True}, "memory of gradients: host on rank"),
     ],
 )
 def test_what_differs_between_ranks_is_told_to_all(shapes, options, text):

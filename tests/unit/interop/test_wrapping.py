@@ -155,7 +155,7 @@ def of_a_kind_of_its_own(inner):
     ("spoil", "text"),
     [
         (unpicklable, "lambda"),
-        (on_meta, "expected dense tensors in host memory, got Tensor .2,. float32 on meta"),
+        (on_meta, "expected dense tensors in memory of the host or of a CUDA device, got Tensor .2,. float32 on meta"),
         (of_a_kind_of_its_own, "got Quantized .2,. float32 on cpu"),
     ],
 )

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from model_contract import ModelContract, batch_of, step  # noqa: E402
+from small_networks import DATA, MODELS, images  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from pycollectives.train.datasets.base import Dataset  # noqa: E402
 from pycollectives.train.datasets.characters import characters  # noqa: E402
 from pycollectives.train.datasets.sequences import sequences  # noqa: E402
 from pycollectives.train.torch_models.cnn import CNN  # noqa: E402
@@ -23,29 +23,6 @@ from pycollectives.train.torch_models.network import TorchModel  # noqa: E402
 from pycollectives.train.torch_models.resnet import Block, ResNet  # noqa: E402
 from pycollectives.train.torch_models.transformer import Transformer  # noqa: E402
 from pycollectives.train.torch_models.vgg import VGG  # noqa: E402
-
-
-def images(side, count=24, channels=3, classes=10):
-    random = np.random.default_rng(0)
-    pixels = random.standard_normal((count, channels, side, side), dtype=np.float32)
-    labels = np.arange(count) % classes
-    return Dataset((pixels, labels), (pixels[: count // 2], labels[: count // 2]))
-
-
-DATA = {
-    "cnn": lambda: images(8, channels=1),
-    "resnet": lambda: images(8),
-    "vgg": lambda: images(32),
-    "lstm": lambda: sequences(examples=24, validation=12, features=3, classes=4),
-    "transformer": lambda: characters(examples=24, validation=12, context=6),
-}
-MODELS = {
-    "cnn": lambda data, seed: CNN(data, width=4, seed=seed),
-    "resnet": lambda data, seed: ResNet(data, depth=8, width=4, seed=seed),
-    "vgg": lambda data, seed: VGG(data, width=2, seed=seed),
-    "lstm": lambda data, seed: LSTM(data, hidden=8, seed=seed),
-    "transformer": lambda data, seed: Transformer(data, width=8, depth=1, heads=2, seed=seed),
-}
 
 
 @pytest.fixture(params=MODELS)

@@ -1,0 +1,139 @@
+"""Eager-SGD's mean of a flat tensor, wherever that is: one class for each way to the partial allreduce.
+
+=========  ==========================================================================================================
+memory     what the partial allreduce is given
+=========  ==========================================================================================================
+"host"     The tensor's own memory, which is the host's.
+"device"   The tensor's own memory, which is a CUDA device's.
+"staged"   A copy in pinned memory of the host: for tensors on a device that the partial allreduce does not take.
+=========  ==========================================================================================================
+
+Who uses a mean gives it tensors, and does not know which it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+
+from ..partial_allreduce.eager_mean import EagerMean
+from ..support.device_streams import handle_of_stream
+from .host_copy import HostCopy
+
+if TYPE_CHECKING:
+    from .._core import Round
+    from ..communicator import Communicator
+
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged", "why_staged_for"]
+
+Memory: TypeAlias = Literal["host", "device", "staged"]
+
+
+def why_staged_for(collective: str) -> str:
+    """Say why arrays on a CUDA device have to be staged for a collective; empty: it takes them.
+
+    `collective` is the name of its class on devices, in the engine.
+    """
+    from ..support.native import core
+
+    if reason := core.cuda_availability()["reason"]:
+        return f"CUDA is off in pycollectives: {reason}"
+    return "" if hasattr(core, collective) else "the method works in memory of the host"
+
+
+def why_staged(comm: Communicator) -> str:
+    """Say why gradients on a CUDA device have to be staged for the partial allreduce; empty: they stay there."""
+    nodes = len(set(comm.nodes))
+    return why_staged_for("DevicePartialAllreduce") or ("" if nodes == 1 else f"ranks are on {nodes} nodes")
+
+
+def memory_for(device: torch.device, comm: Communicator, staged: bool | None) -> tuple[Memory, str]:
+    """Return how gradients on a device reach the partial allreduce, and why they are staged if nobody asked for that.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `staged` is no flag, or False where they have to be staged.
+    """
+    if not (staged is None or isinstance(staged, bool)):
+        raise TypeError(f"staged: expected True, False or None, got {staged!r}")
+    if staged:
+        return "staged", ""
+    if device.type == "cpu":
+        return "host", ""
+    why = why_staged(comm)
+    if why and staged is False:
+        raise ValueError(f"staged: expected True or None, got False: {why}")
+    return ("staged", why) if why else ("device", "")
+
+
+class HostMean(EagerMean):
+    """Of a tensor in memory of the host."""
+
+    def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
+        super().__init__(comm, like.numpy(), **options)
+
+    def contribute(self, gradient: torch.Tensor) -> Round:
+        """See `EagerMean`."""
+        return super().contribute(gradient.numpy())
+
+    def write_to(self, out: torch.Tensor) -> torch.Tensor:
+        """See `EagerMean`."""
+        super().write_to(out.numpy())
+        return out
+
+    def add_to(self, out: torch.Tensor) -> None:
+        """See `EagerMean`."""
+        super().add_to(out.numpy())
+
+
+class StagedMean(EagerMean):
+    """Of a tensor on a device, which is copied to the host, and from there."""
+
+    def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
+        self._copy = HostCopy(like)
+        super().__init__(comm, self._copy.array, **options)
+
+    def contribute(self, gradient: torch.Tensor) -> Round:
+        """See `EagerMean`."""
+        return super().contribute(self._copy.fetch(gradient))
+
+    def write_to(self, out: torch.Tensor) -> torch.Tensor:
+        """See `EagerMean`."""
+        super().write_to(self._copy.array)
+        self._copy.put(out)
+        return out
+
+    def add_to(self, out: torch.Tensor) -> None:
+        """See `EagerMean`."""
+        super().add_to(self._copy.fetch(out))
+        self._copy.put(out)
+
+
+class DeviceMean(EagerMean):
+    """Of a tensor on a CUDA device, which the partial allreduce reads and writes there."""
+
+    def write_to(self, out: torch.Tensor) -> torch.Tensor:
+        """See `EagerMean`."""
+        return torch.div(_tensor_on(self._collective.result, out.device), self._divisor, out=out)
+
+    def add_to(self, out: torch.Tensor) -> None:
+        """See `EagerMean`."""
+        out += _tensor_on(self._collective.result, out.device) / self._divisor
+
+
+def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
+    """Return a tensor of the memory of a result; PyTorch's current stream waits for the values.
+
+    PyTorch does not look at the stream that a CUDA array interface names, on which the result is written: that of the
+    newest contribution, which a backward pass may have made on another one.
+    """
+    written_on, current = result.__cuda_array_interface__["stream"], torch.cuda.current_stream(device)
+    if written_on not in (None, handle_of_stream(current)):
+        current.wait_stream(torch.cuda.ExternalStream(written_on, device=device))
+    return torch.as_tensor(result, device=device)
+
+
+MEANS: dict[Memory, type[EagerMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
+"""By the ways to the partial allreduce."""

@@ -1,0 +1,47 @@
+"""Flat arrays of a replica, of NumPy or, in memory of a device, tensors of PyTorch: what has to be written for both.
+
+Most operators are the same for both, and so are the functions of `module_of`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["assign", "module_of", "on_host", "to_host"]
+
+
+def module_of(array: Any) -> Any:
+    """Return NumPy or PyTorch: the module whose functions take an array."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """Return an array of NumPy with its values: itself, or a copy."""
+    values: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return values
+
+
+def assign(array: Any, values: NDArray[Any]) -> None:
+    """Write values into an array."""
+    if isinstance(array, np.ndarray):
+        array[...] = values
+    else:
+        array.copy_(module_of(array).from_numpy(np.ascontiguousarray(values)))
+
+
+@contextlib.contextmanager
+def on_host(array: Any) -> Iterator[NDArray[Any]]:
+    """Give its values, as an array of NumPy; what is written there is in the array afterwards."""
+    values = to_host(array)
+    yield values
+    if values is not array:
+        assign(array, values)

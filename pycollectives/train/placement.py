@@ -1,0 +1,142 @@
+"""Where a job computes: on the host, or on a CUDA device of each rank; and how methods get at what is there."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
+
+from .models import MODELS
+from .synchronizers import METHODS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..communicator import Communicator
+    from ..interop.means import Memory
+    from .models.base import Model
+    from .settings import Settings
+
+__all__ = ["Placement"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Of one rank.
+
+    Attributes
+    ----------
+    device
+        As PyTorch names it, with the number of a CUDA device: "cpu", "cuda:1".
+    memory
+        What methods are given: arrays on the "host", where the model computes; tensors on the "device"; or arrays on
+        the host that the model copies from and to its device, "staged".
+    why_staged
+        Empty: it is not.
+    """
+
+    device: str = "cpu"
+    memory: Memory = "host"
+    why_staged: str = ""
+
+    @classmethod
+    def agreed(cls, settings: Settings, comm: Communicator) -> Placement:
+        """Find out where this rank computes, and compare with the other ranks; collective. Settings are the same.
+
+        Raises
+        ------
+        ValueError
+            The device cannot be used, or the model cannot compute on it: on this rank. The others raise
+            `MismatchError`, unless they have the same error.
+        MismatchError
+            Some ranks have to stage and others do not.
+        """
+        if settings.device == "cpu":
+            return cls()
+        local_rank = _local_rank(comm.mpi_comm)
+        return comm.agree("train", lambda: cls._found(settings, comm, local_rank))
+
+    @classmethod
+    def _found(cls, settings: Settings, comm: Communicator, local_rank: int) -> Placement:
+        model = MODELS.find(settings.model)
+        if not getattr(model, "runs_on_devices", False):
+            raise ValueError(
+                f"device {settings.device}: model {settings.model.name!r} computes with NumPy, on the host: choose a "
+                "model of PyTorch, or the device cpu"
+            )
+        device = _device(settings.device, local_rank)
+        why = METHODS.find(settings.method).why_staged(comm)  # type: ignore[attr-defined]
+        return cls(device, "staged" if why else "device", why)
+
+    def signature(self) -> dict[str, str]:
+        """Return what must be the same on all ranks: not the device's number."""
+        return {"memory": self.memory}
+
+    def place(self, model: Model) -> None:
+        """Let a model compute there."""
+        if self.memory != "host":
+            model.move_to(self.device, self.memory)  # type: ignore[attr-defined]
+
+    def in_use(self) -> contextlib.AbstractContextManager[Any]:
+        """Let the device be PyTorch's current one: what is pinned needs a context, which should not be the first's."""
+        if self.device == "cpu":
+            return contextlib.nullcontext()
+        import torch
+
+        device: contextlib.AbstractContextManager[Any] = torch.cuda.device(self.device)
+        return device
+
+    def announce(self, rank: int) -> None:
+        """Say on stderr where a rank computes, if not on the host."""
+        if self.memory == "staged":
+            how = f"weights and gradients are staged through the host: {self.why_staged}"
+        else:
+            how = "weights and gradients stay there"
+        if self.memory != "host":
+            print(f"Rank {rank} computes on {self.device}; {how}.", file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        """Return the kind of device, which is the same on all ranks, and whether its arrays are staged."""
+        kind, _, _ = self.device.partition(":")
+        return f"{kind}, staged through the host" if self.memory == "staged" else kind
+
+
+def _local_rank(comm: MPI.Comm) -> int:
+    """Return the number of this rank among those of its machine; collective."""
+    machine = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    rank: int = machine.rank
+    machine.Free()
+    return rank
+
+
+def _device(name: str, local_rank: int) -> str:
+    """Return the device of a rank, with its number."""
+    count = _count_devices(name)
+    _, _, number = name.partition(":")
+    if number and int(number) >= count:
+        raise ValueError(f"device {name}: PyTorch sees {count} CUDA devices here, cuda:0 to cuda:{count - 1}")
+    return f"cuda:{int(number) if number else local_rank % count}"
+
+
+def _count_devices(name: str) -> int:
+    import torch
+
+    if not torch.backends.cuda.is_built():
+        raise ValueError(f"device {name}: this PyTorch, {torch.__version__}, is built without CUDA")
+    if not torch.cuda.is_available() or not torch.cuda.device_count():
+        why = _why(torch.cuda.init)
+        raise ValueError(f"device {name}: PyTorch {torch.__version__} can use no CUDA device here{why}")
+    count: int = torch.cuda.device_count()
+    return count
+
+
+def _why(init: Callable[[], None]) -> str:
+    """Return what PyTorch says when CUDA is made ready."""
+    try:
+        init()
+    except Exception as error:  # of several kinds
+        return f": {error}"
+    return ""

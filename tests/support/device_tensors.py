@@ -1,0 +1,50 @@
+"""Tensors of PyTorch on a simulated device, as far as an `EagerMean` of them is concerned.
+
+PyTorch cannot use the simulated device: its addresses are none of the host. So tensors stay on the host here, and have
+a double on the device, which they are copied to late, on a stream, before it is contributed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from device_programs import OnDevice
+
+from pycollectives.interop import means
+
+if TYPE_CHECKING:
+    import pytest
+    from devices import Simulated
+
+    import pycollectives as pc
+
+
+def use_tensors_on(machine: Simulated, patch: pytest.MonkeyPatch) -> None:
+    """Let gradients on the host be contributed from a simulated device, and results be read from there."""
+
+    class SimulatedMean(means.DeviceMean):
+        def __init__(self, comm: pc.Communicator, like: torch.Tensor, **options: Any) -> None:
+            self._double = OnDevice(machine, like.numpy().copy())
+            super().__init__(comm, self._double, **options)
+
+        def contribute(self, gradient: torch.Tensor) -> Any:
+            self._double.write(gradient.numpy())
+            return super().contribute(self._double)
+
+        def close(self) -> None:
+            super().close()
+            self._free()
+
+        def abort(self) -> int:
+            discarded = super().abort()
+            self._free()
+            return discarded
+
+        def _free(self) -> None:
+            if self._double is not None:
+                self._double.free()
+                self._double = None
+
+    patch.setitem(means.MEANS, "device", SimulatedMean)
+    patch.setattr(means, "_tensor_on", lambda result, device: torch.from_numpy(result.to_host().copy()))

@@ -1,0 +1,100 @@
+"""How gradients on a device reach the partial allreduce, and the streams of what comes back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import pycollectives as pc  # noqa: E402
+from pycollectives.interop import means  # noqa: E402
+from pycollectives.interop.host_copy import HostCopy  # noqa: E402
+from pycollectives.support.native import core  # noqa: E402
+from pycollectives.testing import run_ranks  # noqa: E402
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
+ONE_NODE, TWO_NODES = SimpleNamespace(nodes=(0, 0)), SimpleNamespace(nodes=(0, 1))
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """The engine's CUDA, which is off for a reason if this is called with one."""
+    return lambda reason="": monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": reason})
+
+
+def test_memory_of_gradients(cuda):
+    cuda()
+    assert means.memory_for(CPU, TWO_NODES, None) == ("host", "")
+    assert means.memory_for(CPU, ONE_NODE, True) == ("staged", "")
+    assert means.memory_for(CUDA, ONE_NODE, None) == ("device", "")
+    assert means.memory_for(CUDA, ONE_NODE, False) == ("device", "")
+    assert means.memory_for(CUDA, ONE_NODE, True) == ("staged", "")
+
+
+@pytest.mark.parametrize(
+    ("comm", "reason", "text"),
+    [(ONE_NODE, "no driver", "CUDA is off in pycollectives: no driver"), (TWO_NODES, "", "ranks are on 2 nodes")],
+)
+def test_what_the_engine_does_not_take_is_staged_and_says_why(cuda, comm, reason, text):
+    cuda(reason)
+    assert means.memory_for(CUDA, comm, None) == ("staged", text)
+    assert means.memory_for(CUDA, comm, True) == ("staged", "")
+    with pytest.raises(ValueError, match=f"staged: expected True or None, got False: {text}"):
+        means.memory_for(CUDA, comm, False)
+
+
+class Stream:
+    """Of PyTorch, with what it waits for."""
+
+    def __init__(self, cuda_stream, device=None):
+        self.cuda_stream = cuda_stream
+        self.waits_for = []
+
+    def wait_stream(self, other):
+        self.waits_for.append(other.cuda_stream)
+
+
+@pytest.mark.parametrize(
+    ("written_on", "current", "waits_for"), [(7, 7, []), (1, 0, []), (None, 7, []), (7, 9, [7]), (7, 0, [7])]
+)
+def test_pytorchs_stream_waits_for_a_result_that_is_written_on_another(monkeypatch, written_on, current, waits_for):
+    """0 is PyTorch's default stream, and 1 the protocol's number of it."""
+    stream = Stream(current)
+    result = SimpleNamespace(__cuda_array_interface__={"stream": written_on})
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    monkeypatch.setattr(torch.cuda, "ExternalStream", Stream)
+    monkeypatch.setattr(torch, "as_tensor", lambda given, device: (given, device))
+    assert means._tensor_on(result, CUDA) == (result, CUDA)
+    assert stream.waits_for == waits_for
+
+
+@pytest.mark.parametrize("kind", [means.HostMean, means.StagedMean])
+def test_results_are_written_and_added(kind):
+    """Whatever was contributed in between: a rank that is late arrives again, with zeros, before it adds."""
+
+    def program(comm):
+        like = torch.zeros(2)
+        mean, out = kind(comm, like, policy=pc.Full()), torch.full((2,), 9.0)
+        mean.contribute(torch.tensor([1.0, 2.0]) * (1 + comm.rank)).wait(30.0)
+        assert mean.write_to(out) is out
+        mean.contribute(torch.tensor([10.0, 20.0])).wait(30.0)
+        written = out.tolist()
+        mean.add_to(out)
+        mean.flush(30.0)
+        mean.close()
+        return written, out.tolist(), like.tolist()
+
+    assert run_ranks(2, program) == [([1.5, 3.0], [11.5, 23.0], [0.0, 0.0])] * 2
+
+
+def test_a_host_copy_is_fetched_and_put():
+    tensor = torch.arange(6.0).reshape(2, 3)
+    copy = HostCopy(tensor)
+    assert copy.array.tolist() == [[0.0] * 3] * 2
+    assert copy.fetch(tensor) is copy.array
+    copy.array += 1
+    assert tensor.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    copy.put(tensor)
+    assert tensor.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
