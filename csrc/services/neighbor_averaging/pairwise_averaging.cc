@@ -6,8 +6,6 @@
 
 #include "core/error.h"
 #include "engine/stall_warning.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
 #include "services/common/waiting.h"
 
 namespace pyc {
@@ -15,8 +13,6 @@ namespace {
 
 constexpr Seconds kRest = 1e-3;              // after an average, at least
 constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
-constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
-constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = MessageAverage::kBytesPerPass;
 
@@ -26,83 +22,6 @@ void raise_to(std::atomic<std::uint64_t>& maximum, std::uint64_t value) {
 }
 
 }  // namespace
-
-// ------------------------------------------------------------------------------------------------ creation
-
-std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create(std::shared_ptr<Engine> engine, Memory& memory,
-                                                             Options options, const std::byte* initial,
-                                                             const Nodes& nodes, Seconds timeout,
-                                                             const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  const std::size_t bytes = bytes_of_node(options, nodes, e.rank());
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, memory, std::move(options), nodes));
-  share_memory(
-      e, nodes, bytes, "the memory of '" + made->name() + "'",
-      [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared, initial); }, timeout, interrupt);
-  PairwiseAveraging& m = *made;
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
-}
-
-std::shared_ptr<PairwiseAveraging> PairwiseAveraging::join(std::shared_ptr<Engine> engine, Memory& memory,
-                                                           Options options, const std::byte* initial,
-                                                           const Nodes& nodes,
-                                                           const std::shared_ptr<SharedMemory>& shared) {
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(*engine, memory, std::move(options), nodes));
-  made->make_board(shared, initial);
-  PairwiseAveraging& m = *made;
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
-}
-
-PairwiseAveraging::PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
-    : engine_(&engine),
-      memory_(memory),
-      options_(std::move(options)),
-      elements_(elements_of(options_.type, ReduceOp::kSum)),
-      nodes_(nodes),
-      choice_(options_.neighbors, options_.random, options_.seed ^ mix(static_cast<std::uint64_t>(engine.rank()))),
-      refusal_rest_(kFirstRefusalRest),
-      random_(mix(options_.seed) ^ static_cast<std::uint64_t>(engine.rank())),
-      gone_(static_cast<std::size_t>(engine.size())),
-      told_(static_cast<std::size_t>(engine.size())) {}
-
-std::size_t PairwiseAveraging::held_count(const Options& options) {
-  return std::max<std::size_t>(options.count + (options.by_frequency ? Importance::kNumbers : 0), 1);
-}
-
-ModelBoard::Shape PairwiseAveraging::shape_of(const Options& options) {
-  const DataType type = elements_of(options.type, ReduceOp::kSum).accumulator;
-  const std::size_t count = held_count(options);
-  const std::size_t segment = options.segment_bytes == 0 ? count : options.segment_bytes / size_of(type);
-  return {count, type, std::clamp<std::size_t>(segment, 1, count), options.acceleration};
-}
-
-std::size_t PairwiseAveraging::bytes_of_node(const Options& options, const Nodes& nodes, Rank rank) {
-  return nodes.neighbours(rank).size() * ModelBoard::bytes(shape_of(options));
-}
-
-void PairwiseAveraging::check(Engine& engine, const Options& options) {
-  MessageAverage::check(shape_of(options), engine.transport().max_tag());
-}
-
-void PairwiseAveraging::make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial) {
-  const ModelBoard::Shape shape = shape_of(options_);
-  std::vector<std::shared_ptr<std::byte>> memories;
-  for (std::size_t local = 0; local < nodes_.neighbours(engine_->rank()).size(); ++local) {
-    memories.emplace_back(shared, shared->data() + local * ModelBoard::bytes(shape));
-  }
-  board_ = std::make_unique<ModelBoard>(memory_, shape, std::move(memories), nodes_.local_rank_of(engine_->rank()));
-  const BufferPtr held = memory_.allocate(options_.count * size_of(elements_.accumulator));
-  memory_.load(elements_, held.get(), initial, options_.count);
-  board_->assign(0, options_.count, held.get(), [] {});
-}
-
-void PairwiseAveraging::set_id(std::uint32_t id) {
-  id_ = id;
-  mailbox_ = std::make_unique<PairwiseMailbox>(*engine_, id);
-  const std::vector<Rank>& all = choice_.all();
-  if (std::all_of(all.begin(), all.end(), [this](Rank rank) { return is_on_node(rank); })) return;
-  messages_ = std::make_unique<MessageAverage>(*engine_, memory_, id, *mailbox_, *board_);
-}
 
 // ------------------------------------------------------------------------------------------------ the application
 
@@ -387,96 +306,6 @@ MessageAverage& PairwiseAveraging::exchange() {
 
 bool PairwiseAveraging::finished() const {
   return left_.count() == engine_->size() && (!messages_ || messages_->idle());
-}
-
-// ------------------------------------------------------------------------------------------------ failures
-
-void PairwiseAveraging::before_call() {
-  engine_->check_process();
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  if (failed_) tell_failure();
-  const Seconds now = engine_->transport().now();
-  if (now < next_tell_) return;
-  next_tell_ = now + kLookPeriod;
-  if (failed_ || engine_->progress() == Progress::kCaller) look_at_neighbors(now);
-  tell_deaths();
-}
-
-/// Passes over neighbors whose process has ended.
-void PairwiseAveraging::look_at_neighbors(Seconds now) {
-  if (now < next_look_) return;
-  next_look_ = now + kLookPeriod;
-  for (const Rank neighbor : choice_.all()) {
-    std::atomic<bool>& gone = gone_[static_cast<std::size_t>(neighbor)];
-    if (gone || !is_on_node(neighbor)) continue;
-    const std::size_t local = nodes_.local_rank_of(neighbor);
-    gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
-  }
-}
-
-/// RankFailedError if neighbors have died of which no call has said so.
-void PairwiseAveraging::tell_deaths() {
-  std::vector<Rank> gone;
-  for (const Rank neighbor : choice_.all()) {
-    if (gone_[static_cast<std::size_t>(neighbor)] && !told_[static_cast<std::size_t>(neighbor)]) {
-      gone.push_back(neighbor);
-    }
-  }
-  if (gone.empty()) return;
-  std::vector<Rank> dead;
-  if (failed_) {
-    dead = std::move(gone);
-  } else if (!engine_->exclusively_if_free([&] { dead = engine_->failures().dead_if_gone(std::move(gone)); })) {
-    next_tell_ = 0;  // MPI may be asked under the progress lock only: by the next call
-  }
-  tell(std::move(dead));
-}
-
-void PairwiseAveraging::tell(std::vector<Rank> dead) {
-  std::erase_if(dead, [this](Rank rank) {
-    const auto& all = choice_.all();
-    const bool is_neighbor = std::find(all.begin(), all.end(), rank) != all.end();
-    const bool ends_messages = messages_ && failed_;
-    gone_[static_cast<std::size_t>(rank)] = true;
-    return !(is_neighbor || ends_messages) || told_[static_cast<std::size_t>(rank)].exchange(true);
-  });
-  if (dead.empty()) return;
-  const std::string what = "this call changed nothing, and later ones go on without";
-  const std::string ended = "; but models are averaged with ranks of other nodes no more";
-  throw died("'" + options_.name + "'", dead, messages_ ? what + ended : what);
-}
-
-void PairwiseAveraging::set_told(const std::vector<Rank>& dead) {
-  if (dead.empty()) told_failure_ = true;
-  for (const Rank rank : dead) {
-    gone_[static_cast<std::size_t>(rank)] = true;
-    told_[static_cast<std::size_t>(rank)] = true;
-  }
-}
-
-/// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.
-void PairwiseAveraging::tell_failure() {
-  try {
-    engine_->check();
-  } catch (const RankFailedError& error) {
-    if (error.ranks().empty() && !told_failure_.exchange(true)) throw;
-    tell(error.ranks());
-  }
-}
-
-void PairwiseAveraging::on_engine_failure(const std::exception_ptr&) {
-  if (messages_) messages_->give_up();
-  failed_ = true;
-}
-
-/// Nothing runs in the background any more: the application's calls average with neighbors of this node.
-void PairwiseAveraging::average_without_engine() {
-  engine_->exclusively([this] {
-    if (messages_) messages_->take_back();
-    const Seconds now = engine_->transport().now();
-    if (!on_node_ && (!may_begin(now) || !begin(now))) return;
-    while (on_node_) advance_on_node(kBytesPerPass);
-  });
 }
 
 }  // namespace pyc
