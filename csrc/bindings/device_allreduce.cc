@@ -1,22 +1,19 @@
 // The partial allreduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
 // they belong to, and that they fit, Python has checked.
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/bound_allreduce.h"
 #include "bindings/devices.h"
+#include "bindings/poll_until.h"
 #include "bindings/rounds.h"
-#include "services/partial_allreduce/device_caller.h"
+#include "services/common/device_caller.h"
 
 namespace pyc {
 namespace {
-
-constexpr Seconds kInterruptPeriod = 0.05;
 
 std::byte* device_data(std::uintptr_t address) {
   return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
@@ -56,7 +53,7 @@ class BoundDeviceAllreduce {
       (*bound_).on_device([&] {
         for (const std::uintptr_t stream : streams) {
           caller_->follow(*executor_->stream_of_caller(stream));
-          wait([&] { return caller_->is_ready(); });
+          poll_until(*engine_, [&] { return caller_->is_ready(); });
         }
       });
     });
@@ -67,10 +64,10 @@ class BoundDeviceAllreduce {
     bound_.with_result([&](std::shared_ptr<const std::byte> result) {
       (*bound_).check_failure();
       (*bound_).on_device([&] {
-        wait([&] { return caller_->is_given(); });
+        poll_until(*engine_, [&] { return caller_->is_given(); });
         const std::unique_ptr<Stream> consumer = stream ? executor_->stream_of_caller(*stream) : nullptr;
         caller_->give(std::move(result), device_data(out), consumer.get());
-        if (!consumer) wait([&] { return caller_->is_given(); });
+        if (!consumer) poll_until(*engine_, [&] { return caller_->is_given(); });
       });
     });
   }
@@ -92,19 +89,6 @@ class BoundDeviceAllreduce {
         shown_(std::move(shown)),
         bound_(std::move(engine), std::move(made)),
         caller_(std::move(caller)) {}
-
-  /// Until a stream of the application's is there: it may take any time.
-  template <class Done>
-  void wait(Done done) {
-    Transport& clock = engine_->transport();
-    Seconds next_interrupt = clock.now() + kInterruptPeriod;
-    while (!done()) {
-      std::this_thread::yield();
-      if (clock.now() < next_interrupt) continue;
-      run_signal_handlers();
-      next_interrupt = clock.now() + kInterruptPeriod;
-    }
-  }
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Executor> executor_;

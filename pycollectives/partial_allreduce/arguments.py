@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..selection import choice, tables
 from ..support import buffers, operations
-from ..support.device_arrays import DeviceArray, describe_device
+from ..support.device_arrays import DeviceArray, describe_device, device_number
 from ..support.validation import checked_choice, checked_integer, checked_name
-from .device import check_on_device, device_number
+from .device import check_on_device
 from .policies import as_policy
 
 if TYPE_CHECKING:

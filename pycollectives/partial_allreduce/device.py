@@ -6,60 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..support import buffers
-from ..support.device_arrays import DeviceArray, describe_device
+from ..support.device_arrays import fitting_array
+from ..support.operations import check_op_on_device
 from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .. import _core
     from .._core import Round, RoundInfo
     from ..support.buffers import BufferDescription
+    from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
 
-__all__ = ["DeviceCollective", "DeviceResult", "check_on_device", "device_number"]
-
-_OPS = ("SUM", "AVG", "PROD", "MIN", "MAX")
-"""Operations that kernels are there for."""
-_OPS_OF_COMPLEX = ("SUM", "AVG")
-
-
-def device_number(array: DeviceArray) -> int:
-    """Return the number of the device that an array is on.
-
-    Raises
-    ------
-    BufferError
-        CUDA cannot be used here, or the array is on none of its devices.
-    """
-    from ..support.native import core
-
-    if reason := core.cuda_availability()["reason"]:
-        raise BufferError(f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}")
-    return _number(array, core.device_of)
-
-
-def _number(array: DeviceArray, device_of: Callable[[int], int | None]) -> int:
-    """Return the number of the device that an array is on: as its protocol says, or as the driver does."""
-    if array.device is not None:
-        return array.device
-    if array.count == 0:
-        return 0
-    number = device_of(array.pointer)
-    if number is None:
-        raise BufferError(f"__cuda_array_interface__: expected memory of a CUDA device, got address {array.pointer:#x}")
-    return number
+__all__ = ["DeviceCollective", "DeviceResult", "check_on_device"]
 
 
 def check_on_device(buffer: BufferDescription, op: str, algorithm: str, nodes: int) -> None:
     """Raise `ValueError` if ranks on `nodes` nodes cannot reduce such arrays on devices."""
-    ops = _OPS_OF_COMPLEX if buffer.dtype.kind == "c" else _OPS
-    if op not in ops or buffer.dtype.kind == "b":
-        raise ValueError(
-            f"op: on a CUDA device expected {', '.join(ops)} of numbers, got {op} of {buffers.name_of(buffer.dtype)}; "
-            "copy the array to the host first"
-        )
+    check_op_on_device(op, buffer.dtype)
     if nodes > 1:
         raise ValueError(
             f"like: on a CUDA device all ranks must share one node, got {nodes} nodes; copy the array to the host first"
@@ -178,19 +141,6 @@ class DeviceCollective:
 
     def _described(self, x: object, stream: Any) -> DeviceArray:
         try:
-            array = describe_device(x, stream=stream)
-            if array is None:
-                raise BufferError(
-                    f"expected an array on CUDA device {self._device}, as at creation, got {type(x).__name__}"
-                )
-            if (device := _number(array, self._collective.device_of)) != self._device:
-                raise BufferError(
-                    f"expected an array on CUDA device {self._device}, as at creation, got device {device}"
-                )
-            if array.dtype != self.buffer.dtype:
-                raise TypeError(f"dtype: expected {self.buffer.dtype}, got {array.dtype}")
-            if array.shape != self.buffer.shape:
-                raise ValueError(f"expected shape {self.buffer.shape}, got {array.shape}")
+            return fitting_array(x, self.buffer, self._device, self._collective.device_of, stream=stream)
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self.name}: {error}") from None
-        return array

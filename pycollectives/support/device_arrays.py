@@ -1,21 +1,26 @@
 """Arrays on a device: what DLPack or the CUDA array interface says of them, without touching their memory.
 
-The partial allreduce takes them; elsewhere `support.buffers` refuses them. What is described here is what the engine
-needs: the address, the elements, and the stream after whose work the values are there.
+A collective that is made like one takes them; elsewhere `support.buffers` refuses them. What is described here is what
+the engine needs: the address, the elements, and the stream after whose work the values are there.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .buffers import checked_dtype, device_type
 from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, torch_stream
 
-__all__ = ["DeviceArray", "describe_device"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .buffers import BufferDescription
+
+__all__ = ["DeviceArray", "describe_device", "device_number", "fitting_array"]
 
 _CUDA = (2, 13)
 """DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
@@ -76,6 +81,70 @@ def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None
         return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(buffer, interface, given)
+
+
+def device_number(array: DeviceArray) -> int:
+    """Return the number of the device that an array is on.
+
+    Raises
+    ------
+    BufferError
+        CUDA cannot be used here, or the array is on none of its devices.
+    """
+    from .native import core
+
+    if reason := core.cuda_availability()["reason"]:
+        raise BufferError(f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}")
+    return _number_of(array, core.device_of)
+
+
+def _number_of(array: DeviceArray, device_of: Callable[[int], int | None]) -> int:
+    """As its protocol says, or as the driver does."""
+    if array.device is not None:
+        return array.device
+    if array.count == 0:
+        return 0
+    number = device_of(array.pointer)
+    if number is None:
+        raise BufferError(f"__cuda_array_interface__: expected memory of a CUDA device, got address {array.pointer:#x}")
+    return number
+
+
+def fitting_array(
+    x: object,
+    like: BufferDescription,
+    device: int,
+    device_of: Callable[[int], int | None],
+    *,
+    stream: Any = None,
+    writable: bool = False,
+) -> DeviceArray:
+    """Describe an array for a collective that was made for arrays such as `like` on a device.
+
+    Parameters
+    ----------
+    device_of
+        What asks the driver for the device of an address.
+    stream
+        As `describe_device` takes it.
+
+    Raises
+    ------
+    ValueError, TypeError, BufferError
+        Another shape; another dtype; no array on that device, or read-only where it is to be `writable`.
+    """
+    array = describe_device(x, stream=stream)
+    if array is None:
+        raise BufferError(f"expected an array on CUDA device {device}, as at creation, got {type(x).__name__}")
+    if (number := _number_of(array, device_of)) != device:
+        raise BufferError(f"expected an array on CUDA device {device}, as at creation, got device {number}")
+    if array.dtype != like.dtype:
+        raise TypeError(f"dtype: expected {like.dtype}, got {array.dtype}")
+    if array.shape != like.shape:
+        raise ValueError(f"expected shape {like.shape}, got {array.shape}")
+    if writable and array.readonly:
+        raise BufferError("expected a writable array, got one that is read-only")
+    return array
 
 
 # --- CUDA array interface, version 3: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["AVG", "OP_NAMES", "checked_op", "checked_op_on"]
+__all__ = ["AVG", "OP_NAMES", "check_op_on_device", "checked_op", "checked_op_on"]
 
 AVG: Final = "AVG"
 """The mean over the ranks that contributed. Integers are summed in 64 bits and divided towards zero."""
@@ -33,6 +33,9 @@ DEFINED = {
     "BXOR": "i",
 }
 """On which kinds each reduction is defined: as in MPI (MPI 4.1, section 6.9.2), and AVG where SUM is."""
+
+ON_DEVICE = {"f": ("SUM", AVG, "PROD", "MIN", "MAX"), "i": ("SUM", AVG, "PROD", "MIN", "MAX"), "c": ("SUM", AVG)}
+"""On which kinds kernels of CUDA devices are there for a reduction."""
 
 OP_NAMES = tuple(DEFINED)
 MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
@@ -72,9 +75,24 @@ def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
         As `checked_op`; TypeError also if the reduction is not defined on them.
     """
     name = checked_op(op)
-    kind = {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy says V of bfloat16
+    kind = _kind_of(dtype)
     if kind not in DEFINED[name]:
         takes = ", ".join(KINDS[one] for one in DEFINED[name])
         hint = "; view the array as 'uint8' to count" if kind == "b" else ""
         raise TypeError(f"op: {name} is not defined on {dtype.name}: it takes {takes}{hint}")
     return name
+
+
+def check_op_on_device(op: str, dtype: np.dtype[Any]) -> None:
+    """Raise `ValueError` if CUDA devices do not reduce such elements so; `op` is defined on them."""
+    kind = _kind_of(dtype)
+    if op not in ON_DEVICE.get(kind, ()):
+        takes = ", ".join(ON_DEVICE.get(kind, ON_DEVICE["f"]))
+        raise ValueError(
+            f"op: on a CUDA device expected {takes} of numbers, got {op} of {dtype.name}; copy the array to the host "
+            "first"
+        )
+
+
+def _kind_of(dtype: np.dtype[Any]) -> str:
+    return {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy says V of bfloat16

@@ -10,7 +10,7 @@ EXECUTOR = "csrc/memory/cuda/cuda_executor.cc"
 KERNELS = "csrc/memory/cuda/kernels.cuh"
 
 RANKS = ("tests/unit/cuda/test_device_board.py",)
-CALLER = "csrc/services/partial_allreduce/device_caller.cc"
+CALLER = "csrc/services/common/device_caller.cc"
 BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
 MEMORY = "csrc/memory/device_memory.cc"
 
@@ -160,7 +160,7 @@ MUTANTS = [
     Mutant(
         "an arena freed early: others have it mapped",
         BOARD,
-        "  detach();\n  return holders() == 0;\n",
+        "  detach();\n  return !seats_.is_mapped_by_others();\n",
         "  detach();\n  return true;\n",
         RANKS,
     ),
@@ -196,7 +196,7 @@ MUTANTS = [
     Mutant(
         "a missing wait: values are taken before the caller's stream has made them",
         "csrc/bindings/device_allreduce.cc",
-        "          wait([&] { return caller_->is_ready(); });\n",
+        "          poll_until(*engine_, [&] { return caller_->is_ready(); });\n",
         "",
         ALLREDUCE,
     ),
@@ -238,14 +238,14 @@ MUTANTS = [
     Mutant(
         "an arena freed early: another rank has it mapped",
         BUFFERS,
-        "  if (is_used_by_others()) return false;\n",
+        "  if (seats_.is_mapped_by_others()) return false;\n",
         "",
         ALLREDUCE,
     ),
     Mutant(
         "an arena that is never freed",
         BUFFERS,
-        "    seat(local_).has_others = false;\n",
+        "    seats_.end_mapping();\n",
         "",
         ALLREDUCE,
     ),

@@ -41,36 +41,24 @@ DeviceBoard::DeviceBoard(Executor& executor, const Shape& shape, std::vector<Ran
       local_(local),
       keep_(shape.keep),
       control_(control, reinterpret_cast<Control*>(control.get())),
-      arena_(executor, {shape.elements, shape.op, shape.count, ranks_.size(), Control::kBuffers}, local) {
+      arena_(executor, {shape.elements, shape.op, shape.count, ranks_.size(), Control::kBuffers}, local),
+      seats_({control_, control_->arenas.data()}, ranks_.size(), local) {
   if (ranks_.size() > Control::kMostRanks) {
     throw std::runtime_error("a device board: expected at most " + std::to_string(Control::kMostRanks) +
                              " ranks of a node, got " + std::to_string(ranks_.size()));
   }
   control_->events.check();
-  const SharedHandle handle = arena_.share();
-  const std::lock_guard lock(control_->mutex);
-  control_->seats[local_].process = ProcessId::own();
-  control_->seats[local_].arena = handle;
-  control_->seated |= self();
+  seats_.take(arena_.share());
 }
 
 void DeviceBoard::attach() {
-  {
-    const std::lock_guard lock(control_->mutex);
-    if (std::popcount(control_->seated) != static_cast<int>(ranks_.size())) {
-      throw InternalError("a device board is attached before the boards of all ranks are made");
-    }
-    control_->attached |= self();
-  }
-  for (std::size_t slot = 0; slot < ranks_.size(); ++slot) {
-    if (slot != local_) arena_.attach(slot, control_->seats[slot].arena);
-  }
+  seats_.map_others([this](std::size_t slot, const SharedHandle& arena) { arena_.attach(slot, arena); });
 }
 
 DeviceBoard::~DeviceBoard() {
   try {
     if (is_done()) detach();
-    if (holders() != 0 || !is_detached_) arena_.abandon();
+    if (seats_.is_mapped_by_others() || !is_detached_) arena_.abandon();
   } catch (const std::exception&) {  // of the mutex: nobody can tell who has what
     arena_.abandon();
   }
@@ -82,7 +70,7 @@ bool DeviceBoard::close() {
   const bool ends = control_->failed.load() ? is_done() : advance();
   if (!ends) return false;
   detach();
-  return holders() == 0;
+  return !seats_.is_mapped_by_others();
 }
 
 /// Reads no more: buffers may become free by that.
@@ -105,10 +93,7 @@ void DeviceBoard::detach() {
   for (std::size_t slot = 0; slot < ranks_.size(); ++slot) {
     if (slot != local_) arena_.detach(slot);
   }
-  {
-    const std::lock_guard lock(control_->mutex);
-    control_->detached |= self();
-  }
+  seats_.end_mapping();
   control_->events.ring();
 }
 
@@ -123,17 +108,10 @@ bool DeviceBoard::is_done() {
   }
 }
 
-/// Others that may have this rank's arena mapped.
-LocalRanks DeviceBoard::holders() const {
-  const LocalRanks ended = gone();
-  const std::lock_guard lock(control_->mutex);
-  return control_->attached & ~control_->detached & ~ended & ~self();
-}
-
 LocalRanks DeviceBoard::gone() const {
   LocalRanks ranks = 0;
   for (std::size_t slot = 0; slot < ranks_.size(); ++slot) {
-    if (state_of(control_->seats[slot].process) == ProcessState::kGone) ranks |= LocalRanks{1} << slot;
+    if (seats_.is_gone(slot)) ranks |= LocalRanks{1} << slot;
   }
   return ranks;
 }

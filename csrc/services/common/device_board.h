@@ -133,13 +133,13 @@ class DeviceBoard {
   bool is_done();
   void leave();
   void detach();
-  LocalRanks holders() const;
 
   const std::vector<Rank> ranks_;
   const std::size_t local_;
   const Keep keep_;
   std::shared_ptr<Control> control_;
   Arena arena_;
+  ArenaSeats seats_;
   bool has_left_ = false;
   bool is_marked_ = false;
   bool is_detached_ = false;

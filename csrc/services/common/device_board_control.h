@@ -1,17 +1,15 @@
-// What the ranks of a device board share, in memory of the host: what is in the buffers of all of them. Plain data,
-// under the mutex. The memory was zeroed before.
+// What the ranks of a device board share, in memory of the host: what is in the buffers of all of them. Under the
+// mutex, if nothing else is said. The memory was zeroed before.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
-#include "memory/executor.h"
 #include "node/event_count.h"
-#include "node/process.h"
 #include "node/robust_mutex.h"
+#include "services/common/arena_seats.h"
 
 namespace pyc {
 
@@ -40,8 +38,6 @@ struct DeviceBoardControl {
   static constexpr std::size_t kLongestText = 240;
 
   struct Seat {
-    ProcessId process;
-    SharedHandle arena{};
     std::uint64_t taken_by = 0;  ///< ticket of the last round that has taken a contribution of the rank
     std::array<DeviceBuffer, kBuffers> buffers;
   };
@@ -55,11 +51,9 @@ struct DeviceBoardControl {
   std::atomic<bool> failed{false};  ///< set when `failure` is
   Failure failure;                  ///< the first
   std::uint64_t newest = 0;         ///< the highest ticket of a result
-  LocalRanks seated = 0;
-  LocalRanks attached = 0;  ///< who has, or had, the arenas of the others mapped
-  LocalRanks detached = 0;  ///< who has no more
-  LocalRanks left = 0;      ///< who reads no further results
+  LocalRanks left = 0;              ///< who reads no further results
   std::array<Seat, kMostRanks> seats;
+  std::array<ArenaSeat, kMostRanks> arenas;  ///< without the mutex
 };
 
 }  // namespace pyc

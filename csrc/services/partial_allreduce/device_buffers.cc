@@ -22,17 +22,15 @@ DeviceMemory::Shape memory_for(const BoardShape& shape) {
 
 }  // namespace
 
-std::size_t DeviceBuffers::bytes(const BoardShape& shape) { return shape.local_ranks() * sizeof(Seat); }
+std::size_t DeviceBuffers::bytes(const BoardShape& shape) { return shape.local_ranks() * sizeof(ArenaSeat); }
 
 DeviceBuffers::DeviceBuffers(std::shared_ptr<Executor> executor, const BoardShape& shape, std::size_t local,
                              const std::shared_ptr<std::byte>& shared, bool first)
     : executor_(std::move(executor)),
-      ranks_(shape.local_ranks()),
-      local_(local),
-      seats_(shared, BoardMemory(shared.get(), first).take<Seat>(ranks_)),
+      seats_({shared, BoardMemory(shared.get(), first).take<ArenaSeat>(shape.local_ranks())}, shape.local_ranks(),
+             local),
       memory_(*executor_, memory_for(shape), local) {
-  seat(local_).process = ProcessId::own();
-  seat(local_).arena = memory_.share();
+  seats_.take(memory_.share());
 }
 
 DeviceBuffers::~DeviceBuffers() {
@@ -40,29 +38,18 @@ DeviceBuffers::~DeviceBuffers() {
 }
 
 void DeviceBuffers::attach() {
-  seat(local_).has_others = true;
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    if (rank != local_) memory_.attach(rank, seat(rank).arena);
-  }
+  seats_.map_others([this](std::size_t rank, const SharedHandle& arena) { memory_.attach(rank, arena); });
 }
 
 bool DeviceBuffers::release() {
   if (is_released_) return true;
   if (!std::exchange(is_detached_, true)) {
     memory_.detach();
-    seat(local_).has_others = false;
+    seats_.end_mapping();
   }
-  if (is_used_by_others()) return false;
+  if (seats_.is_mapped_by_others()) return false;
   memory_.free();
   return is_released_ = true;
-}
-
-bool DeviceBuffers::is_used_by_others() const {
-  for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    const bool uses = rank != local_ && seat(rank).has_others;
-    if (uses && state_of(seat(rank).process) != ProcessState::kGone) return true;
-  }
-  return false;
 }
 
 }  // namespace pyc

@@ -1,18 +1,12 @@
-// The buffers of a board on the devices of a node's ranks, and how they end: who has mapped whose arena stands in
-// memory of the host that the ranks share.
-//
-// An arena is freed when no other rank has it mapped: each has ended its mappings, or has died. Owned by a
+// The buffers of a board on the devices of a node's ranks, and how they end (services/common/arena_seats.h). Owned by a
 // PartialAllreduce, which sees to it that `release` comes after all work on the board.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include "memory/device_memory.h"
-#include "node/process.h"
+#include "services/common/arena_seats.h"
 #include "services/partial_allreduce/board_shape.h"
 
 namespace pyc {
@@ -39,19 +33,8 @@ class DeviceBuffers {
   bool is_released() const { return is_released_; }
 
  private:
-  struct Seat {
-    ProcessId process;
-    SharedHandle arena{};
-    std::atomic<bool> has_others{false};  // it has the others' arenas mapped
-  };
-
-  Seat& seat(std::size_t rank) const { return seats_.get()[rank]; }
-  bool is_used_by_others() const;
-
   const std::shared_ptr<Executor> executor_;
-  const std::size_t ranks_;
-  const std::size_t local_;
-  const std::shared_ptr<Seat> seats_;  // by local rank
+  ArenaSeats seats_;
   DeviceMemory memory_;
   bool is_detached_ = false;
   bool is_released_ = false;

@@ -306,7 +306,7 @@ def test_an_illegal_address_ends_every_wait(nth):
 def test_all_boards_are_made_before_one_is_attached(kind):
     machine = kind(1)
     board = Job().board(testing.DeviceBoardControl(), machine, 2, 0)
-    with pytest.raises(RuntimeError, match="before the boards of all ranks are made"):
+    with pytest.raises(RuntimeError, match="before those of all ranks are made"):
         board.attach()
     del board
     machine.end()

@@ -1,10 +1,10 @@
-// Between a partial allreduce on a device and the streams of its application.
+// Between a collective on a device and the streams of its application.
 //
 //   follow, is_ready   values are taken when what the application's stream has queued before is done
 //   give               a result is copied to where the application reads it: after what its stream has queued before,
 //                      and before what it queues afterwards
 //
-// No call waits. Owned by who calls the PartialAllreduce, one call at a time.
+// No call waits. Owned by who calls the collective, one call at a time.
 #pragma once
 
 #include <cstddef>

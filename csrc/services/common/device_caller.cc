@@ -1,4 +1,4 @@
-#include "services/partial_allreduce/device_caller.h"
+#include "services/common/device_caller.h"
 
 #include <thread>
 #include <utility>
