@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, play_and_check, simulated_device
+from device_programs import OnDevice, play_and_check, simulated_device, simulated_device_that_fails
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT
@@ -256,7 +256,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
 @pytest.mark.parametrize("policy", [pc.Full(), pc.Solo()])
 def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
-    with simulated_device_that_fails(nth) as machine:
+    with simulated_device_that_fails(nth * WORLD.size + WORLD.rank) as machine:
         with pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
             ar = comm.partial_allreduce(like=x, policy=policy)
@@ -271,17 +271,6 @@ def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
             ar.close()
         WORLD.Barrier()  # nobody ends while another is being told
         del ar
-
-
-@contextlib.contextmanager
-def simulated_device_that_fails(seed):
-    """Whose memory is lost in the end, as that of a device that fails."""
-    from devices import Simulated
-
-    machine = Simulated(seed * WORLD.size + WORLD.rank)
-    machine.driver.use()
-    yield machine
-    machine.driver.use_no_more()
 
 
 def test_a_rank_that_does_not_come_is_named():

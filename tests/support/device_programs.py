@@ -36,6 +36,15 @@ def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
     machine.end()
 
 
+@contextlib.contextmanager
+def simulated_device_that_fails(seed: int) -> Iterator[Simulated]:
+    """Whose memory is lost in the end, as that of a device that fails."""
+    machine = Simulated(seed)
+    machine.driver.use()
+    yield machine
+    machine.driver.use_no_more()
+
+
 class OnDevice:
     """An array of the application on a device, with the stream that it is worked on."""
 

@@ -25,7 +25,7 @@ std::shared_ptr<ArenaSeat> seats_in(const std::shared_ptr<std::byte>& shared, st
 
 }  // namespace
 
-/// A call's use of a lane: what it has queued is done when it ends, whether it `finish`ed or threw.
+/// A call's use of a lane: what it has queued is done when it ends, by `finish` or by an error.
 class DeviceModels::Turn {
  public:
   Turn(const DeviceModels& models, Lane& lane) : lane_(lane), lock_(lane.mutex) {
@@ -33,19 +33,22 @@ class DeviceModels::Turn {
   }
   ~Turn() {
     try {
-      if (!is_finished_) finish();
+      if (has_work_) finish();
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a device that fails does nothing any more
     }
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  Stream& stream() { return *lane_.stream; }
+  Stream& stream() {
+    has_work_ = true;
+    return *lane_.stream;
+  }
   std::byte* scratch(std::size_t which) { return lane_.scratch[which].get(); }
 
   /// Waits: it is all the library's own, and ends.
   void finish() {
-    is_finished_ = true;
+    has_work_ = false;
     lane_.stream->record(*lane_.done);
     while (!lane_.done->reached()) std::this_thread::yield();
   }
@@ -53,7 +56,7 @@ class DeviceModels::Turn {
  private:
   Lane& lane_;
   const std::lock_guard<std::mutex> lock_;
-  bool is_finished_ = false;
+  bool has_work_ = false;
 };
 
 // ------------------------------------------------------------------------------------------------ arenas
@@ -264,7 +267,7 @@ void DeviceModels::average(std::size_t other, const ModelRange& range) {
   turn.finish();
 }
 
-std::shared_ptr<std::byte> DeviceModels::make_values() {
+std::shared_ptr<std::byte[]> DeviceModels::make_values() {
   return executor_->allocate_staging(checked_product(shape_.count, width_));
 }
 

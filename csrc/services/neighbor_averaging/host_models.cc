@@ -129,7 +129,7 @@ void HostModels::average(std::size_t other, const ModelRange& range) {
   });
 }
 
-std::shared_ptr<std::byte> HostModels::make_values() { return memory_.allocate(shape_.count * width_); }
+std::shared_ptr<std::byte[]> HostModels::make_values() { return memory_.allocate(shape_.count * width_); }
 
 void HostModels::lend(const ModelRange& range, std::byte* values) {
   if (shape_.acceleration) mix(local_, range);

@@ -27,7 +27,7 @@ class HostModels final : public Models {
   void exchange(const ModelRange& range, std::byte* numbers) override;
 
   void average(std::size_t other, const ModelRange& range) override;
-  std::shared_ptr<std::byte> make_values() override;
+  std::shared_ptr<std::byte[]> make_values() override;
   void lend(const ModelRange& range, std::byte* values) override;
   void meet(const ModelRange& range, std::byte* values) override;
   void subtract(const ModelRange& range, const std::byte* step) override;

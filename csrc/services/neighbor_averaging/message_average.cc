@@ -52,7 +52,7 @@ void MessageAverage::check(const ModelShape& shape, Tag max_tag) {
 }
 
 MessageAverage::MessageAverage(Engine& engine, Memory& memory, std::uint32_t collective, const PairwiseMailbox& mailbox,
-                               ModelBoard& board, std::shared_ptr<std::byte> values)
+                               ModelBoard& board, std::shared_ptr<std::byte[]> values)
     : engine_(engine),
       memory_(memory),
       collective_(collective),

@@ -54,7 +54,7 @@ class MessageAverage {
 
   /// `values`: memory for a whole model, of `Models::make_values`.
   MessageAverage(Engine& engine, Memory& memory, std::uint32_t collective, const PairwiseMailbox& mailbox,
-                 ModelBoard& board, std::shared_ptr<std::byte> values);
+                 ModelBoard& board, std::shared_ptr<std::byte[]> values);
 
   /// std::invalid_argument if its plans need too many tags.
   static void check(const ModelShape& shape, Tag max_tag);
@@ -125,7 +125,7 @@ class MessageAverage {
   Role requester_;
   Role other_;
   std::vector<Rank> peers_;  // of the run that is under way: the requester and the other
-  const std::shared_ptr<std::byte> values_;  // of the requester's model, then the step
+  const std::shared_ptr<std::byte[]> values_;  // of the requester's model, then the step
   std::vector<bool> lent_;   // by piece, until its step has come
   std::vector<Returned> to_take_back_;
   std::size_t next_piece_ = 0;  // to be lent

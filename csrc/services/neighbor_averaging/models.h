@@ -70,7 +70,7 @@ class Models {
   virtual void average(std::size_t other, const ModelRange& range) = 0;
 
   /// Memory for the values of a whole model, from which messages are sent.
-  virtual std::shared_ptr<std::byte> make_values() = 0;
+  virtual std::shared_ptr<std::byte[]> make_values() = 0;
   // With a part of that:
   virtual void lend(const ModelRange& range, std::byte* values) = 0;
   /// Averages with values that another rank has lent, which become the step that it is to subtract.

@@ -51,20 +51,22 @@ std::string PairwiseAveraging::awaited_lock() const {
 void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
   const std::uint64_t averages = board_->averages(board_->local_rank());
-  board_->read(elements_, 0, options_.count, out, while_waiting(interrupt));
+  on_device([&] { board_->read(elements_, 0, options_.count, out, while_waiting(interrupt)); });
   read_at_ = averages;
 }
 
 void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
-  board_->read_kept(0, options_.count, out, while_waiting(interrupt));
+  on_device([&] { board_->read_kept(options_.count, out, while_waiting(interrupt)); });
 }
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
   before_call();
   const auto waiting = while_waiting(interrupt);
-  const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-  board_->apply(elements_, 0, options_.count, delta, weight, waiting);
+  on_device([&] {
+    const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
+    board_->apply(elements_, 0, options_.count, delta, weight, waiting);
+  });
   count_application();
   if (failed_) {
     average_without_engine();
@@ -78,13 +80,10 @@ double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting
   using Numbers = std::array<double, Importance::kNumbers>;
   const std::lock_guard lock(importance_mutex_);
   const Numbers change = importance_.measure(engine_->transport().now());
-  const Elements held{elements_.accumulator, elements_.accumulator};
   const auto exchange = [&](auto zero) {
     using Held = decltype(zero);
     std::array<Held, Importance::kNumbers> values{static_cast<Held>(change[0]), static_cast<Held>(change[1])};
-    auto* const data = reinterpret_cast<std::byte*>(values.data());
-    board_->apply(held, options_.count, values.size(), data, 1, waiting);
-    board_->read(held, options_.count, values.size(), data, waiting);
+    board_->exchange(options_.count, values.size(), reinterpret_cast<std::byte*>(values.data()), waiting);
     return Numbers{static_cast<double>(values[0]), static_cast<double>(values[1])};
   };
   return importance_.weight(elements_.accumulator == DataType::kFloat32 ? exchange(float{}) : exchange(double{}));
@@ -103,7 +102,7 @@ void PairwiseAveraging::count_application() {
 void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* values,
                                      const Engine::Interrupt& interrupt) {
   before_call();
-  board_->replace(options_.count, before, values, while_waiting(interrupt));
+  on_device([&] { board_->replace(options_.count, before, values, while_waiting(interrupt)); });
 }
 
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -172,6 +171,8 @@ PairwiseStatistics PairwiseAveraging::statistics() {
 // ------------------------------------------------------------------------------------------------ averages
 
 bool PairwiseAveraging::advance() {
+  if (is_over()) return device_ != nullptr && !device_->is_released() && device_->release();
+  announce_failure();
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
   bool moved = messages_ && messages_->advance();
@@ -188,11 +189,12 @@ Seconds PairwiseAveraging::deadline() const {
 }
 
 bool PairwiseAveraging::may_begin(Seconds now) const {
-  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0);
+  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0) && !is_failure_announced_;
 }
 
 bool PairwiseAveraging::is_available(Rank neighbor) const {
   if (left_.contains(neighbor) || gone_[static_cast<std::size_t>(neighbor)]) return false;
+  if (has_failed_device(neighbor)) return false;
   if (is_on_node(neighbor)) return !board_->has_left(nodes_.local_rank_of(neighbor));
   return options_.initiates && !failed_ && messages_->idle();
 }
@@ -203,6 +205,8 @@ bool PairwiseAveraging::begin(Seconds now) {
     next_ = kNever;  // until an average by messages ends
     return false;
   }
+  // Memory of a device goes with its process.
+  if (device_ != nullptr && is_on_node(*neighbor) && is_gone(*neighbor)) return true;
   if (options_.per_step) --owed_;
   if (!options_.per_step && options_.period > 0) next_ = now + options_.period;
   if (is_on_node(*neighbor)) {
@@ -218,9 +222,8 @@ bool PairwiseAveraging::begin(Seconds now) {
 bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   if (!on_node_) return false;
   OnNode& average = *on_node_;
-  const std::size_t per_segment = board_->shape().segment_count * size_of(board_->shape().type);
-  const std::size_t end =
-      std::min(board_->segments(), average.next_segment + std::max<std::size_t>(bytes / per_segment, 1));
+  const std::size_t segments = std::max<std::size_t>(bytes / board_->shape().segment_bytes(), 1);
+  const std::size_t end = std::min(board_->segments(), average.next_segment + segments);
   for (; average.next_segment < end; ++average.next_segment) {
     const bool averaged = board_->average(average.local, average.next_segment) == ModelBoard::Outcome::kAveraged;
     if (!averaged) ++skipped_;
@@ -258,6 +261,7 @@ void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now
   }
   if (ended.refusal) ++declined_;
   if (ended.refusal == Refusal::kLeft) left_.insert(ended.with);
+  if (ended.refusal == Refusal::kFailed) device_failed_[static_cast<std::size_t>(ended.with)] = true;
   rest_after_refusal(now, requested_);
 }
 
@@ -295,6 +299,7 @@ void PairwiseAveraging::on_message(Rank from, ConstBytes message) {
       [this](Rank rank, const AverageAccepted& accepted) { exchange().on_accepted(rank, accepted); },
       [this](Rank rank, const AverageDeclined& declined) { exchange().on_declined(rank, declined); },
       [this](Rank rank, const LeftAveraging&) { left_.insert(rank); },
+      [this](Rank rank, const DeviceFailed&) { device_failed_[static_cast<std::size_t>(rank)] = true; },
   };
   PairwiseMailbox::deliver(from, message, receive);
 }
@@ -304,8 +309,11 @@ MessageAverage& PairwiseAveraging::exchange() {
   return *messages_;
 }
 
-bool PairwiseAveraging::finished() const {
-  return left_.count() == engine_->size() && (!messages_ || messages_->idle());
+/// Nothing will be done with the models any more.
+bool PairwiseAveraging::is_over() const {
+  return closed_ && left_.count() == engine_->size() && (!messages_ || messages_->idle());
 }
+
+bool PairwiseAveraging::finished() const { return is_over() && (device_ == nullptr || device_->is_released()); }
 
 }  // namespace pyc

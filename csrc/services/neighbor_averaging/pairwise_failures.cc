@@ -16,6 +16,7 @@ constexpr Seconds kLookPeriod = 0.25;  // at the processes of neighbors: a syste
 void PairwiseAveraging::before_call() {
   engine_->check_process();
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  if (device_ != nullptr) tell_failed_devices();
   if (failed_) tell_failure();
   const Seconds now = engine_->transport().now();
   if (now < next_tell_) return;
@@ -29,12 +30,58 @@ void PairwiseAveraging::look_at_neighbors(Seconds now) {
   if (now < next_look_) return;
   next_look_ = now + kLookPeriod;
   for (const Rank neighbor : choice_.all()) {
-    std::atomic<bool>& gone = gone_[static_cast<std::size_t>(neighbor)];
-    if (gone || !is_on_node(neighbor)) continue;
-    const std::size_t local = nodes_.local_rank_of(neighbor);
-    gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
+    if (!gone_[static_cast<std::size_t>(neighbor)] && is_on_node(neighbor)) is_gone(neighbor);
   }
 }
+
+/// Whether the process of a neighbor on this node has ended, and it had not left.
+bool PairwiseAveraging::is_gone(Rank neighbor) {
+  const std::size_t local = nodes_.local_rank_of(neighbor);
+  const bool gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
+  return gone_[static_cast<std::size_t>(neighbor)] = gone;
+}
+
+// ------------------------------------------------------------------------------------------------ devices
+
+void PairwiseAveraging::note_failure(const std::string& text) {
+  board_->note_failure(text);
+  engine_->exclusively([this] { announce_failure(); });
+}
+
+bool PairwiseAveraging::has_failed_device(Rank rank) const {
+  if (device_ == nullptr) return false;
+  return is_on_node(rank) ? board_->has_failed(nodes_.local_rank_of(rank))
+                          : device_failed_[static_cast<std::size_t>(rank)].load();
+}
+
+/// If it is this rank's: its model is averaged no more.
+void PairwiseAveraging::announce_failure() {
+  if (is_failure_announced_ || !has_failed_device(engine_->rank())) return;
+  is_failure_announced_ = true;
+  if (messages_) messages_->fail();
+  if (!failed_) mailbox_->broadcast(DeviceFailed{});
+}
+
+void PairwiseAveraging::check_device() const {
+  if (has_failed_device(engine_->rank())) throw DeviceError(device_failure(engine_->rank()));
+}
+
+std::string PairwiseAveraging::device_failure(Rank rank) const {
+  const std::string text = is_on_node(rank) ? board_->failure(nodes_.local_rank_of(rank)) : "its device has failed";
+  return "'" + options_.name + "': rank " + std::to_string(rank) + ": " + text;
+}
+
+/// std::runtime_error if this rank's has failed, or a neighbor's of which no call has said so.
+void PairwiseAveraging::tell_failed_devices() {
+  check_device();
+  for (const Rank neighbor : choice_.all()) {
+    if (!has_failed_device(neighbor) || told_[static_cast<std::size_t>(neighbor)].exchange(true)) continue;
+    throw std::runtime_error(device_failure(neighbor) +
+                             "; this call changed nothing, and later ones go on without that rank");
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ deaths
 
 /// RankFailedError if neighbors have died of which no call has said so.
 void PairwiseAveraging::tell_deaths() {
@@ -97,7 +144,7 @@ void PairwiseAveraging::average_without_engine() {
     if (messages_) messages_->take_back();
     const Seconds now = engine_->transport().now();
     if (!on_node_ && (!may_begin(now) || !begin(now))) return;
-    while (on_node_) advance_on_node(kBytesPerPass);
+    while (on_node_) advance_on_node(MessageAverage::kBytesPerPass);
   });
 }
 

@@ -1,0 +1,341 @@
+"""Pairwise averaging of models on a device, in the shape of this run: simulated driver, whose work is done late.
+
+Each rank has a driver, with streams that are done in an order of their own. Nothing here needs a GPU, or ran on one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import numpy as np
+import pytest
+from device_programs import OnDevice, simulated_device, simulated_device_that_fails
+from devices import HAS_CUDA, bits
+from mpi4py import MPI
+
+import pycollectives as pc
+from pycollectives import topology
+
+WORLD = MPI.COMM_WORLD
+LIMIT = 30.0
+COUNT = 150
+SEGMENT = 1 << 20
+"""Elements of float32 in a segment."""
+BAD = WORLD.size - 1
+OUT_OF_MEMORY = 2
+
+pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
+
+
+@contextlib.contextmanager
+def device_and_ranks(seed: int):
+    """A device of this rank's own, and a communicator; at the end nothing is left on the device."""
+    with simulated_device(seed * WORLD.size + WORLD.rank) as machine, pc.Communicator(WORLD, timeout=LIMIT) as comm:
+        yield machine, comm
+
+
+def values_of_any_size(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
+    """Of both signs, some of them subnormal; sums of a few are finite."""
+    limits = np.finfo(dtype)
+    exponents = rng.integers(int(limits.minexp) - 5, int(limits.maxexp) - 6, count)
+    return np.ldexp(rng.choice([-1.0, 1.0], count) * (1 + rng.random(count)), exponents).astype(dtype)
+
+
+# --- the arithmetic
+
+
+def play_in_turns(comm, model, like, deltas, put) -> np.ndarray:
+    """Ranks apply one after another, and average once with the next neighbor; the model in the end."""
+    graph = model.topology
+    sides = graph.sides() if graph.is_bipartite else None
+    on_node = [other for other in graph.in_neighbors(comm.rank) if comm.nodes[other] == comm.nodes[comm.rank]]
+    begins = graph.size > 1 and (sides is None or comm.rank in sides[0] or bool(on_node))
+    for number, delta in enumerate(deltas):
+        if number % comm.size == comm.rank:
+            before = model.statistics().begun
+            model.apply(put(delta))
+            until = time.monotonic() + LIMIT
+            while begins and model.statistics().begun == before:
+                assert time.monotonic() < until, "no average in 30 s"
+                time.sleep(0.0005)
+        WORLD.Barrier()
+    out = put(np.zeros_like(like))
+    model.read(out)
+    return out.get() if isinstance(out, OnDevice) else out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_models_have_the_bits_of_the_host(dtype, acceleration):
+    rng = np.random.default_rng(WORLD.rank)
+    like = values_of_any_size(rng, dtype, COUNT)
+    deltas = [values_of_any_size(rng, dtype, COUNT) for _ in range(2 * WORLD.size)]
+    options = {"topology": "ring", "pace": "per_step", "order": "round-robin", "acceleration": acceleration}
+    with device_and_ranks(1) as (machine, comm):
+        arrays = [OnDevice(machine, like)]
+
+        def put(values):
+            arrays.append(OnDevice(machine, values, arrays[0].handle))
+            return arrays[-1]
+
+        with comm.pairwise_averaging(like=like, **options) as on_host:
+            expected = play_in_turns(comm, on_host, like, deltas, np.copy)
+        with comm.pairwise_averaging(like=arrays[0], **options) as on_device:
+            found = play_in_turns(comm, on_device, like, deltas, put)
+        np.testing.assert_array_equal(bits(found), bits(expected))
+        for array in arrays:
+            array.free()
+        del on_device
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("float32", SEGMENT + 100), ("float32", 1), ("float16", 10)])
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_mean_of_all_that_was_applied(dtype, count, acceleration):
+    """Deltas are made late, and overwritten at once; models are read while they are averaged."""
+    steps = 3 if count > SEGMENT else 20
+    with device_and_ranks(2) as (machine, comm):
+        x = OnDevice(machine, np.full(count, comm.rank, dtype))
+        seen = OnDevice(machine, np.zeros(count, dtype), x.handle)
+        with comm.pairwise_averaging(like=x, topology="ring", acceleration=acceleration, rate=1000) as model:
+            for step in range(steps):
+                x.write(np.full(count, step % 3))
+                model.apply(x)
+                x.write(np.full(count, -1000))
+                seen.write(np.full(count, -1000))
+                assert model.read(seen) is seen
+            assert abs(seen.get()).max() < 1000
+            mean = model.equalize().to_host()
+            model.read(seen)
+            equal = seen.get()
+        np.testing.assert_array_equal(mean, equal)
+        assert comm.is_same_on_all_ranks(equal)
+        expected = (comm.size - 1) / 2 + sum(step % 3 for step in range(steps))
+        np.testing.assert_allclose(equal.astype(float), expected, rtol=1e-5 if dtype == "float32" else 1e-3)
+        x.free()
+        seen.free()
+        del model
+
+
+def test_ranks_come_together_while_they_do_nothing():
+    with device_and_ranks(3) as (machine, comm):
+        x = OnDevice(machine, np.full(COUNT, comm.rank, "float64"))
+        with comm.pairwise_averaging(like=x, topology="complete") as model:
+            mean = (comm.size - 1) / 2
+            for _ in range(2000):
+                apart = comm.mean(np.abs(model.read().to_host() - mean).max())
+                if apart <= 0.01:
+                    break
+                time.sleep(0.005)
+            assert apart <= 0.01
+        x.free()
+        del model
+
+
+def test_what_is_shown_is_the_model_until_the_next_read():
+    with device_and_ranks(4) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        rows = OnDevice(machine, np.zeros((5, COUNT), "float32"), x.handle)
+        model = comm.pairwise_averaging(like=x, pace="per_step", topology="ring")
+        WORLD.Barrier()
+        for number in range(5):
+            rows.copy_from(model.read(), number)  # late, on the stream of `like`, which the next read waits for
+            x.write(np.ones(COUNT))
+            model.apply(x)
+        first, *_, last = rows.get()
+        np.testing.assert_array_equal(first, np.zeros(COUNT) if comm.size == 1 else np.full(COUNT, first[0]))
+        if comm.size == 1:
+            np.testing.assert_array_equal(last, np.full(COUNT, 4.0))
+        assert (rows.get() == rows.get()[:, :1]).all()
+        model.equalize()
+        model.close()
+        for array in (x, rows):
+            array.free()
+        del model
+
+
+def test_streams_that_are_given():
+    """A stream of `stream=` comes after the one that the array names, and both before the values are taken."""
+    with device_and_ranks(5) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float64"))
+        other = OnDevice(machine, np.zeros(COUNT, "float64"))
+        with comm.pairwise_averaging(like=x, topology="ring", rate=1000) as model:
+            for number in range(4):
+                x.write(np.full(COUNT, number))
+                model.apply(x, stream=other.handle)
+                other.write(np.full(COUNT, -1))
+                model.read(other, stream=x.handle)
+                assert (other.get() >= 0).all()
+            np.testing.assert_allclose(model.equalize().to_host(), 6)
+        x.free()
+        other.free()
+        del model
+
+
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_ranks_that_apply_rarely_count_more(acceleration):
+    """Two numbers follow the model, which begin at zero."""
+    with device_and_ranks(6) as (machine, comm):
+        x = OnDevice(machine, np.ones(COUNT, "float32"))
+        options = {"weighting": "frequency", "acceleration": acceleration, "topology": "ring"}
+        with comm.pairwise_averaging(like=x, **options) as model:
+            for _ in range(5):
+                model.apply(x)
+                time.sleep(0.001 * comm.rank)
+            mean = model.equalize().to_host()
+        assert (mean == mean[0]).all()
+        assert mean[0] == 6 if comm.size == 1 else 2 < mean[0] < 100
+        x.free()
+        del model
+
+
+def test_nothing_is_allocated_after_creation():
+    with device_and_ranks(7) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float16"))
+        with comm.pairwise_averaging(like=x, acceleration="a2cid2", rate=1000) as model:
+            WORLD.Barrier()
+            for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuStreamCreate", "cuEventCreate"):
+                machine.driver.fail(call, 1, OUT_OF_MEMORY)
+            for _ in range(10):
+                model.apply(x)
+                model.read()
+            model.equalize()
+        x.free()
+        del model
+
+
+def test_early_leavers():
+    """Every third rank closes at once; its memory stays until nobody averages with it."""
+    with device_and_ranks(8) as (machine, comm):
+        x = OnDevice(machine, np.ones(COUNT, "float32"))
+        model = comm.pairwise_averaging(like=x, topology="complete", rate=2000)
+        if comm.rank % 3 == 2:
+            model.close()
+            with pytest.raises(pc.ClosedError):
+                model.read()
+        else:
+            for _ in range(20):
+                model.apply(x)
+            assert (model.equalize().to_host() > 1).all()
+            model.close()
+        x.free()
+        del model
+
+
+# --- what is refused, on all ranks and before anything is made
+
+
+def test_host_and_device_do_not_mix():
+    if WORLD.size == 1:
+        pytest.skip("one rank mixes nothing")
+    with device_and_ranks(1) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        like = np.zeros(COUNT, "float32") if comm.rank == BAD else x
+        with pytest.raises(pc.MismatchError, match="memory: .*CUDA device"):
+            comm.pairwise_averaging(like=like)
+        x.free()
+
+
+def test_models_refused():
+    with device_and_ranks(1) as (machine, comm):
+        integers = OnDevice(machine, np.zeros(COUNT, "int32"))
+        with pytest.raises(TypeError, match="like: expected elements of float16"):
+            comm.pairwise_averaging(like=integers)
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        for make in (comm.neighbor_averaging, comm.push_sum):
+            with pytest.raises(BufferError, match="like: expected host memory.* or use pairwise_averaging"):
+                make(like=x, topology="complete")
+        for array in (integers, x):
+            array.free()
+
+
+def test_arrays_refused():
+    with device_and_ranks(1) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        other = OnDevice(machine, np.zeros(COUNT + 1, "float32"))
+        wide = OnDevice(machine, np.zeros(COUNT, "float64"))
+        fixed = OnDevice(machine, np.zeros(COUNT, "float32"))
+        fixed.writable = False
+        with comm.pairwise_averaging(like=x, name="w") as model:
+            for call in (model.apply, model.read):
+                with pytest.raises(BufferError, match=r"^w: expected an array on CUDA device 0, .* got ndarray"):
+                    call(x.like)
+                with pytest.raises(ValueError, match=r"^w: expected shape \(150,\), got \(151,\)"):
+                    call(other)
+                with pytest.raises(TypeError, match=r"^w: dtype: expected float32, got float64"):
+                    call(wide)
+            with pytest.raises(BufferError, match=r"^w: expected a writable array"):
+                model.read(fixed)
+            model.apply(fixed)
+        with comm.pairwise_averaging(like=x.like, name="h") as on_host:
+            with pytest.raises(BufferError, match="^h: expected host memory"):
+                on_host.apply(x)
+            with pytest.raises(TypeError, match="^h: stream: expected None"):
+                on_host.read(stream=x.handle)
+        for array in (x, other, wide, fixed):
+            array.free()
+        del model, call
+
+
+# --- failures
+
+
+@pytest.mark.parametrize(
+    ("call", "nth"),
+    [
+        ("cuMemAlloc_v2", 1),
+        ("cuMemAlloc_v2", 3),
+        ("cuMemHostAlloc", 1),
+        ("cuStreamCreate", 2),
+        ("cuIpcGetMemHandle", 1),
+        ("cuIpcOpenMemHandle_v2", 1),
+        ("cuMemHostAlloc", 2),
+    ],
+)
+def test_what_fails_on_one_rank_fails_on_all(call, nth):
+    with device_and_ranks(6) as (machine, comm):
+        nodes = comm.nodes
+        alone = nodes.count(nodes[BAD]) == 1
+        has_messages = any(nodes[other] != nodes[BAD] for other in topology.complete(comm.size).in_neighbors(BAD))
+        if call == "cuIpcOpenMemHandle_v2" and alone:
+            pytest.skip("one rank of a node opens nothing")
+        if (call, nth) == ("cuMemHostAlloc", 2) and not has_messages:
+            pytest.skip("ranks of one node send nothing")
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        if comm.rank == BAD:
+            machine.driver.fail(call, nth, OUT_OF_MEMORY)
+        with pytest.raises(RuntimeError, match=f"^the memory of 'w': on rank {BAD}: CUDA: {call}: "):
+            comm.pairwise_averaging(like=x, topology="complete", name="w")
+        x.free()
+
+
+@pytest.mark.parametrize("nth", [1, 4, 40])
+def test_a_fault_on_one_rank_is_named_once_by_the_others_who_go_on(nth):
+    text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
+    with simulated_device_that_fails(nth * WORLD.size + WORLD.rank) as machine:
+        with pc.Communicator(WORLD, timeout=LIMIT) as comm:
+            x = OnDevice(machine, np.zeros(COUNT, "float32"))
+            model = comm.pairwise_averaging(like=x, topology="complete", rate=1000, name="w")
+            others = text if comm.nodes[comm.rank] == comm.nodes[BAD] else "its device has failed"
+            first = f"({text}|'w': rank {BAD}: {text})" if comm.rank == BAD else f"'w': rank {BAD}: {others}; this call"
+            if comm.rank == BAD:
+                machine.driver.fault(nth)
+            if WORLD.size > 1 or comm.rank == BAD:
+                with pytest.raises(RuntimeError, match=f"^{first}"):
+                    until = time.monotonic() + LIMIT
+                    while time.monotonic() < until:
+                        model.apply(x)
+                        model.read()
+            if comm.rank == BAD:
+                for call in (model.apply, model.read):
+                    with pytest.raises(RuntimeError, match=f"^'w': rank {BAD}: {text}"):
+                        call(x)
+                model.close()
+            else:
+                for _ in range(5):
+                    model.apply(x)
+                values = model.equalize().to_host()
+                assert np.isfinite(values).all()
+                model.close()
+        WORLD.Barrier()  # nobody ends while another is being told
+        del model, call if WORLD.rank == BAD else model
