@@ -169,7 +169,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         delta
-            C-contiguous memory of the shape and dtype of `like`, on the host, or on the device that `like` is on; may be
+            C-contiguous memory of the shape and dtype of `like`, on the host or on the device of `like`; may be
             overwritten at once.
         stream
             Only of models on a device: the stream on which you work with `delta`, of PyTorch, CuPy or Numba, an object

@@ -1,8 +1,8 @@
 // Models on the devices of a node's ranks: each rank's in an arena of its own, which the others have mapped.
 //
-// What a call does to a segment is queued on a stream at once, and polled for once. The application's calls and averages
-// have a stream each. The arithmetic is made of sums that give the bits of the host (host_models.cc): where that adds a
-// product, or divides, so do these.
+// What a call does to a segment is queued on a stream at once, and polled for once. The application's calls and
+// averages have a stream each. The arithmetic is made of sums that give the bits of the host (host_models.cc): where
+// that adds a product, or divides, so do these.
 //
 // An arena is freed when no other rank has it mapped (services/common/arena_seats.h).
 #pragma once

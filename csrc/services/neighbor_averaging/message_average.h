@@ -124,9 +124,9 @@ class MessageAverage {
   const std::size_t segments_per_piece_;
   Role requester_;
   Role other_;
-  std::vector<Rank> peers_;  // of the run that is under way: the requester and the other
+  std::vector<Rank> peers_;                    // of the run that is under way: the requester and the other
   const std::shared_ptr<std::byte[]> values_;  // of the requester's model, then the step
-  std::vector<bool> lent_;   // by piece, until its step has come
+  std::vector<bool> lent_;                     // by piece, until its step has come
   std::vector<Returned> to_take_back_;
   std::size_t next_piece_ = 0;  // to be lent
   bool averaged_ = false;       // a piece, in the average that is under way

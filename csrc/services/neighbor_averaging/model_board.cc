@@ -11,8 +11,8 @@
 namespace pyc {
 namespace {
 
-constexpr Seconds kPatience = 0.05;      // of who needs the lock
-constexpr Seconds kImpatience = 0.002;   // of who can average something else
+constexpr Seconds kPatience = 0.05;     // of who needs the lock
+constexpr Seconds kImpatience = 0.002;  // of who can average something else
 
 using Held = std::lock_guard<TimedMutex>;  // a lock that was taken before
 
@@ -92,9 +92,8 @@ void ModelBoard::under_locks(std::size_t first, std::size_t count, const WhileWa
 
 void ModelBoard::read(Elements as, std::size_t first, std::size_t count, std::byte* out,
                       const WhileWaiting& while_waiting) {
-  under_locks(first, count, while_waiting, [&](const ModelRange& part) {
-    models_.read(as, part, out + (part.first - first) * size_of(as.type));
-  });
+  under_locks(first, count, while_waiting,
+              [&](const ModelRange& part) { models_.read(as, part, out + (part.first - first) * size_of(as.type)); });
 }
 
 void ModelBoard::apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
@@ -123,9 +122,8 @@ void ModelBoard::replace(std::size_t count, const std::byte* before, const std::
 }
 
 void ModelBoard::exchange(std::size_t first, std::size_t count, std::byte* numbers, const WhileWaiting& while_waiting) {
-  under_locks(first, count, while_waiting, [&](const ModelRange& part) {
-    models_.exchange(part, numbers + (part.first - first) * width_);
-  });
+  under_locks(first, count, while_waiting,
+              [&](const ModelRange& part) { models_.exchange(part, numbers + (part.first - first) * width_); });
 }
 
 // ------------------------------------------------------------------------------------------------ averages

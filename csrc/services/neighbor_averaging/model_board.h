@@ -1,5 +1,5 @@
-// Who may work on which part of which model, in memory that the ranks of a node share: whoever averages two of them does
-// so itself.
+// Who may work on which part of which model, in memory that the ranks of a node share: whoever averages two of them
+// does so itself.
 //
 // A model is cut into *segments*, each under a lock of its own. To average two models is to average segment after
 // segment, under both locks, which are taken in the order of ranks. So a rank that sleeps, computes or is stopped takes
@@ -13,8 +13,8 @@
 // A segment may be *lent*: its values are on their way to another node, and what comes back is the step to take from
 // them. Until then nobody averages it. What is applied meanwhile stays in it.
 //
-// Where models are on devices, what the application calls may throw DeviceError. Averages note it instead, and do nothing
-// from then on.
+// Where models are on devices, what the application calls may throw DeviceError. Averages note it instead, and do
+// nothing from then on.
 #pragma once
 
 #include <array>

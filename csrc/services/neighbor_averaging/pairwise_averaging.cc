@@ -11,8 +11,8 @@
 namespace pyc {
 namespace {
 
-constexpr Seconds kRest = 1e-3;              // after an average, at least
-constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
+constexpr Seconds kRest = 1e-3;            // after an average, at least
+constexpr double kShareOfTime = 1.0 / 30;  // of a core, at most, for averages on the node
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = MessageAverage::kBytesPerPass;
 

@@ -250,7 +250,7 @@ class PairwiseAveraging final : public Collective {
 
   std::vector<std::atomic<bool>> gone_;           // by rank: its process has ended, and it had not left
   std::vector<std::atomic<bool>> device_failed_;  // by rank, of those on other nodes
-  std::vector<std::atomic<bool>> told_;  // by rank: a call has said so
+  std::vector<std::atomic<bool>> told_;           // by rank: a call has said so
   std::atomic<bool> told_failure_{false};
   std::atomic<bool> failed_{false};  // the engine
   std::atomic<Seconds> next_look_{0};

@@ -126,8 +126,8 @@ void PairwiseAveraging::make_on_device(const std::shared_ptr<SharedMemory>& shar
     boards.emplace_back(shared, shared->data() + local * ModelBoard::bytes(shape));
   }
   const std::shared_ptr<std::byte> seats(shared, shared->data() + ranks * ModelBoard::bytes(shape));
-  auto models = std::make_unique<DeviceModels>(std::move(executor), shape, seats, ranks,
-                                               nodes_.local_rank_of(engine_->rank()));
+  auto models =
+      std::make_unique<DeviceModels>(std::move(executor), shape, seats, ranks, nodes_.local_rank_of(engine_->rank()));
   device_ = models.get();
   make_board(std::move(models), std::move(boards), initial);
 }
