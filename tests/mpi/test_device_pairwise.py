@@ -6,6 +6,7 @@ Each rank has a driver, with streams that are done in an order of their own. Not
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 
 import numpy as np
@@ -25,7 +26,15 @@ SEGMENT = 1 << 20
 BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2
 
-pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
+IS_FLAT = os.environ.get("PYC_RANKS_PER_NODE") == "1"
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF"),
+    pytest.mark.skipif(
+        WORLD.size in (5, 7) or (IS_FLAT and WORLD.size in (2, 3)), reason="tested with 1, 4 and 8 ranks"
+    ),
+]
+up_to_four = pytest.mark.skipif(WORLD.size > 4, reason="tested with up to four ranks")
 
 
 @contextlib.contextmanager
@@ -65,8 +74,9 @@ def play_in_turns(comm, model, like, deltas, put) -> np.ndarray:
     return out.get() if isinstance(out, OnDevice) else out
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+@pytest.mark.parametrize(
+    ("dtype", "acceleration"), [("float32", None), ("float32", "a2cid2"), ("float64", "a2cid2"), ("float16", None)]
+)
 def test_models_have_the_bits_of_the_host(dtype, acceleration):
     rng = np.random.default_rng(WORLD.rank)
     like = values_of_any_size(rng, dtype, COUNT)
@@ -89,11 +99,18 @@ def test_models_have_the_bits_of_the_host(dtype, acceleration):
         del on_device
 
 
-@pytest.mark.parametrize(("dtype", "count"), [("float32", SEGMENT + 100), ("float32", 1), ("float16", 10)])
-@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+@pytest.mark.parametrize(
+    ("dtype", "count", "acceleration"),
+    [
+        pytest.param("float32", SEGMENT + 100, None, marks=up_to_four),
+        ("float32", 1, "a2cid2"),
+        ("float64", 10, None),
+        ("float16", 10, "a2cid2"),
+    ],
+)
 def test_mean_of_all_that_was_applied(dtype, count, acceleration):
     """Deltas are made late, and overwritten at once; models are read while they are averaged."""
-    steps = 3 if count > SEGMENT else 20
+    steps = 2 if count > SEGMENT else 10
     with device_and_ranks(2) as (machine, comm):
         x = OnDevice(machine, np.full(count, comm.rank, dtype))
         seen = OnDevice(machine, np.zeros(count, dtype), x.handle)
@@ -111,12 +128,13 @@ def test_mean_of_all_that_was_applied(dtype, count, acceleration):
         np.testing.assert_array_equal(mean, equal)
         assert comm.is_same_on_all_ranks(equal)
         expected = (comm.size - 1) / 2 + sum(step % 3 for step in range(steps))
-        np.testing.assert_allclose(equal.astype(float), expected, rtol=1e-5 if dtype == "float32" else 1e-3)
+        np.testing.assert_allclose(equal.astype(float), expected, rtol=1e-3 if dtype == "float16" else 1e-5)
         x.free()
         seen.free()
         del model
 
 
+@up_to_four
 def test_ranks_come_together_while_they_do_nothing():
     with device_and_ranks(3) as (machine, comm):
         x = OnDevice(machine, np.full(COUNT, comm.rank, "float64"))
@@ -132,6 +150,7 @@ def test_ranks_come_together_while_they_do_nothing():
         del model
 
 
+@up_to_four
 def test_what_is_shown_is_the_model_until_the_next_read():
     with device_and_ranks(4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
@@ -154,6 +173,7 @@ def test_what_is_shown_is_the_model_until_the_next_read():
         del model
 
 
+@up_to_four
 def test_streams_that_are_given():
     """A stream of `stream=` comes after the one that the array names, and both before the values are taken."""
     with device_and_ranks(5) as (machine, comm):
@@ -172,13 +192,12 @@ def test_streams_that_are_given():
         del model
 
 
-@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
-def test_ranks_that_apply_rarely_count_more(acceleration):
+@up_to_four
+def test_ranks_that_apply_rarely_count_more():
     """Two numbers follow the model, which begin at zero."""
     with device_and_ranks(6) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
-        options = {"weighting": "frequency", "acceleration": acceleration, "topology": "ring"}
-        with comm.pairwise_averaging(like=x, **options) as model:
+        with comm.pairwise_averaging(like=x, weighting="frequency", topology="ring") as model:
             for _ in range(5):
                 model.apply(x)
                 time.sleep(0.001 * comm.rank)
@@ -189,6 +208,7 @@ def test_ranks_that_apply_rarely_count_more(acceleration):
         del model
 
 
+@up_to_four
 def test_nothing_is_allocated_after_creation():
     with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float16"))
@@ -204,6 +224,7 @@ def test_nothing_is_allocated_after_creation():
         del model
 
 
+@up_to_four
 def test_early_leavers():
     """Every third rank closes at once; its memory stays until nobody averages with it."""
     with device_and_ranks(8) as (machine, comm):
@@ -225,6 +246,7 @@ def test_early_leavers():
 # --- what is refused, on all ranks and before anything is made
 
 
+@up_to_four
 def test_host_and_device_do_not_mix():
     if WORLD.size == 1:
         pytest.skip("one rank mixes nothing")
@@ -236,6 +258,7 @@ def test_host_and_device_do_not_mix():
         x.free()
 
 
+@up_to_four
 def test_models_refused():
     with device_and_ranks(1) as (machine, comm):
         integers = OnDevice(machine, np.zeros(COUNT, "int32"))
@@ -249,6 +272,7 @@ def test_models_refused():
             array.free()
 
 
+@up_to_four
 def test_arrays_refused():
     with device_and_ranks(1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
@@ -280,14 +304,13 @@ def test_arrays_refused():
 # --- failures
 
 
+@up_to_four
 @pytest.mark.parametrize(
     ("call", "nth"),
     [
         ("cuMemAlloc_v2", 1),
         ("cuMemAlloc_v2", 3),
         ("cuMemHostAlloc", 1),
-        ("cuStreamCreate", 2),
-        ("cuIpcGetMemHandle", 1),
         ("cuIpcOpenMemHandle_v2", 1),
         ("cuMemHostAlloc", 2),
     ],
@@ -309,7 +332,8 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
         x.free()
 
 
-@pytest.mark.parametrize("nth", [1, 4, 40])
+@up_to_four
+@pytest.mark.parametrize("nth", [1, 40])
 def test_a_fault_on_one_rank_is_named_once_by_the_others_who_go_on(nth):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
     with simulated_device_that_fails(nth * WORLD.size + WORLD.rank) as machine:
