@@ -171,7 +171,7 @@ PairwiseStatistics PairwiseAveraging::statistics() {
 // ------------------------------------------------------------------------------------------------ averages
 
 bool PairwiseAveraging::advance() {
-  if (is_over()) return device_ != nullptr && !device_->is_released() && device_->release();
+  if (device_ != nullptr && is_over()) return !device_->is_released() && device_->release();
   announce_failure();
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
