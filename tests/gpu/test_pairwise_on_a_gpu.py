@@ -10,6 +10,7 @@ import pytest
 from device_processes import WORLD
 from device_programs import OnDevice
 from devices import Gpu
+from pairwise_programs import check_bits
 
 import pycollectives as pc
 from pycollectives.support.native import core
@@ -41,6 +42,14 @@ def test_mean_of_all_that_was_applied(machine, per_node, dtype, acceleration):
     expected = (WORLD.size - 1) / 2 + sum(step % 3 for step in range(steps))
     np.testing.assert_allclose(equal.astype(float), expected, rtol=1e-3 if dtype == "float16" else 1e-5)
     x.free()
+
+
+@pytest.mark.parametrize("per_node", ["all", 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("acceleration", [None, "a2cid2"])
+def test_models_have_the_bits_of_the_host(machine, per_node, dtype, acceleration):
+    with pc.Communicator(WORLD, ranks_per_node=per_node) as comm:
+        check_bits(machine, comm, dtype, acceleration)
 
 
 def test_tensors_of_pytorch():

@@ -12,8 +12,9 @@ import time
 import numpy as np
 import pytest
 from device_programs import OnDevice, simulated_device, simulated_device_that_fails
-from devices import HAS_CUDA, bits
+from devices import HAS_CUDA
 from mpi4py import MPI
+from pairwise_programs import check_bits
 
 import pycollectives as pc
 from pycollectives import topology
@@ -45,59 +46,15 @@ def device_and_ranks(seed: int):
         yield machine, comm
 
 
-def values_of_any_size(rng: np.random.Generator, dtype: str, count: int) -> np.ndarray:
-    """Of both signs, some of them subnormal; sums of a few are finite."""
-    limits = np.finfo(dtype)
-    exponents = rng.integers(int(limits.minexp) - 5, int(limits.maxexp) - 6, count)
-    return np.ldexp(rng.choice([-1.0, 1.0], count) * (1 + rng.random(count)), exponents).astype(dtype)
-
-
 # --- the arithmetic
-
-
-def play_in_turns(comm, model, like, deltas, put) -> np.ndarray:
-    """Ranks apply one after another, and average once with the next neighbor; the model in the end."""
-    graph = model.topology
-    sides = graph.sides() if graph.is_bipartite else None
-    on_node = [other for other in graph.in_neighbors(comm.rank) if comm.nodes[other] == comm.nodes[comm.rank]]
-    begins = graph.size > 1 and (sides is None or comm.rank in sides[0] or bool(on_node))
-    for number, delta in enumerate(deltas):
-        if number % comm.size == comm.rank:
-            before = model.statistics().begun
-            model.apply(put(delta))
-            until = time.monotonic() + LIMIT
-            while begins and model.statistics().begun == before:
-                assert time.monotonic() < until, "no average in 30 s"
-                time.sleep(0.0005)
-        WORLD.Barrier()
-    out = put(np.zeros_like(like))
-    model.read(out)
-    return out.get() if isinstance(out, OnDevice) else out
 
 
 @pytest.mark.parametrize(
     ("dtype", "acceleration"), [("float32", None), ("float32", "a2cid2"), ("float64", "a2cid2"), ("float16", None)]
 )
 def test_models_have_the_bits_of_the_host(dtype, acceleration):
-    rng = np.random.default_rng(WORLD.rank)
-    like = values_of_any_size(rng, dtype, COUNT)
-    deltas = [values_of_any_size(rng, dtype, COUNT) for _ in range(2 * WORLD.size)]
-    options = {"topology": "ring", "pace": "per_step", "order": "round-robin", "acceleration": acceleration}
     with device_and_ranks(1) as (machine, comm):
-        arrays = [OnDevice(machine, like)]
-
-        def put(values):
-            arrays.append(OnDevice(machine, values, arrays[0].handle))
-            return arrays[-1]
-
-        with comm.pairwise_averaging(like=like, **options) as on_host:
-            expected = play_in_turns(comm, on_host, like, deltas, np.copy)
-        with comm.pairwise_averaging(like=arrays[0], **options) as on_device:
-            found = play_in_turns(comm, on_device, like, deltas, put)
-        np.testing.assert_array_equal(bits(found), bits(expected))
-        for array in arrays:
-            array.free()
-        del on_device
+        check_bits(machine, comm, dtype, acceleration)
 
 
 @pytest.mark.parametrize(
