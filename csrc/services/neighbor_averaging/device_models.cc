@@ -1,6 +1,7 @@
 #include "services/neighbor_averaging/device_models.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -75,17 +76,16 @@ DeviceModels::DeviceModels(std::shared_ptr<Executor> executor, const ModelShape&
       arenas_(ranks),
       staging_(executor_->allocate_staging(shape.segment_bytes())),
       seats_(seats_in(shared, ranks, local), ranks, local) {
-  make(application_);
-  make(averages_);
+  make(application_, 1);
+  make(averages_, shape.acceleration ? 2 : 1);
   clear();
   seats_.take(executor_->share(arena_.get()));
 }
 
-void DeviceModels::make(Lane& lane) {
+void DeviceModels::make(Lane& lane, std::size_t scratch) {
   lane.stream = executor_->new_stream();
   lane.done = executor_->new_event();
-  lane.scratch[0] = executor_->allocate(shape_.segment_bytes());
-  if (shape_.acceleration) lane.scratch[1] = executor_->allocate(shape_.segment_bytes());
+  for (std::size_t i = 0; i < scratch; ++i) lane.scratch.push_back(executor_->allocate(shape_.segment_bytes()));
 }
 
 void DeviceModels::clear() {

@@ -7,7 +7,6 @@
 // An arena is freed when no other rank has it mapped (services/common/arena_seats.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -58,11 +57,11 @@ class DeviceModels final : public Models {
     std::mutex mutex;
     std::unique_ptr<Stream> stream;
     std::unique_ptr<Event> done;
-    std::array<ExecutorMemory, 2> scratch;  // the second one where there are two models
+    std::vector<ExecutorMemory> scratch;
   };
   class Turn;
 
-  void make(Lane& lane);
+  void make(Lane& lane, std::size_t scratch);
   void clear();
 
   std::byte* model(std::size_t local, std::size_t element) const;
