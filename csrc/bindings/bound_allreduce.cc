@@ -84,12 +84,25 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
       collective_(std::move(collective)),
       engine_(std::move(engine)) {}
 
-std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const std::byte* data, const std::function<void()>& prepare) {
+std::shared_ptr<Call> BoundPartialAllreduce::contribute_when_made(const std::byte* data,
+                                                                  DeviceHandover::Producers producers) {
   const ExclusiveUse use(*this);
   const GilReleased released;
-  prepare();
   contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  return collective_->contribute(data);
+  return collective_->contribute_when_made(data, producers, run_signal_handlers);
+}
+
+void BoundPartialAllreduce::finish_handing_over(Seconds limit) {
+  if (collective_->options().on_device) collective_->finish_handing_over(limit, run_signal_handlers);
+}
+
+bool BoundPartialAllreduce::is_late(const Call& call) {
+  if (collective_->options().on_device) {
+    const ExclusiveUse use(*this);
+    const GilReleased released;
+    finish_handing_over(default_limit_);
+  }
+  return call.late;
 }
 
 void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr<const std::byte>)>& use) {
@@ -149,12 +162,24 @@ PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
 void BoundPartialAllreduce::start_flush() {
   const ExclusiveUse use(*this);
   const GilReleased released;
+  finish_handing_over(default_limit_);
   collective_->start_flush();
+}
+
+void BoundPartialAllreduce::close() {
+  if (collective_->closed()) return;
+  const GilReleased released;
+  try {
+    finish_handing_over(default_limit_);
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a collective that this rank needs no more
+  }
+  collective_->close();
 }
 
 RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   const ExclusiveUse use(*this);
   const GilReleased released;
+  finish_handing_over(limit);
   const std::shared_ptr<Call> call = collective_->start_flush();
   const RoundInfo& info = collective_->wait(*call, limit, run_signal_handlers);
   contributor_ = std::thread::id();

@@ -25,13 +25,15 @@ class BoundPartialAllreduce {
                         PartialAllreduceOptions options, py::dtype dtype, std::vector<py::ssize_t> shape,
                         py::object convert, py::object writable);
 
-  /// Of one that was made on devices: `hand_over` instead of `contribute`, and `with_result` instead of `result`.
+  /// Of one that was made on devices: `contribute_when_made` and `with_result` instead of `contribute` and `result`.
   BoundPartialAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> collective);
 
   /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
   std::shared_ptr<Call> contribute(PyObject* data);
-  /// Contributes what is at `data` when `prepare` has returned.
-  std::shared_ptr<Call> hand_over(const std::byte* data, const std::function<void()>& prepare);
+  /// Of one on devices: contributes what is there when `producers` have made it.
+  std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers);
+  /// Whether the call is late. Of one on devices that is known when it is handed over, which is waited for.
+  bool is_late(const Call& call);
   bool test(Call& call);
   /// The limit of a call that was given `timeout`; None: the communicator's default.
   Seconds limit_from(PyObject* timeout) const { return timeout == Py_None ? default_limit_ : timeout_from(timeout); }
@@ -41,6 +43,7 @@ class BoundPartialAllreduce {
   /// Afterwards `call.info` is what the application is told.
   void wait(Call& call, Seconds limit);
   void start_flush();
+  void close();
   RoundInfo flush(Seconds limit);
   /// Whether this thread has contributed since the last flush.
   bool has_contributed() const { return contributor_ == std::this_thread::get_id(); }
@@ -66,6 +69,7 @@ class BoundPartialAllreduce {
   bool is_plain(PyObject* data) const;
   std::shared_ptr<Call> hand_over(const void* data);
   bool ends_at_once(const Call& call) const;
+  void finish_handing_over(Seconds limit);
 
   const PyTypeObject* array_type_;
   py::dtype dtype_;

@@ -46,17 +46,14 @@ class BoundDeviceAllreduce {
     return (*bound_).on_device([&] { return pyc::device_of(data); });
   }
 
-  /// What `streams` have been given before this is done when the values are taken.
+  /// What `streams` have been given before this makes the values.
   std::shared_ptr<Call> contribute(std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
-    return bound_.hand_over(device_data(data), [&] {
-      (*bound_).check_failure();
-      (*bound_).on_device([&] {
-        for (const std::uintptr_t stream : streams) {
-          caller_->follow(*executor_->stream_of_caller(stream));
-          poll_until(*engine_, [&] { return caller_->is_ready(); });
-        }
-      });
+    (*bound_).check_failure();
+    std::vector<std::unique_ptr<Stream>> producers;
+    (*bound_).on_device([&] {
+      for (const std::uintptr_t stream : streams) producers.push_back(executor_->stream_of_caller(stream));
     });
+    return bound_.contribute_when_made(device_data(data), producers);
   }
 
   /// Copies the result there, in order with that stream; without one, it is there on return.
@@ -151,8 +148,7 @@ void bind_device_allreduce(py::module_& m) {
             return py::reinterpret_steal<py::object>(make_round_info(info));
           },
           py::arg("timeout") = py::none())
-      .def(
-          "close", [](Bound& b) { (*b.bound()).close(); }, py::call_guard<GilReleased>())
+      .def("close", [](Bound& b) { b.bound().close(); })
       .def(
           "abort", [](Bound& b) { return b.bound().abort(); }, py::call_guard<GilReleased>())
       .def_property_readonly("closed", [](Bound& b) { return (*b.bound()).closed(); })

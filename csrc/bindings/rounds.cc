@@ -18,7 +18,12 @@ struct Round {
   std::shared_ptr<Call> call;
 };
 
-PyObject* late(PyObject* self, void*) { return PyBool_FromLong(Objects<Round>::content(self).call->late); }
+PyObject* late(PyObject* self, void*) {
+  return guarded([&] {
+    Round& round = Objects<Round>::content(self);
+    return PyBool_FromLong(round.collective->is_late(*round.call));
+  });
+}
 
 PyObject* default_timeout(PyObject* self, void*) {
   const Seconds limit = Objects<Round>::content(self).collective->default_limit();
@@ -161,7 +166,9 @@ PyGetSetDef round_members[] = {
     {"default_timeout", &default_timeout, nullptr,
      "Seconds that `wait` takes at most if it is given no limit; None: there is none.", nullptr},
     {"late", &late, nullptr,
-     "Whether rounds had completed that this rank had not been given: the call waits for nothing then.", nullptr},
+     "Whether rounds had completed that this rank had not been given: the call waits for nothing then. Of an array on "
+     "a device this waits until its stream has made the values.",
+     nullptr},
     {}};
 
 char round_doc[] = "Handle of one contribution.";

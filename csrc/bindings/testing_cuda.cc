@@ -70,6 +70,8 @@ void bind_simulated_driver(py::module_& t) {
              const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
              d.produce(stream, place(to), {begin, begin + bytes.size()});
            })
+      .def("hold", &D::hold, py::arg("stream"))
+      .def("let_go", &D::let_go, py::arg("stream"))
       .def("step", &D::step)
       .def("finish", &D::finish)
       .def("read",

@@ -121,7 +121,8 @@ class PartialAllreduce(Reduction):
         x
             C-contiguous host memory of the collective's shape and dtype: a NumPy array or anything that exports
             PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made from a count, any shape of that
-            count. If it was made like an array on a CUDA device: an array on that device, of the same shape.
+            count. If it was made like an array on a CUDA device: an array on that device, of the same shape. It is
+            handed over when its stream has made it, and work that you queue on that stream next may overwrite it.
         stream
             Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
             with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names.

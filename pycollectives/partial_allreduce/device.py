@@ -46,6 +46,7 @@ class DeviceCollective:
         self._collective = collective
         self._device = device
         self._stream = stream  # ... of the newest contribution
+        self._contributed: object = None  # ... which a stream may still read
         self.buffer = buffer
 
     def __getattr__(self, name: str) -> Any:
@@ -58,6 +59,7 @@ class DeviceCollective:
         streams = [handle for handle in (array.after, array.stream) if handle is not None]
         handle = self._collective.contribute(array.pointer, streams)
         self._stream = array.stream
+        self._contributed = array.owner
         return handle
 
     def contribute_and_wait(self, x: object, timeout: float | None = None, *, stream: Any = None) -> RoundInfo:

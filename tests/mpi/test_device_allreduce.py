@@ -5,13 +5,12 @@ Each rank has a driver, with streams that are done in an order of their own. Not
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, play_and_check, simulated_device, simulated_device_that_fails
+from device_programs import OnDevice, device_and_node, failing_device, play_and_check, simulated_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT
@@ -27,16 +26,6 @@ BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
-
-
-@contextlib.contextmanager
-def device_and_node(seed: int, **options):
-    """A device of this rank's own, and a communicator whose ranks are all on one node."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
-        pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm,
-    ):
-        yield machine, comm
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -256,7 +245,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
 @pytest.mark.parametrize("policy", [pc.Full(), pc.Solo()])
 def test_a_fault_on_one_rank_is_named_by_the_others(nth, policy):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
-    with simulated_device_that_fails(nth * WORLD.size + WORLD.rank) as machine:
+    with failing_device(nth) as machine:
         with pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
             ar = comm.partial_allreduce(like=x, policy=policy)

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, simulated_device, simulated_device_that_fails
+from device_programs import OnDevice, failing_device, simulated_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from pairwise_programs import check_bits
@@ -303,7 +303,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
 @pytest.mark.parametrize("nth", [1, 40])
 def test_a_fault_on_one_rank_is_named_once_by_the_others_who_go_on(nth):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
-    with simulated_device_that_fails(nth * WORLD.size + WORLD.rank) as machine:
+    with failing_device(nth) as machine:
         with pc.Communicator(WORLD, timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
             model = comm.pairwise_averaging(like=x, topology="complete", rate=1000, name="w")

@@ -14,8 +14,11 @@ CALLER = "csrc/services/common/device_caller.cc"
 BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
 MEMORY = "csrc/memory/device_memory.cc"
 MODELS = "csrc/services/neighbor_averaging/device_models.cc"
+HANDOVER = "csrc/services/partial_allreduce/device_handover.cc"
+DEVICE_CALLS = "csrc/services/partial_allreduce/device_calls.cc"
 
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
+CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
@@ -196,11 +199,46 @@ MUTANTS = [
     ),
     # --- partial allreduce
     Mutant(
-        "a missing wait: values are taken before the caller's stream has made them",
-        "csrc/bindings/device_allreduce.cc",
-        "          poll_until(*engine_, [&] { return caller_->is_ready(); });\n",
+        "a missing wait: values are copied before the caller's stream has made them",
+        HANDOVER,
+        "    stream_->wait(*called_.at(i));\n",
         "",
         ALLREDUCE,
+    ),
+    Mutant(
+        "a missing wait: the caller's stream overwrites values that are being copied",
+        HANDOVER,
+        "  for (const std::unique_ptr<Stream>& producer : producers) producer->wait(*there_);\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "a contribution is handed over before it is there",
+        DEVICE_CALLS,
+        "    if (!handover_->is_there()) return false;\n",
+        "",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "only calls of the application hand over",
+        "csrc/services/partial_allreduce/partial_allreduce.cc",
+        "  const bool handed_over = handover_ && advance_handover();\n",
+        "  const bool handed_over = false;\n",
+        CONTRIBUTIONS,
+    ),
+    Mutant(
+        "a late contribution that the engine hands over changes the result",
+        "csrc/services/partial_allreduce/partial_allreduce.cc",
+        " && taker == Taker::kAtOnce;\n",
+        ";\n",
+        CONTRIBUTIONS,
+    ),
+    Mutant(
+        "a flush does not wait for what its stream makes",
+        "csrc/bindings/bound_allreduce.cc",
+        "  finish_handing_over(limit);\n",
+        "",
+        CONTRIBUTIONS,
     ),
     Mutant(
         "a missing wait: a result is overwritten while the caller's stream reads it",

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from arrivals import play_actions, random_part, random_policy
 from devices import Block, Simulated
-from oracle import Case, Recorder, check
+from mpi4py import MPI
+from oracle import LIMIT, Case, Recorder, check
+
+import pycollectives as pc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from devices import Host
     from oracle import Log
 
-    import pycollectives as pc
+WORLD = MPI.COMM_WORLD
 
 
 @contextlib.contextmanager
@@ -37,9 +40,21 @@ def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
 
 
 @contextlib.contextmanager
-def simulated_device_that_fails(seed: int) -> Iterator[Simulated]:
-    """Whose memory is lost in the end, as that of a device that fails."""
-    machine = Simulated(seed)
+def device_and_node(
+    seed: int, *, progress: str = "thread", **options: Any
+) -> Iterator[tuple[Simulated, pc.Communicator]]:
+    """A device of this rank's own, and a communicator whose ranks are all on one node."""
+    with (
+        simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
+        pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT, progress=progress) as comm,
+    ):
+        yield machine, comm
+
+
+@contextlib.contextmanager
+def failing_device(seed: int) -> Iterator[Simulated]:
+    """A device whose memory is lost in the end, as that of a device that fails."""
+    machine = Simulated(seed * WORLD.size + WORLD.rank)
     machine.driver.use()
     yield machine
     machine.driver.use_no_more()
@@ -95,6 +110,7 @@ class DeviceRecorder(Recorder):
         self._x = x
         self._seen = OnDevice(machine, np.zeros((case.calls + 8, case.count), x.like.dtype), x.handle)
         self._number = 0
+        self._draw = random.Random(case.calls * rank + len(case.dtype))
         self.ar = self  # type: ignore[assignment]
         self._collective = ar
 
@@ -107,14 +123,19 @@ class DeviceRecorder(Recorder):
         return handle
 
     def contribute(self) -> pc.Round:
+        self._write_down_if_late()  # what was contributed before is handed over by this call
         j = self.log.contributions
         self.log.contributions += 1
         handle = self.contribute_values(self.marks.contribution(self.log.rank, j))
-        if handle.late:
-            self._write_down(j, handle)
-        else:
-            self._open.append((j, handle))
+        self._open.append((j, handle))
+        if self._draw.random() < 0.5:  # else the engine hands it over, or a later call
+            self._write_down_if_late()
         return handle
+
+    def _write_down_if_late(self) -> None:
+        """A late call is given what it missed at once; whether the newest is late is known when it is handed over."""
+        if self._open and self._open[-1][1].late:
+            self._write_down(*self._open.pop())
 
     def flush(self, timeout: float | None = None) -> Any:
         if timeout is not None:  # the recorder's own call

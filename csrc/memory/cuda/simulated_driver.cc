@@ -158,6 +158,20 @@ void SimulatedDriver::produce(std::uintptr_t stream, const std::byte* to, std::v
                                                .regions = {}});
 }
 
+void SimulatedDriver::hold(std::uintptr_t stream) {
+  const std::lock_guard lock(simulated_mutex);
+  State& s = *state_;
+  s.held.insert(stream);
+  s.queue(reinterpret_cast<CUstream>(stream), {.is_ready = [&s, stream] { return !s.held.contains(stream); },
+                                               .run = [] { return CUDA_SUCCESS; },
+                                               .regions = {}});
+}
+
+void SimulatedDriver::let_go(std::uintptr_t stream) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->held.erase(stream);
+}
+
 bool SimulatedDriver::step() {
   const std::lock_guard lock(simulated_mutex);
   return state_->step();

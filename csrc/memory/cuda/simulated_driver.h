@@ -38,6 +38,9 @@ class SimulatedDriver {
   std::uintptr_t stream_of_caller();
   /// Queues the caller's own work: writes `bytes` to device memory.
   void produce(std::uintptr_t stream, const std::byte* to, std::vector<std::byte> bytes);
+  /// What is queued on that stream from now on waits until it is let go.
+  void hold(std::uintptr_t stream);
+  void let_go(std::uintptr_t stream);
   /// Does a piece of work, of a stream drawn by the seed. Whether there was any that could be done.
   bool step();
   void finish();  ///< all of it; std::runtime_error if streams wait for each other for ever

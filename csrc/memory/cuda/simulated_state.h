@@ -83,6 +83,7 @@ struct SimulatedDriver::State {
   std::uint64_t next_address = kFirstAddress;
   std::map<std::byte*, std::unique_ptr<std::vector<std::byte>>> pinned;
   std::map<CUstream, std::unique_ptr<Stream>> streams;
+  std::set<std::uintptr_t> held;  // streams
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<CUmodule> modules;
   std::map<CUfunction, KernelDescription> functions;

@@ -7,7 +7,6 @@
 #include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
-#include "services/common/waiting.h"
 #include "services/partial_allreduce/leader.h"
 
 namespace pyc {
@@ -21,28 +20,35 @@ constexpr auto kFlushFirst = "A rank that goes on to another collective call, of
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-template <class Action>
-auto PartialAllreduce::naming_the_dead(Action action) {
-  return on_device([&] { return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); }); });
-}
-
 PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
-  return naming_the_dead([&] { return do_contribute(data); });
+  return naming_the_dead([&] {
+    check_may_contribute();
+    std::shared_ptr<Call> call = new_call();
+    do_contribute(call, data, Taker::kAtOnce);
+    return call;
+  });
 }
 
-PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* data) {
+PYC_HOT void PartialAllreduce::check_may_contribute() const {
   engine_->check();
   if (open_flush_) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
   }
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+}
+
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::new_call() const {
   std::shared_ptr<Call> call = std::make_shared<Call>();
   call->made = engine_->transport().now();
+  return call;
+}
+
+PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
   }
-  if (contribute_directly(call, data)) return call;
+  if (contribute_directly(call, data)) return;
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
@@ -67,7 +73,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
       lock.lock();
     }
   }
-  const bool ends_here = hand_over(*call, spare_, combined);
+  const bool ends_here = hand_over(*call, spare_, combined) && taker == Taker::kAtOnce;
   trace_.add("contribute", call->made, call->round);
   if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next one, while the mutex is held
   Results::Given given;
@@ -88,11 +94,11 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::do_contribute(const std::byte* d
   if (ends_here) {
     results_.publish(std::move(given), lock);
     note_given(*call, call->made);
-    return call;
+    return;
   }
   lock.unlock();
-  if (leader_ && !call->late) engine_->advance();  // the arrival is on its way before the caller does anything else
-  return call;
+  // The arrival is on its way before the caller does anything else.
+  if (leader_ && !call->late && taker == Taker::kAtOnce) engine_->advance();
 }
 
 PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
@@ -179,9 +185,8 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
   engine_->check();
   if (open_flush_) return open_flush_;
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  std::shared_ptr<Call> call = std::make_shared<Call>();
+  std::shared_ptr<Call> call = new_call();
   call->flush = true;
-  call->made = engine_->transport().now();
   call->sequence = sequence_;
   open_flush_ = call;
   leave(false);
@@ -206,11 +211,12 @@ void PartialAllreduce::close() {
 
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
+  const std::size_t in_the_making = handover_ && handover_->drop() ? 1 : 0;
   const Lock lock(board_->mutex());
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
   board_->buffers().release(own.deposit);
-  return contributions;
+  return contributions + in_the_making;
 }
 
 void PartialAllreduce::abort() {  // under the engine's lock
@@ -294,7 +300,9 @@ bool PartialAllreduce::drive(Call& call) {
   return try_finish(call);
 }
 
-PYC_HOT bool PartialAllreduce::test(Call& call) {
+PYC_HOT bool PartialAllreduce::test(Call& call) { return handover_ ? test_on_device(call) : do_test(call); }
+
+PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
@@ -306,6 +314,10 @@ PYC_HOT bool PartialAllreduce::test(Call& call) {
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+  return handover_ ? wait_on_device(call, timeout, interrupt) : do_wait(call, timeout, interrupt);
+}
+
+PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto look = [&] {
     engine_->check();
     return try_finish(call);
@@ -354,15 +366,16 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 // ------------------------------------------------------------------------------------------------ Collective
 
 bool PartialAllreduce::advance() {
-  if (leader_) return leader_->advance();
+  const bool handed_over = handover_ && advance_handover();
+  if (leader_) return leader_->advance() || handed_over;
   if (device_ && is_over()) return !device_->is_released() && device_->release();
-  if (deadline() > engine_->transport().now()) return false;
+  if (deadline() > engine_->transport().now()) return handed_over;
   Lock lock(board_->mutex());
   run_rounds(lock);
   return true;
 }
 
-bool PartialAllreduce::busy() const { return leader_ && leader_->busy(); }
+bool PartialAllreduce::busy() const { return (leader_ && leader_->busy()) || (handover_ && handover_->is_open()); }
 
 Seconds PartialAllreduce::deadline() const {
   if (leader_) return leader_->deadline();

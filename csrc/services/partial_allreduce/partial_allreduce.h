@@ -28,14 +28,17 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "services/common/waiting.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"
 #include "services/partial_allreduce/device_buffers.h"
+#include "services/partial_allreduce/device_handover.h"
 #include "services/partial_allreduce/local_rounds.h"
 #include "services/partial_allreduce/policy.h"
 #include "services/partial_allreduce/results.h"
@@ -99,6 +102,13 @@ class PartialAllreduce final : public Collective {
 
   /// Hands over `count` elements; they may be overwritten on return.
   std::shared_ptr<Call> contribute(const std::byte* data);
+  /// On a device: what `producers` make there with what they have been given so far. It is handed over when it is made;
+  /// what they do afterwards may overwrite it. Returns at once, if what was contributed before is handed over.
+  std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
+                                             const Engine::Interrupt& interrupt);
+  /// On a device: until all that was contributed is handed over. StallError after `timeout` seconds (negative: no
+  /// limit).
+  void finish_handing_over(Seconds timeout, const Engine::Interrupt& interrupt);
   /// Whether the call is done; if so the result is up to date.
   bool test(Call& call);
   /// `test` that drives nothing.
@@ -133,7 +143,7 @@ class PartialAllreduce final : public Collective {
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
-  bool in_background() const override { return leader_ != nullptr || (device_ && closed_); }
+  bool in_background() const override { return leader_ != nullptr || (device_ && (closed_ || handover_->is_open())); }
   Seconds deadline() const override;
   bool finished() const override;
   const std::string& name() const override { return options_.name; }
@@ -147,7 +157,8 @@ class PartialAllreduce final : public Collective {
   using Lock = std::unique_lock<RobustMutex>;
 
   PartialAllreduce(Engine& engine, ReductionMemory& memory, Options options, const Nodes& nodes,
-                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device = nullptr);
+                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device = nullptr,
+                   std::unique_ptr<DeviceHandover> handover = nullptr);
 
   std::optional<PartialAllreducePlan> plan() const;
   static std::shared_ptr<PartialAllreduce> enroll(std::shared_ptr<Engine> engine,
@@ -155,12 +166,15 @@ class PartialAllreduce final : public Collective {
                                                   std::optional<PartialAllreducePlan> plan);
 
   // handing over
+  enum class Taker : std::uint8_t { kAtOnce, kLater };  ///< when the application takes what a late call is given
+  void check_may_contribute() const;
+  std::shared_ptr<Call> new_call() const;
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
   void take_in(BufferNumber into, const std::byte* data);
   void leave(bool for_good);
   void do_leave(bool for_good);
-  std::shared_ptr<Call> do_contribute(const std::byte* data);
+  void do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
   template <class Action>
   auto naming_the_dead(Action action);
 
@@ -171,12 +185,22 @@ class PartialAllreduce final : public Collective {
   void move_direct_call();
   bool has_news(const Call& call) const;
 
+  // on devices (device_calls.cc)
+  bool hand_over_if_made();
+  bool advance_handover();
+  void await_handover(Call* call, Seconds timeout, const Engine::Interrupt& interrupt);
+  bool test_on_device(Call& call);
+  void check_not_dropped(const Call& call) const;
+  const RoundInfo& wait_on_device(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
+
   // results
   void promise_kept();
   Results::Given collect(Call& call);
   void note_given(const Call& call, Seconds when);
 
   // waiting
+  bool do_test(Call& call);
+  const RoundInfo& do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
   bool drive(Call& call);
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
@@ -185,7 +209,8 @@ class PartialAllreduce final : public Collective {
 
   Engine* const engine_;  // owns this
   ReductionMemory& memory_;
-  const std::unique_ptr<DeviceBuffers> device_;  // where `memory_` is, if on a device
+  const std::unique_ptr<DeviceBuffers> device_;     // where `memory_` is, if on a device
+  const std::unique_ptr<DeviceHandover> handover_;  // ... what the board has not got yet
   const Options options_;
   const Nodes nodes_;
   const Elements elements_;
@@ -220,6 +245,11 @@ auto PartialAllreduce::on_device(Action action) {
     board_->fail(error);
     throw;
   }
+}
+
+template <class Action>
+auto PartialAllreduce::naming_the_dead(Action action) {
+  return on_device([&] { return pyc::naming_the_dead(std::move(action), [this] { inspector_.check_alive(); }); });
 }
 
 }  // namespace pyc

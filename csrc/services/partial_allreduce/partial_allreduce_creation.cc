@@ -103,9 +103,11 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
   std::shared_ptr<PartialAllreduce> made;
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
     const std::shared_ptr<std::byte> seats(shared, shared->data() + board_bytes);
-    auto device = std::make_unique<DeviceBuffers>(open(), shape, local, seats, local == 0);
+    const std::shared_ptr<Executor> executor = open();
+    auto handover = std::make_unique<DeviceHandover>(*executor, options.count * size_of(options.type));
+    auto device = std::make_unique<DeviceBuffers>(executor, shape, local, seats, local == 0);
     DeviceMemory& memory = device->memory();
-    made.reset(new PartialAllreduce(e, memory, options, nodes, shared, std::move(device)));
+    made.reset(new PartialAllreduce(e, memory, options, nodes, shared, std::move(device), std::move(handover)));
     made->results_.reserve(kResultsHeld);
   };
   const std::string what = "the board of '" + options.name + "'";
@@ -157,10 +159,12 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
 }
 
 PartialAllreduce::PartialAllreduce(Engine& engine, ReductionMemory& memory, Options options, const Nodes& nodes,
-                                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device)
+                                   std::shared_ptr<SharedMemory> shared, std::unique_ptr<DeviceBuffers> device,
+                                   std::unique_ptr<DeviceHandover> handover)
     : engine_(&engine),
       memory_(memory),
       device_(std::move(device)),
+      handover_(std::move(handover)),
       options_(std::move(options)),
       nodes_(nodes),
       elements_(elements_of(options_.type, options_.op)),
