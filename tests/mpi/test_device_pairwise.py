@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -153,6 +154,29 @@ def test_streams_that_are_given():
         x.free()
         other.free()
         del model
+
+
+@up_to_four
+def test_a_stream_that_is_stuck_holds_no_average_up():
+    if WORLD.size == 1:
+        pytest.skip("one rank averages with nobody")
+    with device_and_ranks(9) as (machine, comm):
+        x = OnDevice(machine, np.ones(COUNT, "float32"))
+        with comm.pairwise_averaging(like=x, topology="complete", rate=1000) as model:
+            machine.driver.hold(x.handle)
+            x.write(np.full(COUNT, 3))
+            with ThreadPoolExecutor(1) as pool:
+                call = pool.submit(model.apply, x)
+                enough, until = model.statistics().exchanges + 3, time.monotonic() + LIMIT
+                while model.statistics().exchanges < enough:
+                    assert time.monotonic() < until, "no averages"
+                    time.sleep(0.001)
+                assert not call.done()
+                machine.driver.let_go(x.handle)
+                call.result(LIMIT)
+            np.testing.assert_array_equal(model.equalize().to_host(), 4)
+        x.free()
+        del model, call
 
 
 @up_to_four

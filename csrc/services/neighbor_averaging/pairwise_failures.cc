@@ -38,7 +38,8 @@ void PairwiseAveraging::look_at_neighbors(Seconds now) {
 bool PairwiseAveraging::is_gone(Rank neighbor) {
   const std::size_t local = nodes_.local_rank_of(neighbor);
   const bool gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
-  return gone_[static_cast<std::size_t>(neighbor)] = gone;
+  if (gone) gone_[static_cast<std::size_t>(neighbor)] = true;
+  return gone;
 }
 
 // ------------------------------------------------------------------------------------------------ devices
