@@ -24,8 +24,9 @@ def check_bits(machine: Host, comm: pc.Communicator, dtype: str, acceleration: s
     """The same program on the host and on the device."""
     rng = np.random.default_rng(comm.rank)
     like = values_of_any_size(rng, dtype)
-    deltas = [values_of_any_size(rng, dtype) for _ in range(2 * comm.size)]
-    options = {"topology": "ring", "pace": "per_step", "order": "round-robin", "acceleration": acceleration}
+    deltas = [values_of_any_size(rng, dtype) for _ in range(3 * comm.size)]
+    graph = "star" if comm.size == 3 else "ring"  # a ring of three is complete, where A2CiD2 changes nothing
+    options = {"topology": graph, "pace": "per_step", "order": "round-robin", "acceleration": acceleration}
     arrays = [OnDevice(machine, like)]
 
     def put(values: np.ndarray) -> OnDevice:
