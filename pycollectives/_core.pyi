@@ -362,6 +362,63 @@ class PairwiseAveraging:
     def closed(self) -> bool: ...
 
 @final
+class DevicePairwiseAveraging:
+    """The same of models on CUDA devices. Arrays are given by address, and streams by handle, as for DLPack."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        device: int,  # of this rank
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        initial: int,
+        streams: Sequence[int],  # after whose work it is there
+        name: str,
+        count: int,
+        dtype_name: str,
+        segment_bytes: int,
+        neighbors: Sequence[int],
+        initiates: bool,
+        random: bool,
+        seed: int,
+        per_step: bool,
+        period: float,
+        acceleration: tuple[float, float] | None,
+        by_frequency: bool,
+    ) -> None:
+        """Collective. Allocates all that it will need: what fails on one rank fails on all."""
+    def device_of(self, data: int) -> int | None:
+        """As the function of that name; a device that fails ends this rank's part."""
+    def read(self, out: int, streams: Sequence[int]) -> None:
+        """Waits until `streams` have done what they were given, then copies; the model is there on return."""
+    def apply(self, delta: int, streams: Sequence[int]) -> None:
+        """Waits until `streams` have done what they were given, then adds; `delta` may be overwritten on return."""
+    @property
+    def shown(self) -> int:
+        """Memory for one model, for `read`."""
+    def show(self, values: Any, streams: Sequence[int]) -> None:
+        """Copies a model of the host there, when `streams` have done what they were given."""
+    def fetch(self) -> bytes:
+        """What is there, on the host."""
+    def read_kept(self, out: Any) -> None:
+        """What averages keep the sum of, as it is held: float32 or float64."""
+    def replace_held(self, before: Any, values: Any) -> None:
+        """Replaces the model, but for what was applied since `read_kept` gave `before`; no average may be under way."""
+    def pause(self, *, timeout: float | None = None) -> None:
+        """Begins no average any more and waits for the one that is under way; else StallError, and it resumes."""
+    def resume(self) -> None: ...
+    def set_told(self, dead: Sequence[int]) -> None:
+        """The application knows of these deaths, or, if empty, of one that nobody could name."""
+    def close(self) -> None:
+        """Leaves for good; returns at once. Idempotent."""
+    def statistics(self) -> dict[str, Any]: ...
+    @property
+    def held_dtype_name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+
+@final
 class Neighborhood:
     def __init__(
         self,

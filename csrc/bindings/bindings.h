@@ -26,6 +26,7 @@ void bind_device_allreduce(py::module_& m);
 void bind_partial_reduce(py::module_& m);
 void bind_device_partial_reduce(py::module_& m);
 void bind_pairwise_averaging(py::module_& m);
+void bind_device_pairwise(py::module_& m);
 void bind_neighborhood(py::module_& m);
 void bind_hop(py::module_& m);
 void bind_hop_queues(py::module_& m);

@@ -40,7 +40,7 @@ class NeighborAveragingMethods(Factory):
         ----------
         like
             A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: this rank's initial model,
-            which is copied.
+            which is copied. If it is an array on a CUDA device, the models of all ranks are on devices.
         topology
             Who averages with whom: a graph of `pycollectives.topology`, connected and symmetric, or its name. Between
             nodes only one side of a bipartite graph begins averages, so that none is declined (section 3.3.1).
@@ -61,8 +61,8 @@ class NeighborAveragingMethods(Factory):
             more often. "frequency": it counts in proportion to the time between this rank's calls, over all ranks'
             mean.
         atomic
-            "segment": parts of 64 KiB are averaged one by one. "model": all of it under one lock, for comparison;
-            `read` and `apply` then wait for whole averages.
+            "segment": parts of 64 KiB, on a device 4 MiB, are averaged one by one. "model": all of it under one lock,
+            for comparison; `read` and `apply` then wait for whole averages.
         name
             In messages and traces; by default a number in the order of creation.
 
@@ -75,7 +75,7 @@ class NeighborAveragingMethods(Factory):
         StallError
             Some ranks do not create it within the communicator's timeout.
         RuntimeError
-            Memory that ranks share cannot be had, on this or another rank.
+            Memory that ranks share, or memory of a device, cannot be had, on this or another rank.
         ClosedError
             The communicator is closed.
         """

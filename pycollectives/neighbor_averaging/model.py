@@ -9,14 +9,18 @@ from ..support import buffers
 if TYPE_CHECKING:
     from ..support.typing import Array
 
-__all__ = ["checked_model", "readable_array", "writable_array"]
+__all__ = ["checked_floats", "checked_model", "readable_array", "writable_array"]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def checked_model(like: Any) -> buffers.BufferDescription:
     """Return the shape and element type of the argument `like`; `TypeError` or `BufferError`."""
-    buffer = buffers.describe(like)
+    return checked_floats(buffers.describe(like))
+
+
+def checked_floats(buffer: buffers.BufferDescription) -> buffers.BufferDescription:
+    """Return it; `TypeError` if its elements cannot be averaged."""
     if buffer.dtype.name not in FLOATS:
         raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
     return buffer

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..collective import WithoutFlush
 from ..support import buffers
+from ..support.device_arrays import describe_device
 from ..support.validation import checked_name
 from ..topology.arguments import described
 from .model import checked_model, readable_array, writable_array
@@ -54,6 +55,11 @@ class NeighborhoodSpecification:
         cls, like: Any, *, topology: AnyTopology, weights: str, overlap: int, name: object
     ) -> NeighborhoodSpecification:
         """Check what does not depend on the method; raises what is wrong with an argument."""
+        if describe_device(like) is not None:
+            raise BufferError(
+                f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
+                "pairwise_averaging, which takes it"
+            )
         return cls(checked_model(like), topology, weights, overlap, checked_name(name))
 
     def signature(self) -> dict[str, str | int | None]:

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..collective import Collective
-from ..support.buffers import array_of, as_bytes_exporter
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, TransportError
+from .arrays import DeviceArrays, HostArrays
 from .equalizer import Equalizer
 from .pairwise_arguments import PairwiseSpecification
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .. import _core
     from ..context import Context
     from ..support.typing import Array, BufferSpec
     from ..topology.graph import Topology
@@ -96,18 +95,17 @@ class PairwiseAveraging(Collective):
         self, like: BufferSpec, specification: PairwiseSpecification, context: Context, deadline: Deadline
     ) -> None:
         """Make the engine's collectives; collective."""
-        from ..support.native import core
-
         self._specification = specification
         self._context = context
         self._equalizing = threading.Lock()
-        self._collective: _core.PairwiseAveraging = core.PairwiseAveraging(
-            context.engine,
-            nodes=context.nodes,
-            timeout=deadline.remaining(),
-            initial=as_bytes_exporter(array_of(like)),
+        made = {
+            "engine": context.engine,
+            "nodes": context.nodes,
+            "timeout": deadline.remaining(),
             **specification.engine_arguments(context.rank),
-        )
+        }
+        self._arrays = (HostArrays if specification.device is None else DeviceArrays)(like, specification, made)
+        self._collective = self._arrays.collective
         self._held = np.dtype(self._collective.held_dtype_name)
         try:
             self._equalizer = Equalizer(
@@ -135,16 +133,21 @@ class PairwiseAveraging(Collective):
 
         return context.make("pairwise_averaging", check, lambda agreed, deadline: cls(like, agreed, context, deadline))
 
-    def read(self, out: BufferSpec | None = None) -> Array:
+    def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
         """Return a copy of this rank's model.
 
-        Each segment of it (64 KiB) is as it was at one moment; with `atomic="model"` all of it.
+        Each segment of it (64 KiB, on a device 4 MiB) is as it was at one moment; with `atomic="model"` all of it.
 
         Parameters
         ----------
         out
             C-contiguous, writable host memory of the shape and dtype of `like`, to write it to; by default a new array
-            of the shape of `like`.
+            of the shape of `like`. If `like` is on a CUDA device: an array on that device; by default memory of the
+            library's own, an object with `__cuda_array_interface__` and `to_host()`, which the next `read` or
+            `equalize` overwrites.
+        stream
+            Only of models on a device: the stream on which you work with what is written to, as for `apply`. Without
+            `out` and `stream`, that of the newest call.
 
         Raises
         ------
@@ -152,21 +155,26 @@ class PairwiseAveraging(Collective):
             `out` is refused.
         RankFailedError
             Neighbors have died: once for each. Later calls go on without them.
+        RuntimeError
+            This rank's device has failed, or a neighbor's: the latter once for each, and later calls go on without it.
         ClosedError
             After `close`.
         """
-        buffer = self._specification.buffer
-        array = np.empty(buffer.shape, buffer.dtype) if out is None else self._specification.writable(out)
-        self._collective.read(as_bytes_exporter(array))
+        array: Array = self._arrays.read(out, stream)
         return array
 
-    def apply(self, delta: BufferSpec) -> None:
+    def apply(self, delta: BufferSpec, *, stream: Any = None) -> None:
         """Add to whatever the model has become (AD-PSGD, Algorithm 1, line 6): `delta` is minus rate times gradient.
 
         Parameters
         ----------
         delta
-            C-contiguous host memory of the shape and dtype of `like`; may be overwritten at once.
+            C-contiguous memory of the shape and dtype of `like`, on the host or on the device of `like`; may be
+            overwritten at once.
+        stream
+            Only of models on a device: the stream on which you work with `delta`, of PyTorch, CuPy or Numba, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names. The call
+            waits on the host until that has made the values.
 
         Raises
         ------
@@ -174,13 +182,15 @@ class PairwiseAveraging(Collective):
             `delta` is refused. Nothing is added.
         RankFailedError
             Neighbors have died: once for each. Nothing is added; later calls go on without them.
+        RuntimeError
+            As for `read`. Nothing is added, unless this rank's device fails meanwhile: then its model is lost.
         ClosedError
             After `close`. Nothing is added.
         KeyboardInterrupt
             In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
             stopped in it: a part of `delta` may have been added.
         """
-        self._collective.apply(as_bytes_exporter(self._specification.readable(delta)))
+        self._arrays.apply(delta, stream)
 
     def equalize(self, timeout: float | None = None) -> Array:
         """Give every rank the mean of all ranks' models; collective among the ranks that have not closed it.
@@ -197,7 +207,7 @@ class PairwiseAveraging(Collective):
         Returns
         -------
         numpy.ndarray
-            The mean, of the shape and dtype of `like`.
+            The mean, of the shape and dtype of `like`; on a device as `read` returns it. It goes through the host.
 
         Raises
         ------
@@ -208,7 +218,7 @@ class PairwiseAveraging(Collective):
         ClosedError
             After `close`.
         RuntimeError
-            Another thread is in it, or an earlier call ended by an error.
+            Another thread is in it, an earlier call ended by an error, or as for `read`.
         """
         deadline = Deadline(self._context.limit(timeout))
         if not self._equalizing.acquire(blocking=False):
@@ -225,7 +235,8 @@ class PairwiseAveraging(Collective):
             raise
         finally:
             self._equalizing.release()
-        return mean.astype(self._specification.buffer.dtype).reshape(self._specification.buffer.shape)
+        result: Array = self._arrays.given(mean.astype(self.dtype).reshape(self._specification.buffer.shape))
+        return result
 
     def flush(self, timeout: float | None = None) -> None:
         """As `equalize`; after an error of that nothing, with a warning: then models may differ."""

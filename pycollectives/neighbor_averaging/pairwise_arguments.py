@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any, SupportsFloat
 
+from ..support.buffers import BufferDescription
+from ..support.device_arrays import describe_device, device_number
 from ..support.validation import checked_choice, checked_integer, checked_name
 from ..topology.arguments import checked_topology, described
 from ..topology.graph import Topology
-from .model import checked_model, readable_array, writable_array
-
-if TYPE_CHECKING:
-    from ..support import buffers
-    from ..support.typing import Array
+from .model import checked_floats, checked_model
 
 __all__ = ["PairwiseSpecification"]
 
@@ -23,13 +21,24 @@ WEIGHTINGS = ("uniform", "frequency")
 ATOMIC = ("segment", "model")
 SEGMENT_BYTES = 64 << 10
 """Two segments are averaged in about 10 microseconds, for which `read` and `apply` may wait."""
+SEGMENT_BYTES_ON_DEVICE = 4 << 20
+"""What is done to a segment costs a launch and a poll, about 20 microseconds; longer ones are little slower."""
 
 
 @dataclass(frozen=True)
 class PairwiseSpecification:
-    """The arguments of `Communicator.pairwise_averaging` after all checks that need no other rank."""
+    """The arguments of `Communicator.pairwise_averaging` after all checks that need no other rank.
 
-    buffer: buffers.BufferDescription
+    Attributes
+    ----------
+    buffer
+        Shape and element type of the model, as calls have it.
+    device
+        The number of the CUDA device that this rank's model is on; None: the host.
+    """
+
+    buffer: BufferDescription
+    device: int | None
     topology: Topology
     pace: str
     rate: float | None
@@ -63,7 +72,11 @@ class PairwiseSpecification:
         ValueError, TypeError, BufferError
             State the argument, what was expected and what was got.
         """
-        buffer = checked_model(like)
+        array = describe_device(like)
+        if array is None:
+            buffer, device = checked_model(like), None
+        else:
+            buffer, device = checked_floats(BufferDescription(array.shape, array.dtype)), device_number(array)
         graph = checked_topology(topology, size)
         if not isinstance(graph, Topology):
             raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
@@ -71,6 +84,7 @@ class PairwiseSpecification:
         graph.check_connected()
         return cls(
             buffer,
+            device,
             graph,
             checked_choice("pace", pace, PACES),
             checked_rate(rate, pace),
@@ -87,6 +101,7 @@ class PairwiseSpecification:
         return {
             "count": self.buffer.count,
             "dtype": self.buffer.dtype.name,
+            "memory": "host" if self.device is None else "CUDA device",
             "topology": described(self.topology),
             "pace": self.pace,
             "seed": self.seed,
@@ -96,14 +111,6 @@ class PairwiseSpecification:
             "name": self.name,
         }
 
-    def readable(self, delta: object) -> Array:
-        """Return the memory of a delta; raise if it is not of the model's count and type."""
-        return readable_array(delta, self.buffer, self.name)
-
-    def writable(self, out: object) -> Array:
-        """Return the memory that a model is read into."""
-        return writable_array(out, self.buffer, self.name)
-
     def engine_arguments(self, rank: int) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on a rank."""
         sides = self.topology.sides() if self.topology.is_bipartite else None
@@ -111,7 +118,7 @@ class PairwiseSpecification:
             "name": self.name,
             "count": self.buffer.count,
             "dtype_name": self.buffer.dtype.name,
-            "segment_bytes": 0 if self.atomic == "model" else SEGMENT_BYTES,
+            "segment_bytes": self._segment_bytes(),
             "neighbors": self.topology.in_neighbors(rank),
             "initiates": sides is None or rank in sides[0],  # the active set of AD-PSGD, section 3.3.1
             "random": self.order == "random",
@@ -121,6 +128,12 @@ class PairwiseSpecification:
             "acceleration": self._acceleration(),
             "by_frequency": self.weighting == "frequency",
         }
+
+    def _segment_bytes(self) -> int:
+        """Return the length of a segment; 0: the model is one."""
+        if self.atomic == "model":
+            return 0
+        return SEGMENT_BYTES if self.device is None else SEGMENT_BYTES_ON_DEVICE
 
     def _acceleration(self) -> tuple[float, float] | None:
         """What is kept of x - x~ from one average to the next, and alpha~ (A2CiD2, sections 3.1 and 3.3).

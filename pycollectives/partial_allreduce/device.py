@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..support.device_arrays import fitting_array
+from ..support.device_result import DeviceResult
 from ..support.operations import check_op_on_device
 from ..support.validation import checked_timeout
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
 
-__all__ = ["DeviceCollective", "DeviceResult", "check_on_device"]
+__all__ = ["DeviceCollective", "check_on_device"]
 
 
 def check_on_device(buffer: BufferDescription, op: str, algorithm: str, nodes: int) -> None:
@@ -29,43 +30,6 @@ def check_on_device(buffer: BufferDescription, op: str, algorithm: str, nodes: i
         )
     if algorithm not in ("auto", "board"):
         raise ValueError(f"algorithm: on a CUDA device expected 'auto' or 'board', got {algorithm!r}")
-
-
-class DeviceResult:
-    """A result in memory of a CUDA device: what CuPy, PyTorch and Numba make an array of without copying.
-
-    It has `__cuda_array_interface__`: `cupy.asarray(result)`, `torch.as_tensor(result, device="cuda")`. Do not write to
-    it. It stays as it is until this rank contributes, waits or flushes again.
-    """
-
-    def __init__(self, collective: DeviceCollective, stream: int | None) -> None:
-        """Made by the collective, which it keeps alive."""
-        self._collective = collective
-        self._stream = stream
-        self.shape = collective.buffer.shape
-        self.dtype = collective.buffer.dtype
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3, with the stream that the result is written on; `TypeError` of bfloat16."""
-        if self.dtype.name == "bfloat16":
-            raise TypeError("__cuda_array_interface__ has no bfloat16: use allreduce(x, out=array) instead of result")
-        return {
-            "shape": self.shape,
-            "typestr": self.dtype.str,
-            "data": (self._collective.shown, False),
-            "strides": None,
-            "version": 3,
-            "stream": self._stream,
-        }
-
-    def to_host(self) -> Array:
-        """Return a copy in memory of the host, when the result is there."""
-        return self._collective.fetched()
-
-    def __repr__(self) -> str:
-        """Say what it is; its values stay on the device."""
-        return f"DeviceResult(shape={self.shape}, dtype={self.dtype})"
 
 
 class DeviceCollective:

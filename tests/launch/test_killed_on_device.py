@@ -14,3 +14,10 @@ def test_the_others_are_told_who_died(tmp_path, victim, seed):
     options = {"DEATH": str(tmp_path / "d")}
     job = mpirun(4, "killed_on_device.py", victim, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, victim)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_others_are_told_who_died_and_average_without(tmp_path, seed):
+    options = {"DEATH": str(tmp_path / "d")}
+    job = mpirun(4, "killed_averaging_on_device.py", 2, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    check_told(job, 2)

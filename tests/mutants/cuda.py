@@ -11,6 +11,7 @@ RANKS = ("tests/unit/cuda/test_group_board_on_a_device.py",)
 CALLER = "csrc/services/common/device_caller.cc"
 BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
 MEMORY = "csrc/memory/device_memory.cc"
+MODELS = "csrc/services/neighbor_averaging/device_models.cc"
 HANDOVER = "csrc/services/partial_allreduce/device_handover.cc"
 DEVICE_CALLS = "csrc/services/partial_allreduce/device_calls.cc"
 
@@ -20,6 +21,7 @@ STAGED = "csrc/services/partial_reduce/staged_runs.cc"
 GROUPS = ("tests/mpi/test_device_groups.py",)
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
+PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
@@ -244,5 +246,69 @@ MUTANTS = [
         "  if (!failure_) source_->report_failure(error.what());\n",
         "",
         GROUPS,
+    ),
+    # --- pairwise averaging
+    Mutant(
+        "a lock given up while the device still works",
+        MODELS,
+        "    while (!lane_.done->reached()) std::this_thread::yield();\n",
+        "",
+        PAIRWISE,
+    ),
+    Mutant(
+        "a missing wait: a model is read into what the caller's stream still writes to",
+        "csrc/bindings/device_pairwise.cc",
+        "    wait_for(streams);\n    collective().read(",
+        "    collective().read(",
+        PAIRWISE,
+    ),
+    Mutant(
+        "a missing wait: a delta is added before the caller's stream has made it",
+        "csrc/bindings/device_pairwise.cc",
+        "    wait_for(streams);\n    collective().apply(",
+        "    collective().apply(",
+        PAIRWISE,
+    ),
+    Mutant(
+        "an average in one step, which rounds otherwise than the host's",
+        MODELS,
+        "  halve(s, half, range.count);\n  scale(s, half, acceleration_.kept, range.count);\n",
+        "  scale(s, half, acceleration_.kept / 2, range.count);\n",
+        PAIRWISE,
+    ),
+    Mutant(
+        "an average on the device moves one model of two",
+        MODELS,
+        "both{own, others};",
+        "both{own, own};",
+        PAIRWISE,
+    ),
+    Mutant(
+        "a step that is sent back as it came",
+        MODELS,
+        "  s.copy(values, step, range.count * width_);\n",
+        "",
+        PAIRWISE,
+    ),
+    Mutant(
+        "numbers that follow the model begin with what was in memory",
+        MODELS,
+        "  clear();\n  seats_",
+        "  seats_",
+        PAIRWISE,
+    ),
+    Mutant(
+        "an arena of models freed early: another rank has it mapped",
+        MODELS,
+        "  if (seats_.is_mapped_by_others()) return false;\n",
+        "",
+        PAIRWISE,
+    ),
+    Mutant(
+        "an error swallowed: nobody is told that a device has failed",
+        "csrc/services/neighbor_averaging/pairwise_failures.cc",
+        "  if (!failed_) mailbox_->broadcast(DeviceFailed{});\n",
+        "",
+        PAIRWISE,
     ),
 ]

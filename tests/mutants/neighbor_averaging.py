@@ -7,6 +7,7 @@ from mutant import Mutant
 SERVICE = "csrc/services/neighbor_averaging"
 MESSAGES = f"{SERVICE}/message_average.cc"
 BOARD = f"{SERVICE}/model_board.cc"
+MODELS = f"{SERVICE}/host_models.cc"
 PAIRWISE = f"{SERVICE}/pairwise_averaging.cc"
 MODEL = f"{SERVICE}/neighborhood_model.cc"
 NEIGHBORHOOD = f"{SERVICE}/neighborhood.cc"
@@ -19,9 +20,9 @@ MUTANTS = [
     # --- an average by messages
     Mutant(
         "an average counted twice: the step is subtracted twice",
-        BOARD,
-        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -1);",
-        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -2);",
+        MODELS,
+        "memory_.add_scaled(shape_.type, model(local_, range.first), step, range.count, -1);",
+        "memory_.add_scaled(shape_.type, model(local_, range.first), step, range.count, -2);",
         HISTORIES,
     ),
     Mutant(
@@ -68,17 +69,17 @@ MUTANTS = [
     ),
     Mutant(
         "what is lent becomes what came back, without what was applied meanwhile",
-        BOARD,
-        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, -1);",
-        "memory_.scale(shape_.type, model(local_, all.first), all.count, 0), "
-        "memory_.add_scaled(shape_.type, model(local_, all.first), part, all.count, 1);",
+        MODELS,
+        "memory_.add_scaled(shape_.type, model(local_, range.first), step, range.count, -1);",
+        "memory_.scale(shape_.type, model(local_, range.first), range.count, 0), "
+        "memory_.add_scaled(shape_.type, model(local_, range.first), step, range.count, 1);",
         HISTORIES,
     ),
     Mutant(
         "what is lent is averaged on the node",
         BOARD,
-        "  if (!lent) average_both(other, range(number));",
-        "  average_both(other, range(number));",
+        "  if (lower.lent || higher.lent) return Outcome::kLent;\n",
+        "",
         HISTORIES,
     ),
     Mutant(
@@ -116,28 +117,28 @@ MUTANTS = [
     Mutant(
         "an average is done without the lock of the other",
         BOARD,
-        "  if (!higher.mutex.try_lock_for(kImpatience)) {\n    lower.mutex.unlock();\n"
-        "    return Outcome::kLocked;\n  }\n",
-        "  if (!higher.mutex.try_lock()) higher.mutex.unlock();\n",
+        "  if (!higher.mutex.try_lock_for(kImpatience)) return Outcome::kLocked;\n"
+        "  const Held second(higher.mutex, std::adopt_lock);\n",
+        "  if (higher.mutex.try_lock()) higher.mutex.unlock();\n",
         RANKS,
     ),
     Mutant(
         "a copy is of several moments: the lock is given up in between",
         BOARD,
-        "    const Range part{first, std::min(all.first + all.count, end) - first};\n",
-        "    const Range part{first, std::min({all.first + all.count, end, first + 4096}) - first};\n",
+        "    const ModelRange part{first, std::min(all.first + all.count, end) - first};\n",
+        "    const ModelRange part{first, std::min({all.first + all.count, end, first + 4096}) - first};\n",
         RANKS,
     ),
     Mutant(
         "A2CiD2 moves one second model of two",
-        BOARD,
-        "    memory_.add_scaled(shape_.type, second_model(other, first), scratch_.get(), count, -pull);\n",
+        MODELS,
+        "    memory_.add_scaled(shape_.type, second_model(other, first), step, count, -pull);\n",
         "",
         HISTORIES,
     ),
     Mutant(
         "a gradient goes to one model of two",
-        BOARD,
+        MODELS,
         "  if (shape_.acceleration) memory_.add_scaled(shape_.type, second_model(local_, element), delta",
         "  if (false) memory_.add_scaled(shape_.type, second_model(local_, element), delta",
         HISTORIES + RANKS,

@@ -24,7 +24,7 @@ namespace pyc::cuda {
 struct SimulatedDriver::State {
   static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 47U;  // beyond what Linux gives to a process
   static constexpr std::uint64_t kGap = std::uint64_t{1} << 20U;           // between two allocations
-  static constexpr auto kFresh = std::byte{0xa5};
+  static constexpr auto kFresh = std::byte{0xfb};                          // large numbers, of every float type
   static constexpr auto kFreed = std::byte{0xdd};
 
   /// An allocation, or a mapping of one.

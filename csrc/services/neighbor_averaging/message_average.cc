@@ -14,16 +14,14 @@ namespace {
 constexpr Rank kRequester = 0;
 constexpr Rank kOther = 1;
 
-std::size_t segments_in(const ModelBoard::Shape& shape) {
-  const std::size_t segment_bytes = shape.segment_count * size_of(shape.type);
-  const std::size_t segments = (shape.count + shape.segment_count - 1) / shape.segment_count;
-  const std::size_t fewest = (segments + MessageAverage::kMostPieces - 1) / MessageAverage::kMostPieces;
-  return std::max<std::size_t>({1, MessageAverage::kPieceBytes / segment_bytes, fewest});
+std::size_t segments_in(const ModelShape& shape) {
+  const std::size_t fewest = (shape.segments() + MessageAverage::kMostPieces - 1) / MessageAverage::kMostPieces;
+  return std::max<std::size_t>({1, MessageAverage::kPieceBytes / shape.segment_bytes(), fewest});
 }
 
 }  // namespace
 
-MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape& shape) {
+MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelShape& shape) {
   ScheduleBuilder s(role, 2);
   const Slice values = s.buffer(shape.count, "values");
   std::vector<OpId> releases;
@@ -49,12 +47,12 @@ MessageAverage::Role MessageAverage::plan_of(Rank role, const ModelBoard::Shape&
   return {std::move(s).build(), values, std::move(releases), std::move(signals), nullptr};
 }
 
-void MessageAverage::check(const ModelBoard::Shape& shape, Tag max_tag) {
+void MessageAverage::check(const ModelShape& shape, Tag max_tag) {
   check_tags(plan_of(kRequester, shape).plan, "pairwise average", max_tag);
 }
 
 MessageAverage::MessageAverage(Engine& engine, Memory& memory, std::uint32_t collective, const PairwiseMailbox& mailbox,
-                               ModelBoard& board)
+                               ModelBoard& board, std::shared_ptr<std::byte[]> values)
     : engine_(engine),
       memory_(memory),
       collective_(collective),
@@ -64,7 +62,7 @@ MessageAverage::MessageAverage(Engine& engine, Memory& memory, std::uint32_t col
       requester_(plan_of(kRequester, board.shape())),
       other_(plan_of(kOther, board.shape())),
       peers_(2),
-      values_(memory.allocate(board.shape().count * size_of(board.shape().type))),
+      values_(std::move(values)),
       lent_(requester_.signals.size()) {
   make_run(requester_, kRequester);
   make_run(other_, kOther);
@@ -106,7 +104,7 @@ std::size_t MessageAverage::end_segment(std::size_t piece) const {
 }
 
 std::byte* MessageAverage::values_of(std::size_t piece) const {
-  return values_.get() + first_segment(piece) * board_.shape().segment_count * size_of(board_.shape().type);
+  return values_.get() + first_segment(piece) * board_.shape().segment_bytes();
 }
 
 Slice MessageAverage::slice_of(const Role& role, std::size_t piece) const {
@@ -201,6 +199,7 @@ bool MessageAverage::take_back() {
 
 std::optional<Refusal> MessageAverage::refusal() const {
   if (has_left_) return Refusal::kLeft;
+  if (has_failed_) return Refusal::kFailed;
   if (paused_) return Refusal::kPaused;
   if (!idle()) return Refusal::kBusy;
   return std::nullopt;

@@ -52,11 +52,12 @@ class MessageAverage {
   /// Are copied at a time, at most: other collectives wait for so long.
   static constexpr std::size_t kBytesPerPass = std::size_t{1} << 20U;
 
+  /// `values`: memory for a whole model, of `Models::make_values`.
   MessageAverage(Engine& engine, Memory& memory, std::uint32_t collective, const PairwiseMailbox& mailbox,
-                 ModelBoard& board);
+                 ModelBoard& board, std::shared_ptr<std::byte[]> values);
 
   /// std::invalid_argument if its plans need too many tags.
-  static void check(const ModelBoard::Shape& shape, Tag max_tag);
+  static void check(const ModelShape& shape, Tag max_tag);
 
   bool idle() const { return state_ == State::kIdle && to_take_back_.empty(); }
   /// Of the average that is under way.
@@ -70,6 +71,7 @@ class MessageAverage {
   /// Declines what is requested from now on.
   void pause(bool paused) { paused_ = paused; }
   void leave() { has_left_ = true; }
+  void fail() { has_failed_ = true; }
   /// No message comes any more: what is lent is taken back as it is.
   void give_up();
   /// Takes back what was locked when its step came. Whether nothing is left of it.
@@ -97,7 +99,7 @@ class MessageAverage {
     const std::byte* step;  // null: there is none
   };
 
-  static Role plan_of(Rank role, const ModelBoard::Shape& shape);
+  static Role plan_of(Rank role, const ModelShape& shape);
   void make_run(Role& role, Rank number);
   void start(Role& role, Rank requester, Rank other, std::uint64_t number);
   void begin_lending();
@@ -122,9 +124,9 @@ class MessageAverage {
   const std::size_t segments_per_piece_;
   Role requester_;
   Role other_;
-  std::vector<Rank> peers_;  // of the run that is under way: the requester and the other
-  BufferPtr values_;         // of the requester's model, then the step
-  std::vector<bool> lent_;   // by piece, until its step has come
+  std::vector<Rank> peers_;                    // of the run that is under way: the requester and the other
+  const std::shared_ptr<std::byte[]> values_;  // of the requester's model, then the step
+  std::vector<bool> lent_;                     // by piece, until its step has come
   std::vector<Returned> to_take_back_;
   std::size_t next_piece_ = 0;  // to be lent
   bool averaged_ = false;       // a piece, in the average that is under way
@@ -134,6 +136,7 @@ class MessageAverage {
   std::optional<Ended> ended_;
   bool paused_ = false;
   bool has_left_ = false;
+  bool has_failed_ = false;
   std::atomic<std::uint64_t> skipped_{0};
 };
 

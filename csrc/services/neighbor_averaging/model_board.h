@@ -1,4 +1,5 @@
-// The models of a node's ranks, in memory that they share: whoever averages two of them does so itself.
+// Who may work on which part of which model, in memory that the ranks of a node share: whoever averages two of them
+// does so itself.
 //
 // A model is cut into *segments*, each under a lock of its own. To average two models is to average segment after
 // segment, under both locks, which are taken in the order of ranks. So a rank that sleeps, computes or is stopped takes
@@ -12,74 +13,59 @@
 // A segment may be *lent*: its values are on their way to another node, and what comes back is the step to take from
 // them. Until then nobody averages it. What is applied meanwhile stays in it.
 //
-// A second model x~ beside each serves A2CiD2 (Nabli, Belilovsky, Oyallon 2023): before each average the two are mixed,
-// exp(-2 eta) of their difference is kept, and an average moves x~ by alpha of the difference instead of half of it.
-// Ranks mix at different moments, so what is kept is the sum over ranks of x + x~.
+// Where models are on devices, what the application calls may throw DeviceError. Averages note it instead, and do
+// nothing from then on.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
-#include "memory/memory.h"
 #include "node/process.h"
 #include "node/timed_mutex.h"
+#include "services/neighbor_averaging/models.h"
 
 namespace pyc {
 
-/// Of A2CiD2, sections 3.1 and 3.3.
-struct Acceleration {
-  double kept = 1;   ///< of x - x~ from one average to the next
-  double alpha = 0;  ///< of the difference to the neighbor, for x~
-};
-
 class ModelBoard {
  public:
-  struct Shape {
-    std::size_t count;          ///< elements of a model
-    DataType type;              ///< float32 or float64
-    std::size_t segment_count;  ///< elements of a segment, the last of which may be shorter
-    std::optional<Acceleration> acceleration;
-  };
-
-  /// Bytes of one rank's memory.
-  static std::size_t bytes(const Shape& shape);
+  /// Of one rank's memory.
+  static std::size_t bytes(const ModelShape& shape);
 
   /// Of the rank at `local`, among those whose memories these are: zeroed, aligned to a page. Makes its own, which
   /// others may use once all have been made.
-  ModelBoard(Memory& memory, const Shape& shape, std::vector<std::shared_ptr<std::byte>> memories, std::size_t local);
+  ModelBoard(Models& models, const ModelShape& shape, std::vector<std::shared_ptr<std::byte>> memories,
+             std::size_t local);
 
-  std::size_t ranks() const { return memories_.size(); }
   std::size_t local_rank() const { return local_; }
-  std::size_t segments() const { return (shape_.count + shape_.segment_count - 1) / shape_.segment_count; }
-  const Shape& shape() const { return shape_; }
+  std::size_t segments() const { return shape_.segments(); }
+  const ModelShape& shape() const { return shape_; }
 
-  // ---- this rank's model; these wait for the lock of a segment, and call `while_waiting` now and then. Arrays hold
-  // elements of `as.type`, or where nothing is said those that the model is held in.
+  // ---- this rank's model, as in models.h, of any elements. These wait for the lock of a segment, and call
+  // `while_waiting` now and then.
 
   using WhileWaiting = std::function<void()>;
   /// Elements [first, first + count) into `out`.
   void read(Elements as, std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
-  /// The same of what averages keep the sum of: of (x + x~) / 2, where there are two models.
-  void read_kept(std::size_t first, std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
-  /// model += factor * delta, of both models.
   void apply(Elements as, std::size_t first, std::size_t count, const std::byte* delta, double factor,
              const WhileWaiting& while_waiting);
-  /// model = values, of both models.
-  void assign(std::size_t first, std::size_t count, const std::byte* values, const WhileWaiting& while_waiting);
-  /// The same of the first elements, and what has been added to them since `read_kept` gave `before` stays added.
+  void assign(Elements as, std::size_t count, const std::byte* values);
+
+  void read_kept(std::size_t count, std::byte* out, const WhileWaiting& while_waiting);
   void replace(std::size_t count, const std::byte* before, const std::byte* values, const WhileWaiting& while_waiting);
+  void exchange(std::size_t first, std::size_t count, std::byte* numbers, const WhileWaiting& while_waiting);
 
   /// How long these have waited for locks.
   std::uint64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
 
   // ---- averages
 
-  enum class Outcome : std::uint8_t { kAveraged, kLent, kLocked };
+  enum class Outcome : std::uint8_t { kAveraged, kLent, kLocked, kFailed };
   /// Averages a segment of this rank's model and of another's. kLocked: a lock could not be had at once.
   Outcome average(std::size_t other, std::size_t segment);
 
@@ -100,50 +86,48 @@ class ModelBoard {
   /// In how many averages its model has been.
   void count_average(std::size_t local) { head(local).averages.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t averages(std::size_t local) const { return head(local).averages.load(std::memory_order_relaxed); }
+  /// Whether its device has failed, and what it said.
+  bool has_failed(std::size_t local) const { return head(local).has_failed.load(std::memory_order_acquire); }
+  std::string failure(std::size_t local) const { return head(local).failure.data(); }
+  /// That this rank's has. The first text counts.
+  void note_failure(const std::string& text);
 
  private:
+  static constexpr std::size_t kLongestText = 240;
+
   struct alignas(64) Head {
     std::atomic<std::uint64_t> averages{0};
     ProcessId process;
     std::atomic<bool> has_left{false};
+    std::atomic<bool> has_failed{false};
+    std::atomic<bool> is_failing{false};  // a thread writes the text
+    std::array<char, kLongestText> failure{};
   };
   struct alignas(64) Segment {
     TimedMutex mutex;
     bool lent = false;
   };
-  struct Range {
-    std::size_t first;
-    std::size_t count;
-  };
-
-  static std::size_t bytes_before_values(const Shape& shape);
-  static std::size_t bytes_of_values(const Shape& shape);
 
   Head& head(std::size_t local) const { return *reinterpret_cast<Head*>(memories_[local].get()); }
   Segment& segment(std::size_t local, std::size_t number) const;
-  Range range(std::size_t segment) const;
-  std::byte* model(std::size_t local, std::size_t element) const;
-  std::byte* second_model(std::size_t local, std::size_t element) const;
-  void copy_kept(std::size_t first, std::size_t count, std::byte* out) const;
-  void add_to_both(std::size_t element, const std::byte* delta, std::size_t count, double factor);
-  void mix(std::size_t local, const Range& range);
-  void average_both(std::size_t other, const Range& range);
+  ModelRange range(std::size_t segment) const;
+  std::size_t offset_in(std::size_t first_segment, std::size_t segment) const;
   bool lock_all(std::size_t first_segment, std::size_t end_segment);
   void unlock_all(std::size_t first_segment, std::size_t end_segment);
 
-  /// Calls `action(range)` for each segment of these elements, under its lock.
   void wait_for(TimedMutex& mutex, const WhileWaiting& while_waiting);
+  /// Calls `action(range)` for each segment of these elements, under its lock.
   template <class Action>
   void under_locks(std::size_t first, std::size_t count, const WhileWaiting& while_waiting, Action action);
+  /// Notes what the work throws of the device. Whether it did not, nor any work before.
+  template <class Work>
+  bool try_to(Work work);
 
-  Memory& memory_;
-  const Shape shape_;
-  const Acceleration acceleration_;  // if there is one
-  const Elements held_;
+  Models& models_;
+  const ModelShape shape_;
   const std::size_t width_;                                 // bytes of an element
-  const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: head, segments, model, second model
+  const std::vector<std::shared_ptr<std::byte>> memories_;  // by local rank: head, segments
   const std::size_t local_;
-  BufferPtr scratch_;  // of a block
   std::atomic<std::uint64_t> waited_ns_{0};
 };
 

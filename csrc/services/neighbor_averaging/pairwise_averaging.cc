@@ -6,17 +6,13 @@
 
 #include "core/error.h"
 #include "engine/stall_warning.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
 #include "services/common/waiting.h"
 
 namespace pyc {
 namespace {
 
-constexpr Seconds kRest = 1e-3;              // after an average, at least
-constexpr double kShareOfTime = 1.0 / 30;    // of a core, at most, for averages on the node
-constexpr Seconds kLookPeriod = 0.25;        // at the processes of neighbors: a system call each
-constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
+constexpr Seconds kRest = 1e-3;            // after an average, at least
+constexpr double kShareOfTime = 1.0 / 30;  // of a core, at most, for averages on the node
 constexpr Seconds kLastRefusalRest = 10e-3;
 constexpr std::size_t kBytesPerPass = MessageAverage::kBytesPerPass;
 
@@ -26,83 +22,6 @@ void raise_to(std::atomic<std::uint64_t>& maximum, std::uint64_t value) {
 }
 
 }  // namespace
-
-// ------------------------------------------------------------------------------------------------ creation
-
-std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create(std::shared_ptr<Engine> engine, Memory& memory,
-                                                             Options options, const std::byte* initial,
-                                                             const Nodes& nodes, Seconds timeout,
-                                                             const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  const std::size_t bytes = bytes_of_node(options, nodes, e.rank());
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, memory, std::move(options), nodes));
-  share_memory(
-      e, nodes, bytes, "the memory of '" + made->name() + "'",
-      [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared, initial); }, timeout, interrupt);
-  PairwiseAveraging& m = *made;
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
-}
-
-std::shared_ptr<PairwiseAveraging> PairwiseAveraging::join(std::shared_ptr<Engine> engine, Memory& memory,
-                                                           Options options, const std::byte* initial,
-                                                           const Nodes& nodes,
-                                                           const std::shared_ptr<SharedMemory>& shared) {
-  std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(*engine, memory, std::move(options), nodes));
-  made->make_board(shared, initial);
-  PairwiseAveraging& m = *made;
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.set_id(id); });
-}
-
-PairwiseAveraging::PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
-    : engine_(&engine),
-      memory_(memory),
-      options_(std::move(options)),
-      elements_(elements_of(options_.type, ReduceOp::kSum)),
-      nodes_(nodes),
-      choice_(options_.neighbors, options_.random, options_.seed ^ mix(static_cast<std::uint64_t>(engine.rank()))),
-      refusal_rest_(kFirstRefusalRest),
-      random_(mix(options_.seed) ^ static_cast<std::uint64_t>(engine.rank())),
-      gone_(static_cast<std::size_t>(engine.size())),
-      told_(static_cast<std::size_t>(engine.size())) {}
-
-std::size_t PairwiseAveraging::held_count(const Options& options) {
-  return std::max<std::size_t>(options.count + (options.by_frequency ? Importance::kNumbers : 0), 1);
-}
-
-ModelBoard::Shape PairwiseAveraging::shape_of(const Options& options) {
-  const DataType type = elements_of(options.type, ReduceOp::kSum).accumulator;
-  const std::size_t count = held_count(options);
-  const std::size_t segment = options.segment_bytes == 0 ? count : options.segment_bytes / size_of(type);
-  return {count, type, std::clamp<std::size_t>(segment, 1, count), options.acceleration};
-}
-
-std::size_t PairwiseAveraging::bytes_of_node(const Options& options, const Nodes& nodes, Rank rank) {
-  return nodes.neighbours(rank).size() * ModelBoard::bytes(shape_of(options));
-}
-
-void PairwiseAveraging::check(Engine& engine, const Options& options) {
-  MessageAverage::check(shape_of(options), engine.transport().max_tag());
-}
-
-void PairwiseAveraging::make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial) {
-  const ModelBoard::Shape shape = shape_of(options_);
-  std::vector<std::shared_ptr<std::byte>> memories;
-  for (std::size_t local = 0; local < nodes_.neighbours(engine_->rank()).size(); ++local) {
-    memories.emplace_back(shared, shared->data() + local * ModelBoard::bytes(shape));
-  }
-  board_ = std::make_unique<ModelBoard>(memory_, shape, std::move(memories), nodes_.local_rank_of(engine_->rank()));
-  const BufferPtr held = memory_.allocate(options_.count * size_of(elements_.accumulator));
-  memory_.load(elements_, held.get(), initial, options_.count);
-  board_->assign(0, options_.count, held.get(), [] {});
-}
-
-void PairwiseAveraging::set_id(std::uint32_t id) {
-  id_ = id;
-  mailbox_ = std::make_unique<PairwiseMailbox>(*engine_, id);
-  const std::vector<Rank>& all = choice_.all();
-  if (std::all_of(all.begin(), all.end(), [this](Rank rank) { return is_on_node(rank); })) return;
-  messages_ = std::make_unique<MessageAverage>(*engine_, memory_, id, *mailbox_, *board_);
-}
 
 // ------------------------------------------------------------------------------------------------ the application
 
@@ -132,20 +51,22 @@ std::string PairwiseAveraging::awaited_lock() const {
 void PairwiseAveraging::read(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
   const std::uint64_t averages = board_->averages(board_->local_rank());
-  board_->read(elements_, 0, options_.count, out, while_waiting(interrupt));
+  on_device([&] { board_->read(elements_, 0, options_.count, out, while_waiting(interrupt)); });
   read_at_ = averages;
 }
 
 void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& interrupt) {
   before_call();
-  board_->read_kept(0, options_.count, out, while_waiting(interrupt));
+  on_device([&] { board_->read_kept(options_.count, out, while_waiting(interrupt)); });
 }
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
   before_call();
   const auto waiting = while_waiting(interrupt);
-  const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-  board_->apply(elements_, 0, options_.count, delta, weight, waiting);
+  on_device([&] {
+    const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
+    board_->apply(elements_, 0, options_.count, delta, weight, waiting);
+  });
   count_application();
   if (failed_) {
     average_without_engine();
@@ -159,13 +80,10 @@ double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting
   using Numbers = std::array<double, Importance::kNumbers>;
   const std::lock_guard lock(importance_mutex_);
   const Numbers change = importance_.measure(engine_->transport().now());
-  const Elements held{elements_.accumulator, elements_.accumulator};
   const auto exchange = [&](auto zero) {
     using Held = decltype(zero);
     std::array<Held, Importance::kNumbers> values{static_cast<Held>(change[0]), static_cast<Held>(change[1])};
-    auto* const data = reinterpret_cast<std::byte*>(values.data());
-    board_->apply(held, options_.count, values.size(), data, 1, waiting);
-    board_->read(held, options_.count, values.size(), data, waiting);
+    board_->exchange(options_.count, values.size(), reinterpret_cast<std::byte*>(values.data()), waiting);
     return Numbers{static_cast<double>(values[0]), static_cast<double>(values[1])};
   };
   return importance_.weight(elements_.accumulator == DataType::kFloat32 ? exchange(float{}) : exchange(double{}));
@@ -184,7 +102,7 @@ void PairwiseAveraging::count_application() {
 void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* values,
                                      const Engine::Interrupt& interrupt) {
   before_call();
-  board_->replace(options_.count, before, values, while_waiting(interrupt));
+  on_device([&] { board_->replace(options_.count, before, values, while_waiting(interrupt)); });
 }
 
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -253,6 +171,8 @@ PairwiseStatistics PairwiseAveraging::statistics() {
 // ------------------------------------------------------------------------------------------------ averages
 
 bool PairwiseAveraging::advance() {
+  if (device_ != nullptr && is_over()) return !device_->is_released() && device_->release();
+  announce_failure();
   const Seconds now = engine_->transport().now();
   look_at_neighbors(now);
   bool moved = messages_ && messages_->advance();
@@ -269,11 +189,12 @@ Seconds PairwiseAveraging::deadline() const {
 }
 
 bool PairwiseAveraging::may_begin(Seconds now) const {
-  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0);
+  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0) && !is_failure_announced_;
 }
 
 bool PairwiseAveraging::is_available(Rank neighbor) const {
   if (left_.contains(neighbor) || gone_[static_cast<std::size_t>(neighbor)]) return false;
+  if (has_failed_device(neighbor)) return false;
   if (is_on_node(neighbor)) return !board_->has_left(nodes_.local_rank_of(neighbor));
   return options_.initiates && !failed_ && messages_->idle();
 }
@@ -284,6 +205,8 @@ bool PairwiseAveraging::begin(Seconds now) {
     next_ = kNever;  // until an average by messages ends
     return false;
   }
+  // Memory of a device goes with its process.
+  if (device_ != nullptr && is_on_node(*neighbor) && is_gone(*neighbor)) return true;
   if (options_.per_step) --owed_;
   if (!options_.per_step && options_.period > 0) next_ = now + options_.period;
   if (is_on_node(*neighbor)) {
@@ -299,9 +222,8 @@ bool PairwiseAveraging::begin(Seconds now) {
 bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   if (!on_node_) return false;
   OnNode& average = *on_node_;
-  const std::size_t per_segment = board_->shape().segment_count * size_of(board_->shape().type);
-  const std::size_t end =
-      std::min(board_->segments(), average.next_segment + std::max<std::size_t>(bytes / per_segment, 1));
+  const std::size_t segments = std::max<std::size_t>(bytes / board_->shape().segment_bytes(), 1);
+  const std::size_t end = std::min(board_->segments(), average.next_segment + segments);
   for (; average.next_segment < end; ++average.next_segment) {
     const bool averaged = board_->average(average.local, average.next_segment) == ModelBoard::Outcome::kAveraged;
     if (!averaged) ++skipped_;
@@ -339,6 +261,7 @@ void PairwiseAveraging::conclude(const MessageAverage::Ended& ended, Seconds now
   }
   if (ended.refusal) ++declined_;
   if (ended.refusal == Refusal::kLeft) left_.insert(ended.with);
+  if (ended.refusal == Refusal::kFailed) device_failed_[static_cast<std::size_t>(ended.with)] = true;
   rest_after_refusal(now, requested_);
 }
 
@@ -376,6 +299,7 @@ void PairwiseAveraging::on_message(Rank from, ConstBytes message) {
       [this](Rank rank, const AverageAccepted& accepted) { exchange().on_accepted(rank, accepted); },
       [this](Rank rank, const AverageDeclined& declined) { exchange().on_declined(rank, declined); },
       [this](Rank rank, const LeftAveraging&) { left_.insert(rank); },
+      [this](Rank rank, const DeviceFailed&) { device_failed_[static_cast<std::size_t>(rank)] = true; },
   };
   PairwiseMailbox::deliver(from, message, receive);
 }
@@ -385,98 +309,11 @@ MessageAverage& PairwiseAveraging::exchange() {
   return *messages_;
 }
 
-bool PairwiseAveraging::finished() const {
-  return left_.count() == engine_->size() && (!messages_ || messages_->idle());
+/// Nothing will be done with the models any more.
+bool PairwiseAveraging::is_over() const {
+  return closed_ && left_.count() == engine_->size() && (!messages_ || messages_->idle());
 }
 
-// ------------------------------------------------------------------------------------------------ failures
-
-void PairwiseAveraging::before_call() {
-  engine_->check_process();
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-  if (failed_) tell_failure();
-  const Seconds now = engine_->transport().now();
-  if (now < next_tell_) return;
-  next_tell_ = now + kLookPeriod;
-  if (failed_ || engine_->progress() == Progress::kCaller) look_at_neighbors(now);
-  tell_deaths();
-}
-
-/// Passes over neighbors whose process has ended.
-void PairwiseAveraging::look_at_neighbors(Seconds now) {
-  if (now < next_look_) return;
-  next_look_ = now + kLookPeriod;
-  for (const Rank neighbor : choice_.all()) {
-    std::atomic<bool>& gone = gone_[static_cast<std::size_t>(neighbor)];
-    if (gone || !is_on_node(neighbor)) continue;
-    const std::size_t local = nodes_.local_rank_of(neighbor);
-    gone = !board_->has_left(local) && state_of(board_->process(local)) == ProcessState::kGone;
-  }
-}
-
-/// RankFailedError if neighbors have died of which no call has said so.
-void PairwiseAveraging::tell_deaths() {
-  std::vector<Rank> gone;
-  for (const Rank neighbor : choice_.all()) {
-    if (gone_[static_cast<std::size_t>(neighbor)] && !told_[static_cast<std::size_t>(neighbor)]) {
-      gone.push_back(neighbor);
-    }
-  }
-  if (gone.empty()) return;
-  std::vector<Rank> dead;
-  if (failed_) {
-    dead = std::move(gone);
-  } else if (!engine_->exclusively_if_free([&] { dead = engine_->failures().dead_if_gone(std::move(gone)); })) {
-    next_tell_ = 0;  // MPI may be asked under the progress lock only: by the next call
-  }
-  tell(std::move(dead));
-}
-
-void PairwiseAveraging::tell(std::vector<Rank> dead) {
-  std::erase_if(dead, [this](Rank rank) {
-    const auto& all = choice_.all();
-    const bool is_neighbor = std::find(all.begin(), all.end(), rank) != all.end();
-    const bool ends_messages = messages_ && failed_;
-    gone_[static_cast<std::size_t>(rank)] = true;
-    return !(is_neighbor || ends_messages) || told_[static_cast<std::size_t>(rank)].exchange(true);
-  });
-  if (dead.empty()) return;
-  const std::string what = "this call changed nothing, and later ones go on without";
-  const std::string ended = "; but models are averaged with ranks of other nodes no more";
-  throw died("'" + options_.name + "'", dead, messages_ ? what + ended : what);
-}
-
-void PairwiseAveraging::set_told(const std::vector<Rank>& dead) {
-  if (dead.empty()) told_failure_ = true;
-  for (const Rank rank : dead) {
-    gone_[static_cast<std::size_t>(rank)] = true;
-    told_[static_cast<std::size_t>(rank)] = true;
-  }
-}
-
-/// What the engine has ended by, unless the deaths that it names leave this rank's node what it needs.
-void PairwiseAveraging::tell_failure() {
-  try {
-    engine_->check();
-  } catch (const RankFailedError& error) {
-    if (error.ranks().empty() && !told_failure_.exchange(true)) throw;
-    tell(error.ranks());
-  }
-}
-
-void PairwiseAveraging::on_engine_failure(const std::exception_ptr&) {
-  if (messages_) messages_->give_up();
-  failed_ = true;
-}
-
-/// Nothing runs in the background any more: the application's calls average with neighbors of this node.
-void PairwiseAveraging::average_without_engine() {
-  engine_->exclusively([this] {
-    if (messages_) messages_->take_back();
-    const Seconds now = engine_->transport().now();
-    if (!on_node_ && (!may_begin(now) || !begin(now))) return;
-    while (on_node_) advance_on_node(kBytesPerPass);
-  });
-}
+bool PairwiseAveraging::finished() const { return is_over() && (device_ == nullptr || device_->is_released()); }
 
 }  // namespace pyc

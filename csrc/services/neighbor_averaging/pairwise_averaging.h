@@ -2,15 +2,17 @@
 //
 // The model lives here. In the background a rank averages it with one neighbor at a time; the application reads it and
 // adds to it whenever it likes, and waits for no other rank. Neighbors of this node are averaged in shared memory
-// (model_board.h), others by messages (message_average.h).
+// (model_board.h), others by messages (message_average.h). Models are in memory of the host or on devices (models.h).
 //
 // A neighbor that has left or died is passed over. A death is told once, by the application's next call; what is shared
-// on the node goes on working then, though the engine may not: the application's calls begin averages themselves.
+// on the node goes on working then, though the engine may not: the application's calls begin averages themselves. If a
+// rank's device fails, its calls throw what it was; its neighbors are told once too, and pass it over.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,7 +24,9 @@
 #include "core/splitmix.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "memory/executor.h"
 #include "node/shared_memory.h"
+#include "services/neighbor_averaging/device_models.h"
 #include "services/neighbor_averaging/importance.h"
 #include "services/neighbor_averaging/message_average.h"
 #include "services/neighbor_averaging/model_board.h"
@@ -61,6 +65,7 @@ struct PairwiseStatistics {
 class PairwiseAveraging final : public Collective {
  public:
   using Options = PairwiseOptions;
+  using OpenDevice = std::function<std::shared_ptr<Executor>()>;
 
   /// Collective over the engine's ranks; those of a node must share a machine. `initial`: this rank's model. StallError
   /// as `Engine::compare`; std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the
@@ -68,13 +73,21 @@ class PairwiseAveraging final : public Collective {
   static std::shared_ptr<PairwiseAveraging> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                    const std::byte* initial, const Nodes& nodes, Seconds timeout,
                                                    const Engine::Interrupt& interrupt);
-  /// The same on memory of its node that the caller has made, `bytes_of_node` of it.
+  /// The same of models on devices: `initial` is memory of this rank's device, and so is what `read` and `apply` are
+  /// given; all others are given memory of the host. `open` gives the device, where `initial` has its values; what it
+  /// throws is an error on all ranks.
+  static std::shared_ptr<PairwiseAveraging> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
+                                                             Options options, const std::byte* initial,
+                                                             const Nodes& nodes, Seconds timeout,
+                                                             const Engine::Interrupt& interrupt);
+  /// As `create`, on memory of its node that the caller has made, `bytes_of_node` of it.
   static std::shared_ptr<PairwiseAveraging> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                  const std::byte* initial, const Nodes& nodes,
                                                  const std::shared_ptr<SharedMemory>& shared);
   /// std::invalid_argument if its messages need too many tags.
   static void check(Engine& engine, const Options& options);
   static std::size_t bytes_of_node(const Options& options, const Nodes& nodes, Rank rank);
+  ~PairwiseAveraging() override;
 
   // ---- the application: from any thread
 
@@ -84,9 +97,10 @@ class PairwiseAveraging final : public Collective {
   void read_kept(std::byte* out, const Engine::Interrupt& interrupt);
   /// The same at any time, without a look at what has failed.
   void peek_kept(std::byte* out) const {
-    board_->read_kept(0, options_.count, out, [] {});
+    board_->read_kept(options_.count, out, [] {});
   }
-  /// model += delta. RankFailedError, once for each death of a neighbor, before anything is changed.
+  /// model += delta. Once for each, before anything is changed: RankFailedError of a death of a neighbor,
+  /// std::runtime_error of a neighbor's device that has failed.
   void apply(const std::byte* delta, const Engine::Interrupt& interrupt);
   /// model = values, as held, plus what has been applied since `read_kept` gave `before`. No averages may be under way:
   /// see `pause`.
@@ -102,6 +116,19 @@ class PairwiseAveraging final : public Collective {
 
   /// Leaves: its model is averaged no more.
   void close();
+
+  /// Runs what a call does on the device. What the device reports is noted, and ends this rank's part.
+  template <class Call>
+  auto on_device(Call call) {
+    try {
+      return call();
+    } catch (const DeviceError& error) {
+      note_failure(error.what());
+      throw;
+    }
+  }
+  /// DeviceError if that has happened.
+  void check_device() const;
 
   PairwiseStatistics statistics();
   bool closed() const { return closed_; }
@@ -131,11 +158,21 @@ class PairwiseAveraging final : public Collective {
     bool averaged = false;
   };
 
+  static constexpr Seconds kFirstRefusalRest = 2e-4;  // doubled with each refusal in a row
+
   PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
-  static ModelBoard::Shape shape_of(const Options& options);
+  static std::shared_ptr<PairwiseAveraging> enroll(std::shared_ptr<Engine> engine,
+                                                   std::shared_ptr<PairwiseAveraging> made);
+  static ModelShape shape_of(const Options& options);
   static std::size_t held_count(const Options& options);
-  void make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial);
+  std::string what_is_made() const;
+  void make_on_host(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial);
+  void make_on_device(const std::shared_ptr<SharedMemory>& shared, std::shared_ptr<Executor> executor,
+                      const std::byte* initial);
+  void make_board(std::unique_ptr<Models> models, std::vector<std::shared_ptr<std::byte>> boards,
+                  const std::byte* initial);
+  bool has_neighbors_elsewhere() const;
   void set_id(std::uint32_t id);
 
   ModelBoard::WhileWaiting while_waiting(const Engine::Interrupt& interrupt) const;
@@ -146,6 +183,7 @@ class PairwiseAveraging final : public Collective {
   void do_close();
 
   bool is_on_node(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
+  bool is_over() const;
   bool may_begin(Seconds now) const;
   bool is_available(Rank neighbor) const;
   bool begin(Seconds now);
@@ -160,6 +198,12 @@ class PairwiseAveraging final : public Collective {
 
   void before_call();
   void look_at_neighbors(Seconds now);
+  bool is_gone(Rank neighbor);
+  bool has_failed_device(Rank rank) const;
+  std::string device_failure(Rank rank) const;
+  void note_failure(const std::string& text);
+  void announce_failure();
+  void tell_failed_devices();
   void tell_deaths();
   void tell(std::vector<Rank> dead);
   void tell_failure();
@@ -171,7 +215,10 @@ class PairwiseAveraging final : public Collective {
   const Elements elements_;
   const Nodes nodes_;
   std::uint32_t id_ = 0;  // set before the first call
+  std::unique_ptr<Models> models_;
+  DeviceModels* device_ = nullptr;  // `models_`, if they are on devices
   std::unique_ptr<ModelBoard> board_;
+  std::shared_ptr<std::byte[]> sent_;  // for messages_
   std::unique_ptr<PairwiseMailbox> mailbox_;
   std::unique_ptr<MessageAverage> messages_;  // if there are neighbors on other nodes
 
@@ -183,6 +230,7 @@ class PairwiseAveraging final : public Collective {
   Seconds refusal_rest_;
   SplitMix random_;
   RankSet left_;
+  bool is_failure_announced_ = false;  // of this rank's device
 
   // Of any thread.
   std::mutex importance_mutex_;
@@ -200,8 +248,9 @@ class PairwiseAveraging final : public Collective {
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};
 
-  std::vector<std::atomic<bool>> gone_;  // by rank: its process has ended, and it had not left
-  std::vector<std::atomic<bool>> told_;  // by rank: a call has said so
+  std::vector<std::atomic<bool>> gone_;           // by rank: its process has ended, and it had not left
+  std::vector<std::atomic<bool>> device_failed_;  // by rank, of those on other nodes
+  std::vector<std::atomic<bool>> told_;           // by rank: a call has said so
   std::atomic<bool> told_failure_{false};
   std::atomic<bool> failed_{false};  // the engine
   std::atomic<Seconds> next_look_{0};

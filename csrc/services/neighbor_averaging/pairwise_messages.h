@@ -11,6 +11,7 @@ enum class Refusal : std::uint64_t {
   kBusy,    ///< in another average by messages
   kPaused,  ///< all models are to become equal
   kLeft,
+  kFailed,  ///< its device has
 };
 
 struct AverageRequest {
@@ -24,7 +25,8 @@ struct AverageDeclined {
   Refusal why;
 };
 struct LeftAveraging {};  // to every rank
+struct DeviceFailed {};   // to every rank: averages with its model no more
 
-using PairwiseMailbox = Mailbox<AverageRequest, AverageAccepted, AverageDeclined, LeftAveraging>;
+using PairwiseMailbox = Mailbox<AverageRequest, AverageAccepted, AverageDeclined, LeftAveraging, DeviceFailed>;
 
 }  // namespace pyc

@@ -231,7 +231,7 @@ def test_memory_is_poisoned():
     device = Simulated()
     block = device.executor.allocate(4)
     address = block.address
-    assert device.driver.read(address, 4) == b"\xa5" * 4
+    assert device.driver.read(address, 4) == b"\xfb" * 4
     block.free()
     with pytest.raises(ValueError, match="nothing is allocated there"):
         device.driver.read(address, 4)

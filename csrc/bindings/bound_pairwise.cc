@@ -1,0 +1,80 @@
+#include "bindings/bound_pairwise.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace pyc {
+
+PairwiseOptions pairwise_options(const py::dict& arguments) {
+  PairwiseOptions options;
+  options.name = arguments["name"].cast<std::string>();
+  options.count = arguments["count"].cast<std::size_t>();
+  options.type = data_type(arguments["dtype_name"].cast<std::string>());
+  options.segment_bytes = arguments["segment_bytes"].cast<std::size_t>();
+  options.neighbors = arguments["neighbors"].cast<std::vector<Rank>>();
+  options.initiates = arguments["initiates"].cast<bool>();
+  options.random = arguments["random"].cast<bool>();
+  options.seed = arguments["seed"].cast<std::uint64_t>();
+  options.per_step = arguments["per_step"].cast<bool>();
+  options.period = arguments["period"].cast<Seconds>();
+  if (const py::object acceleration = arguments["acceleration"]; !acceleration.is_none()) {
+    const auto [kept, alpha] = acceleration.cast<std::pair<double, double>>();
+    options.acceleration = Acceleration{kept, alpha};
+  }
+  options.by_frequency = arguments["by_frequency"].cast<bool>();
+  return options;
+}
+
+BoundPairwise::BoundPairwise(std::shared_ptr<PairwiseAveraging> made) : collective_(std::move(made)) {}
+
+void BoundPairwise::read_kept(const py::buffer& out) {
+  const py::buffer_info memory = checked(out, true, collective_->held_type());
+  const GilReleased released;
+  collective_->read_kept(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+}
+
+void BoundPairwise::replace_held(const py::buffer& before, const py::buffer& values) {
+  const py::buffer_info old = checked(before, false, collective_->held_type());
+  const py::buffer_info memory = checked(values, false, collective_->held_type());
+  const GilReleased released;
+  collective_->replace_held(static_cast<const std::byte*>(old.ptr), static_cast<const std::byte*>(memory.ptr),
+                            run_signal_handlers);
+}
+
+void BoundPairwise::pause(const py::object& timeout) {
+  const Seconds limit = timeout_from(timeout);
+  const GilReleased released;
+  collective_->pause(limit, run_signal_handlers);
+}
+
+py::dict BoundPairwise::statistics() {
+  PairwiseStatistics all;
+  {
+    const GilReleased released;
+    all = collective_->statistics();
+  }
+  py::dict out;
+  out["begun"] = all.begun;
+  out["begun_between_nodes"] = all.begun_between_nodes;
+  out["averages"] = all.averages;
+  out["declined"] = all.declined;
+  out["skipped"] = all.skipped;
+  out["applied"] = all.applied;
+  out["staleness_sum"] = all.staleness_sum;
+  out["staleness_max"] = all.staleness_max;
+  out["waited"] = all.waited;
+  return out;
+}
+
+py::buffer_info BoundPairwise::checked(const py::buffer& buffer, bool writable, DataType type) const {
+  py::buffer_info memory = buffer.request(writable);
+  const std::size_t expected = collective_->options().count * size_of(type);
+  const auto got = static_cast<std::size_t>(memory.size * memory.itemsize);
+  if (got != expected) {
+    throw std::invalid_argument(collective_->options().name + ": expected " + std::to_string(expected) +
+                                " bytes, got " + std::to_string(got));
+  }
+  return memory;
+}
+
+}  // namespace pyc

@@ -1,0 +1,152 @@
+// Asynchronous averaging in pairs (AD-PSGD), of models on CUDA devices. Addresses and streams are integers, as the CUDA
+// array interface has them; what they belong to, and that they fit, Python has checked.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bindings/bound_pairwise.h"
+#include "bindings/devices.h"
+#include "bindings/poll_until.h"
+#include "services/common/device_caller.h"
+
+namespace pyc {
+namespace {
+
+using CallersStreams = std::vector<std::uintptr_t>;
+
+/// What a rank has on its device for the calls of its application.
+struct PairwiseDevice {
+  std::shared_ptr<Executor> executor;
+  std::unique_ptr<DeviceCaller> caller;  // of models
+  ExecutorMemory shown;                  // a model, for the application to look at
+
+  PairwiseDevice(int ordinal, std::size_t bytes)
+      : executor(executor_in_use(ordinal)),
+        caller(std::make_unique<DeviceCaller>(*executor, bytes)),
+        shown(executor->allocate(bytes)) {}
+
+  /// Until the streams have done what they were given.
+  void wait_for(Engine& engine, const CallersStreams& streams) {
+    for (const std::uintptr_t stream : streams) {
+      caller->follow(*executor->stream_of_caller(stream));
+      poll_until(engine, [&] { return caller->is_ready(); });
+    }
+  }
+};
+
+class BoundDevicePairwise final : public BoundPairwise {
+ public:
+  /// Collective: what a rank has no memory for fails on all.
+  static std::unique_ptr<BoundDevicePairwise> make(const std::shared_ptr<Engine>& engine, int ordinal,
+                                                   const Nodes& nodes, Seconds timeout, const PairwiseOptions& options,
+                                                   std::uintptr_t initial, const CallersStreams& streams) {
+    std::unique_ptr<PairwiseDevice> device;
+    const auto open = [&] {
+      device = std::make_unique<PairwiseDevice>(ordinal, options.count * size_of(options.type));
+      device->wait_for(*engine, streams);
+      return device->executor;
+    };
+    auto made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
+                                                    run_signal_handlers);
+    return std::unique_ptr<BoundDevicePairwise>(new BoundDevicePairwise(engine, std::move(made), std::move(device)));
+  }
+
+  /// As pyc::device_of; a device that fails ends this rank's part.
+  std::optional<int> device_of(std::uintptr_t data) {
+    collective().check_device();
+    return collective().on_device([&] { return pyc::device_of(data); });
+  }
+
+  // What `streams` have been given before this is done when memory is read or written.
+
+  void read(std::uintptr_t out, const CallersStreams& streams) {
+    wait_for(streams);
+    collective().read(memory_at(out), run_signal_handlers);
+  }
+  void apply(std::uintptr_t delta, const CallersStreams& streams) {
+    wait_for(streams);
+    collective().apply(memory_at(delta), run_signal_handlers);
+  }
+
+  std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(device_->shown.get()); }
+  /// Copies a model of the host to what is shown.
+  void show(const py::buffer& values, const CallersStreams& streams) {
+    const py::buffer_info memory = checked(values, false, collective().options().type);
+    const GilReleased released;
+    wait_for(streams);
+    copy(static_cast<const std::byte*>(memory.ptr), device_->shown.get());
+  }
+  py::bytes fetch() {
+    std::string bytes(collective().options().count * size_of(collective().options().type), '\0');
+    {
+      const GilReleased released;
+      copy(device_->shown.get(), reinterpret_cast<std::byte*>(bytes.data()));
+    }
+    return {bytes};
+  }
+
+ private:
+  BoundDevicePairwise(std::shared_ptr<Engine> engine, std::shared_ptr<PairwiseAveraging> made,
+                      std::unique_ptr<PairwiseDevice> device)
+      : BoundPairwise(std::move(made)), engine_(std::move(engine)), device_(std::move(device)) {}
+
+  static std::byte* memory_at(std::uintptr_t address) {
+    return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+  }
+
+  /// On the device, one thread after another.
+  template <class Call>
+  void in_turn(Call call) {
+    poll_until(*engine_, [this] { return turn_.try_lock(); });
+    const std::lock_guard lock(turn_, std::adopt_lock);
+    collective().check_device();
+    collective().on_device(call);
+  }
+
+  void wait_for(const CallersStreams& streams) {
+    if (streams.empty()) return;
+    in_turn([&] { device_->wait_for(*engine_, streams); });
+  }
+
+  void copy(const std::byte* from, std::byte* to) {
+    in_turn([&] {
+      device_->caller->give(std::shared_ptr<const std::byte>(std::shared_ptr<void>(), from), to, nullptr);
+      while (!device_->caller->is_given()) std::this_thread::yield();
+    });
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<PairwiseDevice> device_;
+  std::mutex turn_;  // of the caller
+};
+
+}  // namespace
+
+void bind_device_pairwise(py::module_& m) {
+  using Bound = BoundDevicePairwise;
+  py::class_<Bound> type(m, "DevicePairwiseAveraging", py::is_final());
+  type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
+                       const py::object& timeout, std::uintptr_t initial, const CallersStreams& streams,
+                       const py::kwargs& arguments) {
+             const PairwiseOptions options = pairwise_options(arguments);
+             const Seconds limit = timeout_from(timeout);
+             const GilReleased released;
+             return Bound::make(engine, device, Nodes(std::move(nodes)), limit, options, initial, streams);
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("nodes"), py::arg("timeout") = py::none(),
+           py::arg("initial"), py::arg("streams"))
+      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
+      .def("read", &Bound::read, py::arg("out"), py::arg("streams"), py::call_guard<GilReleased>())
+      .def("apply", &Bound::apply, py::arg("delta"), py::arg("streams"), py::call_guard<GilReleased>())
+      .def_property_readonly("shown", &Bound::shown)
+      .def("show", &Bound::show, py::arg("values"), py::arg("streams"))
+      .def("fetch", &Bound::fetch);
+  bind_what_needs_no_array(type);
+}
+
+}  // namespace pyc

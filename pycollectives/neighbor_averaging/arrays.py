@@ -1,0 +1,128 @@
+"""The application's arrays in calls of pairwise averaging: in memory of the host, or on a CUDA device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..support.buffers import array_of, as_bytes_exporter
+from ..support.device_arrays import describe_device, fitting_array
+from ..support.device_result import DeviceResult
+from ..support.device_streams import handle_of_stream
+from .model import readable_array, writable_array
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..support.device_arrays import DeviceArray
+    from ..support.typing import Array
+    from .pairwise_arguments import PairwiseSpecification
+
+__all__ = ["DeviceArrays", "HostArrays"]
+
+
+class HostArrays:
+    """The engine's collective on the host, and arrays there."""
+
+    def __init__(self, like: Any, specification: PairwiseSpecification, made: dict[str, Any]) -> None:
+        """Make the collective with the arguments `made`; collective."""
+        from ..support.native import core
+
+        self._name = specification.name
+        self._buffer = specification.buffer
+        self.collective: _core.PairwiseAveraging = core.PairwiseAveraging(
+            initial=as_bytes_exporter(array_of(like)), **made
+        )
+
+    def read(self, out: object, stream: object) -> Array:
+        """As `PairwiseAveraging.read`."""
+        self._check(stream)
+        buffer = self._buffer
+        array = np.empty(buffer.shape, buffer.dtype) if out is None else writable_array(out, buffer, self._name)
+        self.collective.read(as_bytes_exporter(array))
+        return array
+
+    def apply(self, delta: object, stream: object) -> None:
+        """As `PairwiseAveraging.apply`."""
+        self._check(stream)
+        self.collective.apply(as_bytes_exporter(readable_array(delta, self._buffer, self._name)))
+
+    def given(self, mean: Array) -> Array:
+        """Return a model of the host as calls return it."""
+        return mean
+
+    def _check(self, stream: object) -> None:
+        if stream is not None:
+            raise TypeError(f"{self._name}: stream: expected None, as this model is on the host, got {stream!r}")
+
+
+class DeviceArrays:
+    """The engine's collective on a device, and arrays there, with the streams that the caller works on.
+
+    A call waits on the host until the stream of its array has done what it was given, then works on the array. What
+    `read` returns without `out` is written in order with the stream of the newest call; the first one is that of
+    `like`.
+    """
+
+    def __init__(self, like: Any, specification: PairwiseSpecification, made: dict[str, Any]) -> None:
+        """Make the collective with the arguments `made`; collective."""
+        from ..support.native import core
+
+        initial = describe_device(like)
+        assert initial is not None
+        assert specification.device is not None
+        self._name = specification.name
+        self._device = specification.device
+        self._stream = initial.stream
+        self.buffer = specification.buffer
+        self.collective: _core.DevicePairwiseAveraging = core.DevicePairwiseAveraging(
+            device=self._device, initial=initial.pointer, streams=_streams_of(initial), **made
+        )
+
+    def read(self, out: object, stream: object) -> Any:
+        """As `PairwiseAveraging.read`."""
+        if out is None:
+            if stream is not None:
+                self._stream = handle_of_stream(stream)
+            self.collective.read(self.shown, self._shown_to)
+            return DeviceResult(self, None)
+        array = self._fitting(out, stream, writable=True)
+        self.collective.read(array.pointer, _streams_of(array))
+        self._stream = array.stream
+        return out
+
+    def apply(self, delta: object, stream: object) -> None:
+        """As `PairwiseAveraging.apply`."""
+        array = self._fitting(delta, stream, writable=False)
+        self.collective.apply(array.pointer, _streams_of(array))
+        self._stream = array.stream
+
+    def given(self, mean: Array) -> Any:
+        """Return a model of the host as calls return it."""
+        self.collective.show(as_bytes_exporter(mean), self._shown_to)
+        return DeviceResult(self, None)
+
+    @property
+    def shown(self) -> int:
+        """The address of the memory that `read` returns."""
+        return self.collective.shown
+
+    def fetched(self) -> Array:
+        """Return what is in it, on the host."""
+        return np.frombuffer(self.collective.fetch(), self.buffer.dtype).reshape(self.buffer.shape)
+
+    @property
+    def _shown_to(self) -> list[int]:
+        return [] if self._stream is None else [self._stream]
+
+    def _fitting(self, x: object, stream: object, *, writable: bool) -> DeviceArray:
+        try:
+            return fitting_array(
+                x, self.buffer, self._device, self.collective.device_of, stream=stream, writable=writable
+            )
+        except (ValueError, TypeError, BufferError) as error:
+            raise type(error)(f"{self._name}: {error}") from None
+
+
+def _streams_of(array: DeviceArray) -> list[int]:
+    return [handle for handle in (array.after, array.stream) if handle is not None]

@@ -1,0 +1,56 @@
+"""What a collective shows in its own memory on a device: an object of which other libraries make an array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .buffers import BufferDescription
+    from .typing import Array
+
+__all__ = ["DeviceResult"]
+
+
+class _Collective(Protocol):
+    buffer: BufferDescription
+
+    @property
+    def shown(self) -> int: ...
+    def fetched(self) -> Array: ...
+
+
+class DeviceResult:
+    """A result in memory of a CUDA device: what CuPy, PyTorch and Numba make an array of without copying.
+
+    It has `__cuda_array_interface__`: `cupy.asarray(result)`, `torch.as_tensor(result, device="cuda")`. Do not write to
+    it. It stays as it is until this rank is given its next result.
+    """
+
+    def __init__(self, collective: _Collective, stream: int | None) -> None:
+        """Made by the collective, which it keeps alive."""
+        self._collective = collective
+        self._stream = stream
+        self.shape = collective.buffer.shape
+        self.dtype = collective.buffer.dtype
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, with the stream that the result is written on; `TypeError` of bfloat16."""
+        if self.dtype.name == "bfloat16":
+            raise TypeError("__cuda_array_interface__ has no bfloat16: pass an array for the result as out=")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._collective.shown, False),
+            "strides": None,
+            "version": 3,
+            "stream": self._stream,
+        }
+
+    def to_host(self) -> Array:
+        """Return a copy in memory of the host, when the result is there."""
+        return self._collective.fetched()
+
+    def __repr__(self) -> str:
+        """Say what it is; its values stay on the device."""
+        return f"DeviceResult(shape={self.shape}, dtype={self.dtype})"
