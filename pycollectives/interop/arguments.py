@@ -64,4 +64,5 @@ class Arguments:
             max_staleness=self.max_staleness,
             history=self.history,
             name=name,
+            flushed_by="optimizer.flush()",
         )
