@@ -17,7 +17,9 @@ def mpi_library_version() -> str:
     """What MPI_Get_library_version says to this module; must equal mpi4py's."""
 
 def cuda_availability() -> dict[str, Any]:
-    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "devices"}."""
+    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "kernels": who
+    compiles them, and for what, "devices"}. A device has {"name", "capability", "bytes", "pci_bus_id",
+    "why_not_shared": among processes, or empty, "one_process_at_a_time", "reaches": by number, whose memory}."""
 
 def device_of(data: int) -> int | None:
     """The number of the CUDA device that an address is of; None if it is of none."""
@@ -272,6 +274,51 @@ class PartialReduce:
     def cache_misses(self) -> int: ...
 
 @final
+class DevicePartialReduce:
+    """The same of arrays on a CUDA device, which are given by address. Streams are handles, as for DLPack."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        device: int,  # of this rank
+        count: int,
+        dtype_name: str,
+        op: str,
+        by_staleness: bool = False,
+        generator: GroupGenerator | None = None,
+        coordinator_rank: int = 0,
+        algorithms: Sequence[str],
+        nodes: Sequence[int],
+        timeout: float | None = None,
+        name: str,
+    ) -> None:
+        """Collective. Allocates all that it will need on devices: what fails on one rank fails on all."""
+    def device_of(self, data: int) -> int | None:
+        """As the function of that name; a device that fails fails the collective."""
+    def sync(
+        self,
+        data: int,
+        *,
+        owner: object,  # keeps it alive
+        streams: Sequence[int],
+        step: int,
+        group: Sequence[int] = (),
+        timeout: float | None = None,
+    ) -> tuple[tuple[int, ...], int, float, int]:
+        """Waits until `streams` have done what they were given, then as `PartialReduce.sync`."""
+    def close(self, data: int | None = None, streams: Sequence[int] = ()) -> None:
+        """Leaves, as `PartialReduce.close`."""
+    @property
+    def failed(self) -> bool:
+        """Whether a device has failed, of any rank: then all ranks have left, or do as soon as they can."""
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def cache_hits(self) -> int: ...
+    @property
+    def cache_misses(self) -> int: ...
+
 class PairwiseAveraging:
     def __init__(
         self,

@@ -18,7 +18,7 @@ def pytest_configure(config):
         "markers", "large: moves megabytes; sanitizers, to which amounts do not matter, leave it out"
     )
     config.addinivalue_line("markers", "one_thread: threads do not meet in it; ThreadSanitizer leaves it out")
-    config.addinivalue_line("markers", "alone: measures times: run one at a time")
+    config.addinivalue_line("markers", "alone: measures times, or looks at the whole machine: run one at a time")
     config.addinivalue_line("markers", "gpu: needs a GPU; skipped without one, or fails if PYC_REQUIRE_CUDA=1")
     config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")
 

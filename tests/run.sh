@@ -82,9 +82,9 @@ for suite in $suites; do
   case $suite in
     model) run "$limit" "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
     plan) run "$limit" "plans" pytest --numprocesses=auto --dist=worksteal tests/plan ;;
-    unit) run "$limit" "units" pytest --numprocesses=3 --dist=worksteal tests/unit ;;
+    unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
     launch)
-      # They sleep much; those that measure times want the machine for themselves.
+      # They sleep much; some measure, or look at all of the machine, and want it for themselves.
       run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch
       run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
       ;;
@@ -92,7 +92,7 @@ for suite in $suites; do
       [ -z "${in_memory:-}" ] || unset TMPDIR  # nodes and hosts have a /dev/shm of their own
       case $suite in
         cluster) run "$limit" "jobs under SLURM" pytest tests/cluster ;;
-        hosts) run "$limit" "several hosts" pytest -rs tests/hosts ;;
+        hosts) run "$limit" "several hosts" pytest --numprocesses=2 --dist=worksteal -rs tests/hosts ;;
       esac
       [ -z "${in_memory:-}" ] || export TMPDIR=$in_memory
       ;;

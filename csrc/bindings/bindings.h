@@ -24,6 +24,7 @@ void bind_engine(py::module_& m);
 void bind_partial_allreduce(py::module_& m);
 void bind_device_allreduce(py::module_& m);
 void bind_partial_reduce(py::module_& m);
+void bind_device_partial_reduce(py::module_& m);
 void bind_pairwise_averaging(py::module_& m);
 void bind_neighborhood(py::module_& m);
 void bind_hop(py::module_& m);
@@ -38,7 +39,6 @@ void bind_testing_abort(py::module_& t);
 void bind_testing_hop(py::module_& t);
 void bind_testing_executors(py::module_& t);
 void bind_testing_cuda(py::module_& t);
-void bind_testing_device_board(py::module_& t);
 
 /// The options that the collective and its simulation have in common, from their Python names.
 struct PolicyArguments {

@@ -81,6 +81,7 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_partial_allreduce(m);
   pyc::bind_device_allreduce(m);
   pyc::bind_partial_reduce(m);
+  pyc::bind_device_partial_reduce(m);
   pyc::bind_pairwise_averaging(m);
   pyc::bind_neighborhood(m);
   pyc::bind_hop(m);

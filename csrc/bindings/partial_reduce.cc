@@ -1,51 +1,17 @@
 // P-Reduce: in groups that the caller gives, and in groups of a generator.
-#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/bound_partial_reduce.h"
 #include "groups/generator.h"
 #include "services/partial_reduce/explicit_groups.h"
 #include "services/partial_reduce/partial_reduce.h"
 
 namespace pyc {
 namespace {
-
-/// One thread at a time: a second one in a call of the same object is refused, not let in to corrupt it.
-class Turnstile {
- public:
-  Turnstile(std::atomic_flag& in_use, const std::string& name) : in_use_(in_use) {
-    if (in_use_.test_and_set(std::memory_order_acquire)) {
-      throw std::runtime_error(name + ": called while another thread is in a call of it; one thread at a time");
-    }
-  }
-  ~Turnstile() { in_use_.clear(std::memory_order_release); }
-  Turnstile(const Turnstile&) = delete;
-  Turnstile& operator=(const Turnstile&) = delete;
-
- private:
-  std::atomic_flag& in_use_;
-};
-
-/// Calls `action` without the GIL. If that fails while the engine still uses `values`, at `data`, they are never freed.
-template <class Collective, class Action>
-void run_on(const py::buffer& values, const std::byte* data, Collective& collective, Action action) {
-  bool in_use = false;
-  std::exception_ptr error;
-  {
-    const GilReleased released;
-    try {
-      action();
-    } catch (...) {
-      error = std::current_exception();
-      in_use = collective.uses(data);
-    }
-  }
-  if (in_use) values.inc_ref();
-  if (error) std::rethrow_exception(error);
-}
 
 class BoundExplicitGroups {
  public:
@@ -56,7 +22,7 @@ class BoundExplicitGroups {
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
               const std::string& op, const std::string& algorithm, const py::object& timeout) {
-    const Turnstile turnstile(in_use_, "preduce");
+    const OneThread one(in_use_, "preduce");
     const py::buffer_info memory = values.request(true);
     const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
                          reduce_op(op)};
@@ -72,21 +38,6 @@ class BoundExplicitGroups {
   std::atomic_flag in_use_;
 };
 
-PartialReduceOptions options_from(std::size_t count, const std::string& dtype_name, const std::string& op,
-                                  bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-                                  std::vector<std::string> algorithms, std::string name) {
-  PartialReduceOptions options{.name = std::move(name),
-                               .count = count,
-                               .type = data_type(dtype_name),
-                               .op = reduce_op(op),
-                               .by_staleness = by_staleness,
-                               .generator = std::nullopt,
-                               .server = coordinator_rank,
-                               .algorithms = std::move(algorithms)};
-  if (generator != nullptr) options.generator = generator->options();
-  return options;
-}
-
 class BoundPartialReduce {
  public:
   /// Making memory that ranks share is collective and takes at most `timeout` seconds.
@@ -99,7 +50,7 @@ class BoundPartialReduce {
 
   py::tuple sync(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
                  const py::object& timeout) {
-    const Turnstile turnstile(in_use_, collective_->options().name);
+    const OneThread one(in_use_, collective_->options().name);
     const py::buffer_info memory = values.request(true);
     if (static_cast<std::size_t>(memory.size) != collective_->options().count) {
       throw std::invalid_argument(collective_->options().name + ": expected " +
@@ -111,7 +62,7 @@ class BoundPartialReduce {
     GroupInfo info;
     run_on(values, data, *collective_,
            [&] { info = collective_->sync(data, step, group, limit, run_signal_handlers); });
-    return py::make_tuple(py::tuple(py::cast(info.group)), info.sequence, info.waited, info.conflicts);
+    return to_python(info);
   }
 
   void close(const std::optional<py::buffer>& values) {
@@ -129,6 +80,21 @@ class BoundPartialReduce {
 };
 
 }  // namespace
+
+PartialReduceOptions options_from(std::size_t count, const std::string& dtype_name, const std::string& op,
+                                  bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
+                                  std::vector<std::string> algorithms, std::string name) {
+  PartialReduceOptions options{.name = std::move(name),
+                               .count = count,
+                               .type = data_type(dtype_name),
+                               .op = reduce_op(op),
+                               .by_staleness = by_staleness,
+                               .generator = std::nullopt,
+                               .server = coordinator_rank,
+                               .algorithms = std::move(algorithms)};
+  if (generator != nullptr) options.generator = generator->options();
+  return options;
+}
 
 void bind_partial_reduce(py::module_& m) {
   using Explicit = BoundExplicitGroups;

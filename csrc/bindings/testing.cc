@@ -24,7 +24,9 @@
 #include "services/common/mailbox.h"
 #include "services/hop/update_slot.h"
 #include "services/partial_allreduce/board_posts.h"
+#include "services/partial_reduce/device_slots.h"
 #include "services/partial_reduce/group_board.h"
+#include "services/partial_reduce/host_slots.h"
 #include "transport/loopback.h"
 
 namespace pyc {
@@ -119,21 +121,39 @@ void bind_recorder(py::module_& t) {
 /// The group boards of all ranks of a node, in this process: whoever calls is one of them.
 class GroupBoards {
  public:
-  GroupBoards(std::size_t ranks, std::size_t slot_bytes) {
+  /// `executor`: slots are on its device, else on the host.
+  GroupBoards(std::size_t ranks, std::size_t slot_bytes, Executor* executor)
+      : seats_(std::make_unique<ArenaSeat[]>(ranks)) {
+    const std::shared_ptr<ArenaSeat> seats(seats_.get(), [](ArenaSeat*) {});
     for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank) {
-      const auto memory = SharedMemory::create_private(GroupBoard::bytes(slot_bytes));
-      slots_.emplace_back(memory, memory->data());
-      boards_.push_back(std::make_unique<GroupBoard>(host_memory(), ranks, local_rank, slot_bytes, slots_.back()));
+      const auto memory = SharedMemory::create_private(GroupBoard::bytes(executor == nullptr ? slot_bytes : 0));
+      memories_.emplace_back(memory, memory->data());
+      std::unique_ptr<GroupSlots> slots;
+      if (executor == nullptr) {
+        slots = std::make_unique<HostSlots>(host_memory(), ranks, local_rank, slot_bytes);
+      } else {
+        auto on_device = std::make_unique<DeviceSlots>(*executor, ranks, local_rank, slot_bytes, seats);
+        on_device_.push_back(on_device.get());
+        slots = std::move(on_device);
+      }
+      boards_.push_back(std::make_unique<GroupBoard>(std::move(slots), ranks, local_rank, memories_.back()));
     }
+    for (DeviceSlots* const slots : on_device_) slots->map_others();
     for (const auto& board : boards_) {
-      for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank) board->attach(local_rank, slots_[local_rank]);
+      for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank)
+        board->attach(local_rank, memories_[local_rank]);
     }
   }
 
-  /// `values` must live until `advance` has said so; None: nothing to give.
+  /// `values`, an array or an address, must live until `advance` has said so; None: nothing to give.
   void start(std::size_t local_rank, std::vector<std::size_t> members, std::uint64_t ticket, const py::object& values,
              std::size_t count, const std::string& dtype, const std::string& op, std::optional<double> weight) {
-    std::byte* const data = values.is_none() ? nullptr : bytes(values.cast<py::array>());
+    std::byte* data = nullptr;
+    if (py::isinstance<py::int_>(values)) {
+      data = reinterpret_cast<std::byte*>(values.cast<std::uintptr_t>());  // NOLINT(performance-no-int-to-ptr)
+    } else if (!values.is_none()) {
+      data = bytes(values.cast<py::array>());
+    }
     boards_.at(local_rank)->start(std::move(members), ticket, {data, count, data_type(dtype), reduce_op(op), weight});
   }
   /// Whether it has ended.
@@ -145,21 +165,27 @@ class GroupBoards {
   void sleep(std::size_t local_rank, std::uint32_t rings, Seconds limit) {
     boards_.at(local_rank)->sleep(rings, limit);
   }
+  /// Of slots on a device: whether nobody uses this rank's any more.
+  bool release(std::size_t local_rank) { return on_device_.at(local_rank)->release(); }
 
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
 
-  std::vector<std::shared_ptr<std::byte>> slots_;
+  std::unique_ptr<ArenaSeat[]> seats_;
+  std::vector<std::shared_ptr<std::byte>> memories_;
+  std::vector<DeviceSlots*> on_device_;
   std::vector<std::unique_ptr<GroupBoard>> boards_;
 };
 
 void bind_group_boards(py::module_& t) {
   py::class_<GroupBoards>(t, "GroupBoards")
-      .def(py::init<std::size_t, std::size_t>(), py::arg("ranks"), py::arg("slot_bytes"))
+      .def(py::init<std::size_t, std::size_t, Executor*>(), py::keep_alive<1, 4>(), py::arg("ranks"),
+           py::arg("slot_bytes"), py::arg("executor") = py::none())
       .def("start", &GroupBoards::start, py::arg("local_rank"), py::arg("members"), py::arg("ticket"),
            py::arg("values"), py::kw_only(), py::arg("count"), py::arg("dtype"), py::arg("op"),
            py::arg("weight") = py::none())
       .def("advance", &GroupBoards::advance, py::arg("local_rank"))
+      .def("release", &GroupBoards::release, py::arg("local_rank"))
       .def("rings", &GroupBoards::rings, py::arg("local_rank"))
       .def("sleep", &GroupBoards::sleep, py::arg("local_rank"), py::arg("rings"), py::arg("limit"),
            py::call_guard<GilReleased>());
@@ -327,7 +353,6 @@ void bind_testing(py::module_& m) {
   bind_posts(t);
   bind_testing_executors(t);
   bind_testing_cuda(t);
-  bind_testing_device_board(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

@@ -80,8 +80,7 @@ class DeviceCollective:
     def contribute(self, x: object, *, stream: Any = None) -> Round:
         """As `PartialAllreduce.contribute`."""
         array = self._described(x, stream)
-        streams = [handle for handle in (array.after, array.stream) if handle is not None]
-        handle = self._collective.contribute(array.pointer, streams)
+        handle = self._collective.contribute(array.pointer, array.streams)
         self._stream = array.stream
         self._contributed = array.owner
         return handle

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..selection import tables
 from ..support import buffers, operations
+from ..support.device_arrays import describe_device, device_number
 from ..support.validation import checked_choice, checked_name, checked_rank
 from .generators import GeneratedGroups, StaticGroups
 
@@ -22,7 +23,7 @@ WEIGHTINGS = ("uniform", "staleness")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SHORTEST_ON_BOARD = 1 << 16
 """Bytes from which a group meets in shared memory, if its members share a node: below, messages are handed over faster
-(measured with 2, 4 and 8 members on 2 cores)."""
+(measured with 2, 4 and 8 members on 2 cores). On devices it always does."""
 
 AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
 """Who says the groups: a generator or a rule."""
@@ -51,11 +52,14 @@ class PartialReduceSpecification:
     ----------
     buffer
         Shape and element type of the weights.
+    device
+        The number of the CUDA device that this rank's weights are on; None: the host.
     table
         Says which algorithm serves a group, by its size.
     """
 
     buffer: buffers.BufferDescription
+    device: int | None
     groups: AnyGroups
     op: str
     weighting: str
@@ -74,11 +78,15 @@ class PartialReduceSpecification:
         ValueError, TypeError, BufferError
             State the argument, what was expected and what was got.
         """
-        buffer = buffers.describe(like)
+        array = describe_device(like)
+        device = None if array is None else device_number(array)
+        buffer = buffers.describe(like) if array is None else buffers.BufferDescription(array.shape, array.dtype)
         if not isinstance(groups, (GeneratedGroups, StaticGroups)) or type(groups) is GeneratedGroups:
             raise TypeError(f"groups: expected an object such as SmartGroups() or StaticGroups(4), got {groups!r}")
         groups.check(size)
         op = operations.checked_op_on(op, buffer.dtype)
+        if device is not None:
+            operations.check_op_on_device(op, buffer.dtype)
         weighting = checked_choice("weighting", weighting, WEIGHTINGS)
         if weighting == "staleness":
             if op != operations.AVG or buffer.dtype.name not in FLOATS:
@@ -86,13 +94,14 @@ class PartialReduceSpecification:
             if isinstance(groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
         coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
-        return cls(buffer, groups, op, weighting, coordinator, checked_name(name), tables.in_use())
+        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), tables.in_use())
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
         return {
             "count": self.buffer.count,
             "dtype": self.buffer.dtype.name,
+            "memory": "host" if self.device is None else "CUDA device",
             "groups": repr(self.groups),
             "op": self.op,
             "weighting": self.weighting,
@@ -126,14 +135,23 @@ class PartialReduceSpecification:
             "algorithms": [group_algorithm(self.table, max(members, 2), nbytes) for members in range(size + 1)],
         }
 
+    @property
+    def checked_device(self) -> int:
+        """The number of the device, where there is one."""
+        if self.device is None:
+            raise AssertionError("host memory is on no device")
+        return self.device
+
     def engine_arguments(self, nodes: Sequence[int]) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
         nbytes = self.buffer.count * self.buffer.dtype.itemsize
         generated = isinstance(self.groups, GeneratedGroups)
+        on_board = self.device is not None or nbytes >= SHORTEST_ON_BOARD
         return {
             **self.plan_arguments(len(nodes)),
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
             "coordinator_rank": self.coordinator_rank,
-            "nodes": nodes if nbytes >= SHORTEST_ON_BOARD else range(len(nodes)),
+            "nodes": nodes if on_board else range(len(nodes)),
             "name": self.name,
+            **({} if self.device is None else {"device": self.device}),
         }

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..collective import Reduction
-from ..support.buffers import array_of, as_bytes_exporter
 from ..support.errors import RankFailedError, TransportError
 from .arguments import PartialReduceSpecification
 from .generators import StaticGroups
+from .weights import DeviceWeights, HostWeights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,7 +70,7 @@ class PartialReduce(Reduction):
     [((0, 1), [0.5, 0.5]), ((0, 1), [0.5, 0.5])]
     """
 
-    _collective: _core.PartialReduce
+    _collective: _core.PartialReduce | _core.DevicePartialReduce
     _specification: PartialReduceSpecification
 
     discards = False  # an average needs no contribution to be delivered later
@@ -81,11 +81,15 @@ class PartialReduce(Reduction):
         """Make the engine's collective; collective."""
         from ..support.native import core
 
-        self._collective = core.PartialReduce(
-            context.engine, timeout=deadline.remaining(), **specification.engine_arguments(context.nodes)
-        )
+        arguments = specification.engine_arguments(context.nodes)
+        self._weights: HostWeights | DeviceWeights
+        if specification.device is None:
+            self._collective = core.PartialReduce(context.engine, timeout=deadline.remaining(), **arguments)
+            self._weights = HostWeights(self._collective, specification, like)
+        else:
+            self._collective = core.DevicePartialReduce(context.engine, timeout=deadline.remaining(), **arguments)
+            self._weights = DeviceWeights(self._collective, specification, like)
         self._specification = specification
-        self._weights = array_of(like)  # what was passed last
         self._context = context
         self._step = 0
 
@@ -107,34 +111,41 @@ class PartialReduce(Reduction):
 
         return context.make("partial_reduce", check, lambda agreed, deadline: cls(like, agreed, context, deadline))
 
-    def sync(self, weights: BufferSpec, step: int | None = None, timeout: float | None = None) -> GroupInfo:
+    def sync(
+        self, weights: BufferSpec, step: int | None = None, timeout: float | None = None, *, stream: Any = None
+    ) -> GroupInfo:
         """Average with the next group of this rank, in place; blocks until that is done.
 
         Parameters
         ----------
         weights
-            C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`.
+            C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`. If the
+            object was made like an array on a CUDA device: an array on that device, of the same shape.
         step
             The number of the iteration, from 0 to 2**39 - 1. By default that of the call before and one more. Under
             `StaticGroups` it says which group this is: all ranks must count alike, and upwards.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+        stream
+            Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
+            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names. The call
+            waits for what that stream was given before, then asks for a group; on return the averages are there.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous, or read-only. Nothing is sent.
+            Wrong count; wrong dtype, or no buffer; not contiguous, read-only, or in other memory. Nothing is sent.
         StallError
             Not done in time: names the group and who has not come to it. Nothing can be synchronised any more;
-            `weights` may still be changed, by a group that completes late.
+            `weights` may still be changed, by a group that completes late. If it is the stream that is not done in
+            time, nothing was asked for, and this may be called again.
         ClosedError
             After `close`, or after an error.
         RuntimeError
-            Another thread is in a call of this object.
+            Another thread is in a call of this object. Or a device has failed, of this rank or of one that is named.
         """
         specification = self._specification
         limit = self._context.limit(timeout)
-        array = specification.writable(weights)
         number = self._step if step is None else operator.index(step)
         if not 0 <= number < END_OF_STEPS:
             raise ValueError(f"{self.name}: expected 0 <= step < 2**39, got {number}")
@@ -144,14 +155,13 @@ class PartialReduce(Reduction):
             if number < self._step:  # messages tell groups apart by it
                 raise ValueError(f"{self.name}: expected step >= {self._step}, after the last, got {number}")
             ruled = groups.group_of(self._context.rank, number, self._context.size)
-        group, sequence, waited, conflicts = self._collective.sync(
-            as_bytes_exporter(array), step=number, group=ruled, timeout=limit
+        group, sequence, waited, conflicts = self._weights.sync(
+            weights, stream, step=number, group=ruled, timeout=limit
         )
-        self._weights = array
         self._step = number + 1
         return GroupInfo(group, sequence, waited, conflicts)
 
-    def close(self, weights: BufferSpec | None = None) -> None:
+    def close(self, weights: BufferSpec | None = None, *, stream: Any = None) -> None:
         """Leave for good, without waiting for anybody: this rank is in no new group.
 
         Groups that it is in already are performed by its engine, in the background, with a copy of the final weights.
@@ -161,10 +171,14 @@ class PartialReduce(Reduction):
         ----------
         weights
             The final weights; by default what the buffer holds that was passed to `sync` last, or to `like`.
+        stream
+            As for `sync`.
         """
-        final = self._weights if weights is None else self._specification.readable(weights)
-        self._collective.close(as_bytes_exporter(final))
-        self._context.forget(self)
+        try:
+            self._weights.close(weights, stream)
+        finally:
+            if self._collective.closed:
+                self._context.forget(self)
 
     def abort(self) -> int:
         """Close at once; groups that this rank is in already are performed without it. Returns 0.

@@ -72,8 +72,10 @@ def render(
         autoescape=False,
     )
     environment.filters.update(quote=shlex.quote, shell_word=shell_word)
+    values = dataclasses.asdict(profile)
+    values["device"] = profile.device or ("cuda" if asks_for_cuda(commands) else "cpu")
     return environment.get_template(f"{profile.template}.sh.j2").render(
-        dataclasses.asdict(profile),
+        values,
         commands=commands,
         folder=folder,
         array=array,
@@ -82,6 +84,18 @@ def render(
         again=REQUEUE,
         virtual_environment=sys.prefix if sys.prefix != sys.base_prefix else None,
     )
+
+
+def asks_for_cuda(commands: Sequence[Sequence[str]]) -> bool:
+    """Return whether a command has the option `--device cuda` or `cuda:N`, as those for training and benchmarks do.
+
+    >>> asks_for_cuda([["train", "--device", "cuda:0"]]), asks_for_cuda([["bench", "--device=cuda"]])
+    (True, True)
+    >>> asks_for_cuda([["train", "--device", "cpu", "cuda"]])
+    False
+    """
+    # One line for each word, so that an option and its value are on two, or on one.
+    return any(re.search(r"^--device[=\n]cuda(:\d+)?$", "\n".join(command), re.MULTILINE) for command in commands)
 
 
 def _require_results_well_spelt(words: Sequence[str]) -> None:

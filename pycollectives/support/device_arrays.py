@@ -45,6 +45,11 @@ class DeviceArray:
     """Keeps the memory alive; to be held as long as the address is used."""
 
     @property
+    def streams(self) -> list[int]:
+        """Streams after whose work the values are there."""
+        return [handle for handle in (self.after, self.stream) if handle is not None]
+
+    @property
     def count(self) -> int:
         """Number of elements."""
         count = 1

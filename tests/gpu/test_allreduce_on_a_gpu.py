@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_processes import WORLD
 from device_programs import OnDevice, play_and_check
 from devices import Gpu
+from mpi4py import MPI
 
 import pycollectives as pc
 from pycollectives.support.native import core
+
+WORLD = MPI.COMM_WORLD
 
 pytestmark = pytest.mark.gpu
 

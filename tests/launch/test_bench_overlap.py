@@ -11,7 +11,7 @@ from launcher import launcher, run
 
 pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 

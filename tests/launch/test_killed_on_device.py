@@ -5,7 +5,7 @@ from devices import needs_cuda
 from killer import WITH_FAULT_TOLERANCE, check_told
 from launcher import mpirun
 
-pytestmark = [pytest.mark.alone, needs_cuda]
+pytestmark = needs_cuda
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from killer import PHASES, SHAPES, SIGNALS, Kill
+from killer import PHASES, SHAPES, SIGNALS, TOLD_WITHIN_S, Kill
 
 SEEDS = range(7 if os.environ.get("LONG") else 1)
-BOUND_S = 4.0
 
 
 @pytest.mark.parametrize("repetition", SEEDS)
@@ -25,7 +24,7 @@ def test_all_others_are_told_who_died(phase, shape, repetition, tmp_path):
         assert survivor.error == "RankFailedError", (kill, rank, survivor)
         assert survivor.ranks == [kill.victim], (kill, rank, survivor)
         assert f"rank {kill.victim} died" in survivor.text, (kill, rank, survivor)
-        assert survivor.after_s < BOUND_S, (kill, rank, survivor)
+        assert survivor.after_s < TOLD_WITHIN_S, (kill, rank, survivor)
 
 
 def test_all_signals_come_in_all_shapes():

@@ -3,19 +3,8 @@
 from pathlib import Path
 
 import pytest
-from killer import WITH_FAULT_TOLERANCE
+from killer import WITH_FAULT_TOLERANCE, check_told
 from launcher import mpirun
-
-pytestmark = pytest.mark.alone
-
-
-def check_told(job, victim, ranks):
-    for rank in set(range(ranks)) - {victim}:
-        seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 2, job
-        assert f"rank {victim} died" in text, job
-        assert end == "end", job
-    assert "MPI_ABORT" not in job.err, job
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
@@ -49,7 +38,7 @@ def test_the_others_are_told_who_died(tmp_path, phase, servers, sync, victim, ra
     options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
     words = (phase, servers, sync, str(victim), str(victim))
     job = mpirun(4, "killed_server.py", *words, limit=60, options=WITH_FAULT_TOLERANCE, **options)
-    check_told(job, victim, 4)
+    check_told(job, victim)
 
 
 @pytest.mark.parametrize("servers", ["node", "2"])

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from launcher import mpirun
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.mark.parametrize(
     ("ranks", "push", "pull"), [(2, "push 1", "pull"), (3, "pull after push 1", "pull of version 2 or later")]

@@ -20,6 +20,8 @@ from _pytest.config import ExitCode
 HERE = Path(__file__).parent
 TRAINING = ("test_ddp.py", "test_torch*.py", "test_train_*.py")
 """What is built on the library, and tested in passes with `training` only."""
+OWN_NODES = ("test_device_allreduce.py", "test_device_contributions.py", "test_device_groups.py")
+"""What makes communicators of its own shapes, and is the same in every pass: tested in the first one only."""
 
 
 def main(limit: int, passes: list[str], options: list[str]) -> int:
@@ -27,12 +29,13 @@ def main(limit: int, passes: list[str], options: list[str]) -> int:
     ranks = os.environ["PYC_TEST_RANKS"]
     found = False
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    for one in passes:
+    for number, one in enumerate(passes):
         shape, ranks_per_node, *training = one.split(":")
         title = f"### MPI, {ranks} ranks, {shape}"
         print(f"\n{title}", flush=True)
         os.environ["PYC_RANKS_PER_NODE"] = ranks_per_node
-        left_out = [] if training else [f"--ignore={path}" for name in TRAINING for path in HERE.glob(name)]
+        others = (*(() if training else TRAINING), *(OWN_NODES if number > 0 else ()))
+        left_out = [f"--ignore={path}" for name in others for path in HERE.glob(name)]
         signal.alarm(limit)
         status = pytest.main(["--with-mpi", "-p", "no:cacheprovider", "--color=no", *left_out, *options, str(HERE)])
         signal.alarm(0)

@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 from neighbor_oracle import d_psgd
 from oracle import LIMIT
+from shared_oracle import of_this_rank
 
 import pycollectives as pc
 from pycollectives import topology
@@ -33,7 +34,7 @@ def test_standard(comm, family, count, dtype, mode):
     """With ranks that leave after different numbers of iterations, and small gaps."""
     models, graph = models_of(count, dtype), family(P)
     steps_of = [3 + rank % 3 for rank in range(P)]
-    expected = d_psgd(models, graph, "uniform", [5] * P)[comm.rank]
+    expected = of_this_rank(lambda slices: d_psgd(slices, graph, "uniform", [5] * P), models)
     with comm.hop(like=models[comm.rank], topology=graph, mode=mode, max_ig=2) as hop:
         for k in hop.iterations(steps_of[comm.rank], timeout=LIMIT):
             hop.step(np.zeros(count, dtype), timeout=LIMIT)

@@ -9,6 +9,7 @@ import pytest
 from mpi4py import MPI
 from neighbor_oracle import d_psgd, push_sum, random_graph
 from oracle import LIMIT
+from shared_oracle import of_this_rank
 
 import pycollectives as pc
 from pycollectives import topology
@@ -31,7 +32,7 @@ def test_neighbor_averaging(comm, family, count, dtype):
     """Bit for bit, with ranks that leave after different numbers of steps."""
     models, graph = models_of(count, dtype), family(P)
     steps_of = [3 + rank % 3 for rank in range(P)]
-    expected = d_psgd(models, graph, "uniform", steps_of)[comm.rank]
+    expected = of_this_rank(lambda slices: d_psgd(slices, graph, "uniform", steps_of), models)
     w = models[comm.rank].copy()
     with comm.neighbor_averaging(like=w, topology=graph, weights="uniform") as na:
         for want in expected:
@@ -47,19 +48,24 @@ def test_push_sum(comm, family, count, overlap):
     """Models and weights after each step; the mass of all ranks in the end, with ranks that leave."""
     models, graph = models_of(count, "f8"), family(P)
     steps_of = [3 + rank % 3 for rank in range(P)]
-    history, finals = push_sum(models, graph, steps_of, overlap=overlap)
+
+    def oracle(slices):
+        history, finals = push_sum(slices, graph, steps_of, overlap=overlap)
+        np.testing.assert_allclose(sum(finals), sum(np.append(model, 1.0) for model in slices), atol=1e-10)
+        return [[*steps, final] for steps, final in zip(history, finals, strict=True)]
+
+    *expected, expected_final = of_this_rank(oracle, models, tail=1)
     w = models[comm.rank].copy()
     with comm.push_sum(like=w, topology=graph, overlap=overlap) as ps:
-        for sums in history[comm.rank]:
+        for sums in expected:
             ps.start(w)
             ps.wait(w, timeout=LIMIT)
             assert ps.weight == pytest.approx(sums[-1], abs=1e-12)
             np.testing.assert_allclose(w, sums[:-1] / sums[-1], atol=1e-12)
         final = ps.final(timeout=LIMIT)
-        np.testing.assert_allclose(np.append(final * ps.weight, ps.weight), finals[comm.rank], atol=1e-12)
+        np.testing.assert_allclose(np.append(final * ps.weight, ps.weight), expected_final, atol=1e-12)
     weight = WORLD.allreduce(ps.weight)  # closed: the others may make more steps
     assert weight == pytest.approx(P, abs=1e-11)
-    np.testing.assert_allclose(sum(finals), sum(np.append(model, 1.0) for model in models), atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(4))

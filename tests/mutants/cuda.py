@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from mutant import Mutant
 
-ARENA = "csrc/memory/arena.cc"
-BOARD = "csrc/services/common/device_board.cc"
 EXECUTOR = "csrc/memory/cuda/cuda_executor.cc"
 KERNELS = "csrc/memory/cuda/kernels.cuh"
 
-RANKS = ("tests/unit/cuda/test_device_board.py",)
+RANKS = ("tests/unit/cuda/test_group_board_on_a_device.py",)
 CALLER = "csrc/services/common/device_caller.cc"
 BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
 MEMORY = "csrc/memory/device_memory.cc"
@@ -18,7 +16,10 @@ DEVICE_CALLS = "csrc/services/partial_allreduce/device_calls.cc"
 
 STAGING = "csrc/services/partial_allreduce/staging.cc"
 LEADER = "csrc/services/partial_allreduce/leader_on_devices.cc"
+SLOTS = "csrc/services/partial_reduce/device_slots.cc"
+STAGED = "csrc/services/partial_reduce/staged_runs.cc"
 
+GROUPS = ("tests/mpi/test_device_groups.py",)
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 NODES = ("tests/mpi/test_staged_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
@@ -26,113 +27,12 @@ DRIVER = ("tests/unit/cuda/test_driver.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
 MUTANTS = [
-    # --- order of streams
-    Mutant(
-        "a missing wait: values are read before the caller's stream has made them",
-        ARENA,
-        "  stream.wait(*called_);\n",
-        "",
-        RANKS,
-    ),
-    Mutant(
-        "a missing wait: the caller reads a result that is not there",
-        ARENA,
-        "  consumer.wait(*given_);\n",
-        "",
-        RANKS,
-    ),
-    Mutant(
-        "a buffer reused before its event: the caller writes into values that are still read",
-        ARENA,
-        "own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n  producer.wait(*deposited_);\n",
-        "own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n",
-        RANKS,
-    ),
-    Mutant(
-        "an event recorded before the work",
-        ARENA,
-        "  in_->load(shape_.elements, own(buffer), values, shape_.count);\n  in_->record(*deposited_);\n",
-        "  in_->record(*deposited_);\n  in_->load(shape_.elements, own(buffer), values, shape_.count);\n",
-        RANKS,
-    ),
-    Mutant(
-        "a copy on the wrong stream",
-        ARENA,
-        "  out_->store(shape_.elements, out,",
-        "  in_->store(shape_.elements, out,",
-        RANKS,
-    ),
+    # --- streams, what is reduced
     Mutant(
         "work on the caller's stream instead of the library's",
         EXECUTOR,
         "kBlockThreads, 1, 1, 0, stream_,",
         "kBlockThreads, 1, 1, 0, nullptr,",
-        RANKS,
-    ),
-    # --- order of ranks: a buffer becomes something else when the work on it is done
-    Mutant(
-        "a buffer reused before its event: contributions are free before they are folded",
-        BOARD,
-        "!folding_.empty() && arena_.folded()",
-        "!folding_.empty()",
-        RANKS,
-    ),
-    Mutant(
-        "a buffer reused before its event: a result is free before it is copied out",
-        BOARD,
-        "!giving_.empty() && arena_.given()",
-        "!giving_.empty()",
-        RANKS,
-    ),
-    Mutant(
-        "a contribution is taken before it is there",
-        BOARD,
-        "filling_ && arena_.deposited()",
-        "filling_.has_value()",
-        RANKS,
-    ),
-    Mutant(
-        "a result of which not all parts are folded",
-        BOARD,
-        "if (++into.parts_folded < into.parts) return;",
-        "if (++into.parts_folded > 1) return;",
-        RANKS,
-    ),
-    Mutant(
-        "a contribution that can be taken while more is added to it",
-        BOARD,
-        "      at(*place).use = BufferUse::kFilling;\n",
-        "      if (at(*place).use == BufferUse::kFree) at(*place).use = BufferUse::kFilling;\n",
-        RANKS,
-    ),
-    # --- what is reduced
-    Mutant(
-        "a fold in the order of arrival: one's own contribution first",
-        BOARD,
-        "part.inputs.push_back(*find(slot, BufferUse::kTaken, into.ticket));",
-        "part.inputs.insert(slot == local_ ? part.inputs.begin() : part.inputs.end(),"
-        " *find(slot, BufferUse::kTaken, into.ticket));",
-        RANKS,
-    ),
-    Mutant(
-        "a contribution that another round takes",
-        BOARD,
-        "one.ticket == kAnyRound || one.ticket == ticket;",
-        "one.ticket <= ticket + 1000;",
-        RANKS,
-    ),
-    Mutant(
-        "late values that replace what they are to be added to",
-        BOARD,
-        "onto = place && late == Late::kAccumulate;",
-        "onto = false;",
-        RANKS,
-    ),
-    Mutant(
-        "a superseded result is kept",
-        BOARD,
-        "  if (keep_ == Keep::kLatest) supersede();\n",
-        "",
         RANKS,
     ),
     Mutant(
@@ -157,27 +57,6 @@ MUTANTS = [
         BITS,
     ),
     # --- handles and errors
-    Mutant(
-        "an IPC handle closed early: work on the mapping is under way",
-        BOARD,
-        "  if (!ends) return false;\n",
-        "  static_cast<void>(ends);\n",
-        RANKS,
-    ),
-    Mutant(
-        "an arena freed early: others have it mapped",
-        BOARD,
-        "  detach();\n  return !seats_.is_mapped_by_others();\n",
-        "  detach();\n  return true;\n",
-        RANKS,
-    ),
-    Mutant(
-        "an error swallowed: the others are not told",
-        BOARD,
-        "    note_failure(error.what());\n",
-        "    static_cast<void>(error);\n",
-        RANKS,
-    ),
     Mutant(
         "an error swallowed: a poll that fails says that all is done",
         EXECUTOR,
@@ -224,8 +103,8 @@ MUTANTS = [
     Mutant(
         "only calls of the application hand over",
         "csrc/services/partial_allreduce/partial_allreduce.cc",
-        "  const bool handed_over = handover_ && advance_handover();\n",
-        "  const bool handed_over = false;\n",
+        "  bool moved = handover_ && advance_handover();\n",
+        "  bool moved = false;\n",
         CONTRIBUTIONS,
     ),
     Mutant(
@@ -333,5 +212,76 @@ MUTANTS = [
         "      if (node != node_) messages_.send(nodes_.leader(node), message, sent);\n",
         "",
         NODES,
+    ),
+    # --- partial reduce
+    Mutant(
+        "others are told of work on a slot that is not done",
+        "csrc/services/partial_reduce/device_slots.h",
+        "bool is_done() override { return done_->reached(); }",
+        "bool is_done() override { return true; }",
+        RANKS,
+    ),
+    Mutant(
+        "a fold that begins with the last member",
+        SLOTS,
+        "terms.push_back(slot(member) + offset);",
+        "terms.insert(terms.begin(), slot(member) + offset);",
+        RANKS,
+    ),
+    Mutant(
+        "a sum by weights that is not divided by them",
+        SLOTS,
+        "  if (factor) scale(partial.type, total, *factor, length);\n",
+        "",
+        RANKS,
+    ),
+    Mutant(
+        "an IPC handle closed early: work on the mapping is under way",
+        SLOTS,
+        "  if (!has_stopped()) return false;\n",
+        "",
+        RANKS,
+    ),
+    Mutant(
+        "a slot freed early: others have it mapped",
+        SLOTS,
+        "  if (seats_.is_mapped_by_others()) return false;\n",
+        "",
+        RANKS,
+    ),
+    Mutant(
+        "a missing wait: weights are averaged before the caller's stream has made them",
+        "csrc/bindings/device_partial_reduce.cc",
+        "        if (!poll_until(*engine_, [&] { return called_->reached(); }, limit)) return false;\n",
+        "",
+        GROUPS,
+    ),
+    Mutant(
+        "a missing wait: messages are sent before the weights are on the host",
+        STAGED,
+        "    if (has_device_ && !done_->reached()) return false;\n    run(runs);\n",
+        "    run(runs);\n",
+        GROUPS,
+    ),
+    Mutant(
+        "a missing wait: a call returns before its result is on the device",
+        STAGED,
+        "  if (stage_ == Stage::kPutting && has_device_ && !done_->reached()) return false;\n",
+        "",
+        GROUPS,
+    ),
+    Mutant(
+        "a missing wait: the application overwrites its final weights while they are copied",
+        "csrc/services/partial_reduce/group_device.cc",
+        "  while (!kept_->reached()) std::this_thread::yield();\n",
+        "",
+        GROUPS,
+    ),
+    Mutant(
+        "an error swallowed: the others wait for a rank whose device has failed",
+        "csrc/services/partial_reduce/partial_reduce.cc",
+        "  if (!failure_) source_->report_failure(error.what());\n",
+        "",
+        GROUPS,
     ),
 ]

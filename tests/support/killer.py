@@ -24,7 +24,7 @@ from launcher import Outcome, mpirun
 
 from pycollectives.diagnostics.provenance import commit_of
 
-__all__ = ["PHASES", "SHAPES", "SIGNALS", "WITH_FAULT_TOLERANCE", "Kill", "Told", "check_told"]
+__all__ = ["PHASES", "SHAPES", "SIGNALS", "TOLD_WITHIN_S", "WITH_FAULT_TOLERANCE", "Kill", "Told", "check_told"]
 
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
@@ -46,14 +46,19 @@ MPI_CRASHED = "PMPI_Comm_dup"
 """Open MPI 5.0 itself can crash in `MPI_Comm_dup` if a rank dies meanwhile: this stands in what it prints then."""
 
 
-def check_told(job: Outcome, victim: int) -> None:
-    """Fail unless each of the other ranks of a job of `RANKS` was told who died, within 2 s, and came to its end."""
-    for rank in set(range(RANKS)) - {victim}:
+TOLD_WITHIN_S = 10.0
+"""From the death, where a few jobs share the cores; how fast it is alone is measured (docs/faults.md)."""
+
+
+def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
+    """Fail unless each of the other ranks was told who died, soon, and came to its end."""
+    for rank in set(range(ranks)) - {victim}:
         seconds, text, *_, end = job.said(rank)
-        assert float(seconds.removesuffix(" s")) < 2, job
+        assert float(seconds.removesuffix(" s")) < TOLD_WITHIN_S, job
         assert f"rank {victim} died" in text, job
         assert end == "end", job
     assert job.said(victim) == [], job
+    assert "MPI_ABORT" not in job.err, job
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ void GeneratedGroups::deliver(Rank from, ConstBytes message) {
       [this](Rank, const Granted& granted, std::span<const Rank> members) { take_grant(granted, members); },
       [this](Rank, const Finished&) { finished_ = true; },
       [this](Rank, const Explanation&, std::span<const char> piece) { take_explanation(piece); },
+      [this](Rank rank, const DeviceFailed&, std::span<const char> piece) { failures_.take(rank, piece); },
   };
   Messages::deliver(from, message, receive);
 }

@@ -35,6 +35,9 @@ class GeneratedGroups final : public GroupSource {
   void deliver(Rank from, ConstBytes message) override;
   bool finished() const override { return finished_; }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
+  void report_failure(const std::string& text) override {
+    FailureReports::send(mailbox_, engine_.size(), engine_.rank(), text);
+  }
   void inquire() override;
   std::optional<std::string> explanation() const override;
   std::string silence() const override;
@@ -66,7 +69,7 @@ class GeneratedGroups final : public GroupSource {
     using Tail = char;
   };
 
-  using Messages = Mailbox<Request, Acknowledgement, Leave, Inquiry, Granted, Finished, Explanation>;
+  using Messages = Mailbox<Request, Acknowledgement, Leave, Inquiry, Granted, Finished, Explanation, DeviceFailed>;
 
   /// The generator's side.
   struct Server {

@@ -11,7 +11,6 @@ namespace pyc {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;  // of a part: stays in the first-level cache
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -19,18 +18,23 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 std::size_t GroupBoard::bytes(std::size_t slot_bytes) { return kPage + round_up(slot_bytes, kPage); }
 
-GroupBoard::GroupBoard(Memory& memory, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
+GroupBoard::GroupBoard(std::unique_ptr<GroupSlots> slots, std::size_t ranks, std::size_t local,
                        std::shared_ptr<std::byte> own)
-    : memory_(memory), local_(local), slot_bytes_(slot_bytes), memories_(ranks) {
+    : slots_(std::move(slots)), local_(local), memories_(ranks) {
   static_assert(sizeof(Head) <= kPage);
   ::new (own.get()) Head{.process = ProcessId::own(), .events = {}};
   attach(local, std::move(own));
   at(local_).events.check();
 }
 
+void GroupBoard::attach(std::size_t local, std::shared_ptr<std::byte> memory) {
+  slots_->attach(local, memory.get() + kPage);
+  memories_[local] = std::move(memory);
+}
+
 void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, const GroupData& data) {
   if (ticket <= ticket_) throw InternalError("the tickets of a group board must grow");
-  if (ticket >= kEndOfTickets || longest_piece(data) * kMostPieces < data.count) {
+  if (ticket >= kEndOfTickets || slots_->longest_piece(data) * kMostPieces < data.count) {
     throw InternalError("a word of a group board cannot hold ticket " + std::to_string(ticket) + " of " +
                         std::to_string(data.count) + " elements");
   }
@@ -42,14 +46,10 @@ void GroupBoard::start(std::vector<std::size_t> members, std::uint64_t ticket, c
   next_piece();
 }
 
-std::size_t GroupBoard::longest_piece(const GroupData& data) const {
-  return slot_bytes_ / size_of(data.elements().accumulator) - (data.weight ? 1 : 0);
-}
-
 void GroupBoard::next_piece() {
   piece_ = data_;
   if (data_.values != nullptr) piece_.values += next_ * size_of(data_.type);
-  piece_.count = std::min(longest_piece(data_), data_.count - next_);
+  piece_.count = std::min(slots_->longest_piece(data_), data_.count - next_);
   next_ += piece_.count;
   stage_ = kBegun;
 }
@@ -71,6 +71,7 @@ std::optional<std::uint32_t> GroupBoard::rings() const {
 }
 
 bool GroupBoard::can_step() const {
+  if (is_working_) return slots_->is_done();
   switch (stage_) {
     case kBegun:
       return all_have(readers_, read_);
@@ -83,20 +84,25 @@ bool GroupBoard::can_step() const {
 }
 
 void GroupBoard::step() {
+  if (is_working_) {
+    is_working_ = false;
+    return reach(static_cast<Stage>(stage_ + 1));
+  }
   switch (stage_) {
     case kBegun:
-      return deposit();
+      deposit();
+      break;
     case kDeposited:
-      return reduce_part();
+      reduce_part();
+      break;
     case kReduced:
-      if (piece_.values != nullptr) {
-        memory_.store(piece_.elements(), piece_.values, slot(members_.front()), piece_.count, 1);
-      }
-      return reach(kCopied);
+      if (piece_.values != nullptr) slots_->take(piece_, members_.front());
+      break;
     default:
       ++number_;
-      next_piece();
+      return next_piece();
   }
+  is_working_ = true;
 }
 
 // seq_cst: of two who come last at once, one sees both, and rings.
@@ -116,14 +122,13 @@ void GroupBoard::reach(Stage stage) {
 }
 
 void GroupBoard::deposit() {
-  if (piece_.values != nullptr) load_values(memory_, piece_, slot(local_));
+  if (piece_.values != nullptr) slots_->put(piece_);
   at(local_).present = piece_.values != nullptr;
-  if (members_.front() == local_) {
-    readers_ = members_;
-    std::erase(readers_, local_);
-    read_ = moment(kCopied);
-  }
-  reach(kDeposited);
+  at(local_).weight = piece_.weight.value_or(0);
+  if (members_.front() != local_) return;
+  readers_ = members_;
+  std::erase(readers_, local_);
+  read_ = moment(kCopied);
 }
 
 void GroupBoard::reduce_part() {
@@ -135,31 +140,19 @@ void GroupBoard::reduce_part() {
   const std::size_t part = round_up((piece_.count + members_.size() - 1) / members_.size(), kLine);
   const std::size_t begin = std::min(mine * part, piece_.count);
   const std::size_t end = std::min(begin + part, piece_.count);
-  const std::size_t block = kBlockBytes / size_of(piece_.elements().accumulator);
-  if (!present_.empty()) {
-    for (std::size_t first = begin; first < end; first += block) add(first, std::min(block, end - first));
-  }
-  reach(kReduced);
+  if (!present_.empty()) slots_->reduce(piece_, present_, factor(), members_.front(), begin, end - begin);
 }
 
-/// Elements [first, first + length) of the result, into the first member's slot.
-void GroupBoard::add(std::size_t first, std::size_t length) const {
-  const Elements elements = piece_.elements();
-  const std::size_t width = size_of(elements.accumulator);
-  std::byte* const into = slot(members_.front()) + first * width;
-  if (present_.front() != members_.front()) memory_.copy(into, slot(present_.front()) + first * width, length * width);
+/// Of a weighted sum: one over the weights, each as its values have been multiplied by it.
+std::optional<double> GroupBoard::factor() const {
+  if (!piece_.weight) return std::nullopt;
+  const bool is_double = piece_.elements().accumulator == DataType::kFloat64;
   double weights = 0;
   for (const std::size_t member : present_) {
-    if (piece_.weight) weights += total_weight(piece_, slot(member));
-    if (member != present_.front()) {
-      memory_.reduce(elements, piece_.op, into, slot(member) + first * width, length);
-    }
+    const double weight = at(member).weight;
+    weights += is_double ? weight : static_cast<double>(static_cast<float>(weight));
   }
-  if (piece_.weight) {
-    memory_.scale(elements.accumulator, into, length, 1 / weights);
-  } else if (piece_.op == ReduceOp::kAvg) {  // here, where it is once for all members
-    memory_.store({elements.accumulator, elements.accumulator}, into, into, length, present_.size());
-  }
+  return 1 / weights;
 }
 
 std::vector<std::size_t> GroupBoard::gone() const {

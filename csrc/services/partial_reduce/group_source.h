@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/types.h"
+#include "services/partial_reduce/failure_reports.h"
 #include "transport/transport.h"
 
 namespace pyc {
@@ -40,11 +41,19 @@ class GroupSource {
   virtual bool finished() const = 0;
   virtual std::vector<Rank> not_left() const = 0;
 
+  /// Tells all other ranks that this rank's device has failed.
+  virtual void report_failure(const std::string& text) = 0;
+  /// What another rank has told of its device, once it has.
+  const std::optional<std::string>& failure() const { return failures_.first(); }
+
   // For the report of a stall: asks, and says what is known; nothing as long as there is no answer.
   virtual void inquire() = 0;
   virtual std::optional<std::string> explanation() const = 0;
   /// What to say if there never is one.
   virtual std::string silence() const = 0;
+
+ protected:
+  FailureReports failures_;
 };
 
 }  // namespace pyc

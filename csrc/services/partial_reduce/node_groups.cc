@@ -1,13 +1,18 @@
 #include "services/partial_reduce/node_groups.h"
 
+#include "services/partial_reduce/host_slots.h"
+
 namespace pyc {
+
 NodeGroups::NodeGroups(Rank rank, Memory& memory, const Nodes& nodes) : rank_(rank), memory_(memory), nodes_(nodes) {}
 
 void NodeGroups::prepare() {
   if (board_) return;
+  const std::size_t ranks = nodes_.neighbours(rank_).size();
+  const std::size_t local = nodes_.local_rank_of(rank_);
   shared_ = SharedMemory::create(GroupBoard::bytes(GroupBoard::kLongestSlot));
-  board_ = std::make_unique<GroupBoard>(memory_, nodes_.neighbours(rank_).size(), nodes_.local_rank_of(rank_),
-                                        GroupBoard::kLongestSlot, std::shared_ptr<std::byte>(shared_, shared_->data()));
+  board_ = std::make_unique<GroupBoard>(std::make_unique<HostSlots>(memory_, ranks, local, GroupBoard::kLongestSlot),
+                                        ranks, local, std::shared_ptr<std::byte>(shared_, shared_->data()));
 }
 
 void NodeGroups::attach(Rank neighbour, const std::string& handle) {

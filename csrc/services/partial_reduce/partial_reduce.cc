@@ -1,14 +1,18 @@
 #include "services/partial_reduce/partial_reduce.h"
 
 #include <algorithm>
+#include <memory>
+#include <stdexcept>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "engine/stall_warning.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/waiting.h"
 #include "services/partial_reduce/generated_groups.h"
+#include "services/partial_reduce/host_slots.h"
 #include "services/partial_reduce/ruled_groups.h"
 #include "services/partial_reduce/sleep_on_board.h"
 
@@ -25,6 +29,42 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
         e, nodes, bytes, "the memory of '" + made->name() + "'",
         [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
   }
+  return enrolled(std::move(engine), std::move(made));
+}
+
+std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
+                                                               Options options, const Nodes& nodes, Seconds timeout,
+                                                               const Engine::Interrupt& interrupt) {
+  Engine& e = *engine;
+  std::shared_ptr<PartialReduce> made(new PartialReduce(e, host_memory(), std::move(options), nodes));
+  PartialReduce& m = *made;
+  const std::string what = "the memory of '" + m.name() + "'";
+  const std::size_t values = checked_product(m.options_.count, size_of(m.options_.type));
+  const auto open_device = [&] { m.device_ = std::make_unique<GroupDevice>(open(), values, nodes.count() > 1); };
+  if (nodes.count() == nodes.size()) {
+    attempt_together(e, what, open_device, timeout, interrupt);
+    return enrolled(std::move(engine), std::move(made));
+  }
+  const auto make = [&](const std::shared_ptr<SharedMemory>& shared) {
+    open_device();
+    m.make_board_on_device(shared);
+  };
+  share_memory(e, nodes, m.local_ranks() * (GroupBoard::bytes(0) + sizeof(ArenaSeat)), what, make, timeout, interrupt);
+  DeviceSlots& slots = *m.device_->slots();
+  try {
+    attempt_together(e, what, [&] { slots.map_others(); }, timeout, interrupt);
+  } catch (const StallError&) {
+    throw;
+  } catch (const std::runtime_error&) {  // on all ranks: nobody may have a slot mapped when it is freed
+    attempt_together(e, what, [&] { slots.release(); }, timeout, interrupt);
+    throw;
+  }
+  return enrolled(std::move(engine), std::move(made));
+}
+
+std::shared_ptr<PartialReduce> PartialReduce::enrolled(std::shared_ptr<Engine> engine,
+                                                       std::shared_ptr<PartialReduce> made) {
+  Engine& e = *engine;
   PartialReduce& m = *made;
   return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
     m.id_ = id;
@@ -33,7 +73,7 @@ std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> eng
     } else {
       m.source_ = std::make_unique<RuledGroups>(e, id);
     }
-    m.runs_ = std::make_unique<GroupRuns>(e, memory, id);
+    m.runs_ = std::make_unique<GroupRuns>(e, m.memory_, id);
   });
 }
 
@@ -52,13 +92,34 @@ std::size_t PartialReduce::slot_bytes() const {
 }
 
 void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
-  const std::size_t ranks = nodes_.neighbours(engine_->rank()).size();
+  const std::size_t ranks = local_ranks();
   const auto memory_of = [&](std::size_t local) {
     return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(slot_bytes()));
   };
   const std::size_t own = nodes_.local_rank_of(engine_->rank());
-  board_ = std::make_unique<GroupBoard>(memory_, ranks, own, slot_bytes(), memory_of(own));
+  auto slots = std::make_unique<HostSlots>(memory_, ranks, own, slot_bytes());
+  board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, memory_of(own));
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
+}
+
+/// The shared memory has the heads of all ranks and, behind them, who has mapped whose slot.
+void PartialReduce::make_board_on_device(const std::shared_ptr<SharedMemory>& shared) {
+  const std::size_t ranks = local_ranks();
+  const std::size_t own = nodes_.local_rank_of(engine_->rank());
+  const auto head_of = [&](std::size_t local) {
+    return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(0));
+  };
+  auto* const seats = reinterpret_cast<ArenaSeat*>(shared->data() + ranks * GroupBoard::bytes(0));
+  if (own == 0) std::uninitialized_default_construct_n(seats, ranks);
+  const GroupData data = data_of(nullptr, 0);
+  const std::size_t wanted =
+      checked_product(std::max<std::size_t>(data.count, 1), size_of(data.elements().accumulator));
+  auto slots =
+      std::make_unique<DeviceSlots>(device_->executor(), ranks, own, std::min(wanted, DeviceSlots::kLongestSlot),
+                                    std::shared_ptr<ArenaSeat>(shared, seats));
+  device_->use(*slots);
+  board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, head_of(own));
+  for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, head_of(local));
 }
 
 // ------------------------------------------------------------------------------------------------ the application
@@ -70,6 +131,7 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
   std::optional<FlightRecorder::Waiting> waiting;
   engine_->exclusively([&] {
     if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+    throw_failure();
     if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
     in_call.emplace(in_call_);
     waiting.emplace(engine_->recorder(), id_, "a group for step " + std::to_string(step));
@@ -95,6 +157,7 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     if (!is_answered()) throw StallError(text + "; it is unusable now.");
   }
   return engine_->exclusively([this] {
+    throw_failure();
     failed_ = false;
     return answer_;
   });
@@ -102,6 +165,15 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
 
 void PartialReduce::close(const std::byte* values) {
   engine_->check_process();
+  const bool keeps = device_ && values != nullptr && engine_->exclusively([this] { return !closed_ && !failure_; });
+  if (keeps) {
+    try {
+      on_device([&] { device_->keep(values); });
+    } catch (const DeviceError&) {  // the others are told; this rank leaves without values
+      engine_->exclusively([&] { do_close(nullptr); });
+      throw;
+    }
+  }
   engine_->exclusively([&] { do_close(values); });
 }
 
@@ -109,17 +181,20 @@ void PartialReduce::do_close(const std::byte* values) {
   if (closed_) return;
   closed_ = true;
   engine_->recorder().left(id_);
-  if (asking_) return;  // given up: its engine goes on with the values that it was given, and leaves then
-  if (values != nullptr) {
+  if (asking_ || has_left_) return;  // given up: its engine goes on with the values that it was given, and leaves then
+  if (values != nullptr && device_) {
+    last_ = device_->kept();
+  } else if (values != nullptr) {
     const std::size_t bytes = options_.count * size_of(options_.type);
     final_ = memory_.allocate(bytes);
     memory_.copy(final_.get(), values, bytes);
+    last_ = final_.get();
   }
   announce_leaving();
 }
 
 void PartialReduce::announce_leaving() {
-  values_ = final_.get();
+  values_ = last_;
   has_left_ = true;
   source_->leave();
 }
@@ -131,10 +206,22 @@ bool PartialReduce::uses(const std::byte* values) {
 // ------------------------------------------------------------------------------------------------ its groups
 
 bool PartialReduce::advance() {
+  if (!device_) return perform();
+  try {
+    const bool moved = perform();
+    if (has_performed_all() && !device_->is_released()) device_->release();
+    return moved;
+  } catch (const DeviceError& error) {
+    report(error);
+    return true;
+  }
+}
+
+bool PartialReduce::perform() {
   bool moved = false;
   for (;;) {
     if (performing_) {
-      moved = (on_board_ && board_->advance()) || moved;
+      moved = (on_board_ && !failure_ && board_->advance()) || moved;
       if (!has_ended()) return moved;
       conclude();
     } else {
@@ -185,16 +272,20 @@ void PartialReduce::begin(const Turn& turn) {
   if (turn.members.size() == 1) return;
   const GroupData data = data_of(values_, turn.newest_step);
   on_board_ = meets_on_board(turn);
-  if (!on_board_) {
-    runs_->prepare(info_.group, data, options_.algorithms[turn.members.size()]);
-    return runs_->start(turn.sequence);
+  if (on_board_) {
+    if (!failure_) board_->start(nodes_.local_ranks_of(turn.members), turn.sequence + 1, data);
+    return;
   }
-  board_->start(nodes_.local_ranks_of(turn.members), turn.sequence + 1, data);
+  const std::string& algorithm = options_.algorithms[turn.members.size()];
+  if (device_) return device_->runs().start(*runs_, info_.group, data, algorithm, turn.sequence);
+  runs_->prepare(info_.group, data, algorithm);
+  runs_->start(turn.sequence);
 }
 
 bool PartialReduce::has_ended() {
   if (info_.group.size() == 1) return true;
-  return on_board_ ? board_->ended() : runs_->finish();
+  if (on_board_) return failure_ ? device_->has_stopped() : board_->ended();
+  return device_ ? device_->runs().finish(*runs_) : runs_->finish();
 }
 
 GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {
@@ -208,10 +299,53 @@ void PartialReduce::conclude() {
   performing_ = false;
   const bool answers = source_->next()->answers;
   source_->performed();
+  if (failure_) end_call();
   if (!answers || !asking_) return;
   asking_ = false;
   answer_ = info_;
-  if (closed_) announce_leaving();
+  if (closed_ || failure_) announce_leaving();
+  answered_.store(true, std::memory_order_release);
+}
+
+// ------------------------------------------------------------------------------------------------ devices that fail
+
+void PartialReduce::on_message(Rank from, ConstBytes message) {
+  source_->deliver(from, message);
+  if (device_ && source_->failure()) fail(*source_->failure());
+}
+
+void PartialReduce::check_failure() {
+  engine_->check();
+  engine_->exclusively([this] { throw_failure(); });
+}
+
+bool PartialReduce::has_failed() {
+  return engine_->exclusively([this] { return failure_.has_value(); });
+}
+
+void PartialReduce::throw_failure() const {
+  if (failure_) throw std::runtime_error(*failure_);
+}
+
+/// Of this rank's device.
+void PartialReduce::report(const DeviceError& error) {
+  if (!failure_) source_->report_failure(error.what());
+  device_->give_up();
+  fail(error.what());
+}
+
+/// This rank leaves. If it is in a group, or has asked for one, it does when that is over.
+void PartialReduce::fail(const std::string& text) {
+  if (failure_) return;
+  failure_ = text;
+  last_ = nullptr;
+  if (!performing_) end_call();
+  if (!asking_ && !has_left_) announce_leaving();
+}
+
+/// By an error, though its request may still be open. The groups that answer it have no values of this rank.
+void PartialReduce::end_call() {
+  values_ = nullptr;
   answered_.store(true, std::memory_order_release);
 }
 

@@ -5,10 +5,15 @@
 // the other, until one answers its request. A group whose members are all of one node exchanges nothing: it meets in
 // shared memory (group_board.h); others send messages (group_runs.h). What it is given while it computes waits.
 // After it has closed, its engine performs what there still is, in the background, with the values that it left.
+//
+// Values on a device go the same two ways: the node's board has its slots there (device_slots.h), and messages go
+// through the host (staged_runs.h). If one rank's device fails, all ranks are told, and leave: groups that they are in
+// are performed without values of theirs, so that nobody waits for ever.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +25,7 @@
 #include "groups/options.h"
 #include "node/shared_memory.h"
 #include "services/partial_reduce/group_board.h"
+#include "services/partial_reduce/group_device.h"
 #include "services/partial_reduce/group_runs.h"
 #include "services/partial_reduce/group_source.h"
 
@@ -56,13 +62,34 @@ class PartialReduce final : public Collective {
   /// std::runtime_error on all ranks if the memory cannot be had on one. The result keeps the engine alive.
   static std::shared_ptr<PartialReduce> create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// The same for values on devices. `open` gives this rank's, and is called once on each; what it throws on one fails
+  /// on all.
+  using OpenDevice = std::function<std::shared_ptr<Executor>()>;
+  static std::shared_ptr<PartialReduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
+                                                         Options options, const Nodes& nodes, Seconds timeout,
+                                                         const Engine::Interrupt& interrupt);
 
   /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
-  /// the rule says. StallError after `timeout` seconds (negative: no limit); after an error no call works any more.
+  /// the rule says. On a device no stream works on them from the call to the return. StallError after `timeout` seconds
+  /// (negative: no limit); after an error no call works any more. std::runtime_error says whose device has failed.
   GroupInfo sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                  const Engine::Interrupt& interrupt);
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
   void close(const std::byte* values);
+
+  /// Runs it, outside of any lock; if this rank's device fails there, all ranks are told.
+  template <class Action>
+  auto on_device(Action action) {
+    try {
+      return action();
+    } catch (const DeviceError& error) {
+      engine_->exclusively([&] { report(error); });
+      throw;
+    }
+  }
+  /// std::runtime_error if a device has failed.
+  void check_failure();
+  bool has_failed();
 
   /// Whether these values, given to `sync`, may still be read and written: after an error.
   bool uses(const std::byte* values);
@@ -74,10 +101,10 @@ class PartialReduce final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override { source_->deliver(from, message); }
-  bool busy() const override { return performing_ && !on_board_; }
+  void on_message(Rank from, ConstBytes message) override;
+  bool busy() const override { return performing_ && (!on_board_ || (device_ && board_->is_working())); }
   Seconds deadline() const override { return kNever; }
-  bool finished() const override { return has_left_ && source_->finished() && !performing_; }
+  bool finished() const override { return has_performed_all() && (!device_ || device_->is_released()); }
   const std::string& name() const override { return options_.name; }
   void abort() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
@@ -88,7 +115,16 @@ class PartialReduce final : public Collective {
 
   std::size_t slot_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
+  static std::shared_ptr<PartialReduce> enrolled(std::shared_ptr<Engine> engine, std::shared_ptr<PartialReduce> made);
+  std::size_t local_ranks() const { return nodes_.neighbours(engine_->rank()).size(); }
   void make_board(const std::shared_ptr<SharedMemory>& shared);
+  void make_board_on_device(const std::shared_ptr<SharedMemory>& shared);
+  bool perform();
+  bool has_performed_all() const { return has_left_ && source_->finished() && !performing_; }
+  void report(const DeviceError& error);
+  void fail(const std::string& text);
+  void end_call();
+  void throw_failure() const;
   bool has_ended();
   bool meets_on_board(const Turn& turn) const;
   GroupRuns::Kind kind_of(const Turn& turn) const;
@@ -110,17 +146,20 @@ class PartialReduce final : public Collective {
   std::unique_ptr<GroupSource> source_;
   const Nodes nodes_;
   std::unique_ptr<GroupRuns> runs_;
-  std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
+  std::unique_ptr<GroupDevice> device_;  // null: values are on the host
+  std::unique_ptr<GroupBoard> board_;    // for groups within this node, if it has several ranks
 
-  std::byte* values_ = nullptr;  // the application's, or `final_`, or nothing
-  BufferPtr final_;
-  std::int64_t step_ = 0;  // of the newest request
-  Seconds asked_ = 0;      // when
-  bool asking_ = false;    // a request is not answered yet
+  std::byte* values_ = nullptr;  // the application's, or `last_`, or nothing
+  BufferPtr final_;              // a copy, on the host
+  std::byte* last_ = nullptr;    // the final values: that, or what the device has kept
+  std::int64_t step_ = 0;        // of the newest request
+  Seconds asked_ = 0;            // when
+  bool asking_ = false;          // a request is not answered yet
   bool performing_ = false;
   bool on_board_ = false;  // ... in shared memory
   bool has_left_ = false;
   bool failed_ = false;                  // a call ended by an error
+  std::optional<std::string> failure_;   // of a device
   GroupInfo info_;                       // of the group that is or was performed last
   GroupInfo answer_;                     // of the one that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin

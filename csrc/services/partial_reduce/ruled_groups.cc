@@ -1,5 +1,6 @@
 #include "services/partial_reduce/ruled_groups.h"
 
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -46,6 +47,7 @@ void RuledGroups::deliver(Rank from, ConstBytes message) {
   const auto receive = Handlers{
       [this](Rank rank, const Arrival& arrival) { step_of(rank) = arrival.step; },
       [this](Rank rank, const Leave&) { left_.insert(rank); },
+      [this](Rank rank, const DeviceFailed&, std::span<const char> piece) { failures_.take(rank, piece); },
   };
   Messages::deliver(from, message, receive);
   reconsider();

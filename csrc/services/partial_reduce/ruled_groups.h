@@ -32,6 +32,9 @@ class RuledGroups final : public GroupSource {
   void deliver(Rank from, ConstBytes message) override;
   bool finished() const override { return left_.count() == engine_.size(); }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
+  void report_failure(const std::string& text) override {
+    FailureReports::send(mailbox_, engine_.size(), engine_.rank(), text);
+  }
   void inquire() override {}
   std::optional<std::string> explanation() const override;
   std::string silence() const override { return {}; }
@@ -41,7 +44,7 @@ class RuledGroups final : public GroupSource {
     std::int64_t step;
   };
   struct Leave {};  // to every rank
-  using Messages = Mailbox<Arrival, Leave>;
+  using Messages = Mailbox<Arrival, Leave, DeviceFailed>;
 
   static constexpr std::int64_t kNowhere = -1;
 

@@ -93,6 +93,6 @@ def compiled(folder: Path, wanted: str) -> list[str]:
 @pytest.mark.parametrize("wanted", ["AUTO", "OFF"])
 def test_each_file_is_compiled_once_and_without_cuda_none_of_its_layer(tmp_path, wanted):
     files = [file for file in compiled(tmp_path, wanted) if not file.startswith("..")]
-    assert "memory/arena.cc" in files
+    assert "memory/device_memory.cc" in files
     assert len(files) == len(set(files))
     assert any(file.startswith("memory/cuda/") for file in files) == (wanted == "AUTO")

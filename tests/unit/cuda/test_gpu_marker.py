@@ -22,7 +22,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def marked(**environment: str) -> subprocess.CompletedProcess[str]:
-    test = "tests/gpu/test_board_on_a_gpu.py::test_there_is_a_device"
+    test = "tests/gpu/test_groups_on_a_gpu.py::test_there_is_a_device"
     return run("pytest", "-q", "-rs", "-p", "no:cacheprovider", test, **environment)
 
 
@@ -43,14 +43,14 @@ def test_it_fails_where_a_gpu_is_required():
 
 @without_gpu
 def test_the_benchmark_says_that_there_is_none():
-    done = run(sys.executable, "tests/gpu/bench_board.py")
+    done = run(sys.executable, "tests/gpu/bench_bars.py")
     assert done.returncode == 1
     assert done.stderr == f"no GPU: CUDA is off: {why_no_gpu()}\n"
 
 
 @needs_cuda
 def test_the_benchmark_runs_on_the_simulated_driver():
-    done = run(sys.executable, "tests/gpu/bench_board.py", "--simulated", "--megabytes", "0.01", "--repetitions", "2")
+    done = run(sys.executable, "tests/gpu/bench_bars.py", "--simulated", "--megabytes", "0.01", "--repetitions", "2")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert (record["where"], record["ranks"], record["bytes"], record["right"]) == ("simulated driver", 1, 10000, True)

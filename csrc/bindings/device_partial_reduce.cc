@@ -1,0 +1,124 @@
+// The partial reduce on CUDA devices. Addresses and streams are integers, as the CUDA array interface has them; what
+// they belong to, and that they fit, Python has checked.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "bindings/bound_partial_reduce.h"
+#include "bindings/devices.h"
+#include "bindings/poll_until.h"
+#include "core/error.h"
+
+namespace pyc {
+namespace {
+
+std::byte* weights_at(std::uintptr_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+class BoundDevicePartialReduce {
+ public:
+  /// Collective: what a rank has no memory for fails on all.
+  BoundDevicePartialReduce(std::shared_ptr<Engine> engine, int ordinal, const Nodes& nodes, Seconds timeout,
+                           PartialReduceOptions options)
+      : engine_(std::move(engine)) {
+    const GilReleased released;
+    const auto open = [&] {
+      executor_ = executor_in_use(ordinal);
+      called_ = executor_->new_event();
+      return executor_;
+    };
+    collective_ =
+        PartialReduce::create_on_device(engine_, open, std::move(options), nodes, timeout, run_signal_handlers);
+  }
+
+  /// As pyc::device_of; a device that fails fails the collective.
+  std::optional<int> device_of(std::uintptr_t data) {
+    return collective_->on_device([&] { return pyc::device_of(data); });
+  }
+
+  /// What `streams` have been given before this is done when a group is asked for, and the result is there on return.
+  /// `owner`: keeps the memory at `data`.
+  py::tuple sync(std::uintptr_t data, const py::object& owner, const std::vector<std::uintptr_t>& streams,
+                 std::int64_t step, const std::vector<Rank>& group, const py::object& timeout) {
+    const OneThread one(in_use_, collective_->options().name);
+    const Seconds limit = timeout_from(timeout);
+    GroupInfo info;
+    run_on(owner, weights_at(data), *collective_, [&] {
+      const Seconds begin = engine_->transport().now();
+      collective_->check_failure();
+      follow(streams, limit);
+      const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
+      info = collective_->sync(weights_at(data), step, group, rest, run_signal_handlers);
+    });
+    return to_python(info);
+  }
+
+  void close(std::optional<std::uintptr_t> data, const std::vector<std::uintptr_t>& streams) {
+    const GilReleased released;
+    try {
+      if (data && !collective_->closed() && !collective_->has_failed()) follow(streams, -1);
+    } catch (...) {  // Ctrl-C, or the device: this rank leaves without values
+      collective_->close(nullptr);
+      throw;
+    }
+    collective_->close(data ? weights_at(*data) : nullptr);
+  }
+
+  PartialReduce& operator*() { return *collective_; }
+
+ private:
+  /// Until the streams have done what they were given.
+  void follow(const std::vector<std::uintptr_t>& streams, Seconds limit) {
+    const bool is_ready = collective_->on_device([&] {
+      for (const std::uintptr_t stream : streams) {
+        executor_->stream_of_caller(stream)->record(*called_);
+        if (!poll_until(*engine_, [&] { return called_->reached(); }, limit)) return false;
+      }
+      return true;
+    });
+    if (is_ready) return;
+    throw StallError("partial reduce '" + collective_->options().name +
+                     "': the stream on which the weights are made has not done its work in time; no group was asked "
+                     "for, and another call may be made");
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Executor> executor_;
+  std::unique_ptr<Event> called_;
+  std::shared_ptr<PartialReduce> collective_;
+  std::atomic_flag in_use_;
+};
+
+}  // namespace
+
+void bind_device_partial_reduce(py::module_& m) {
+  using Bound = BoundDevicePartialReduce;
+  py::class_<Bound>(m, "DevicePartialReduce", py::is_final())
+      .def(py::init([](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
+                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
+                       std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
+                       std::string name) {
+             return std::make_unique<Bound>(std::move(engine), device, Nodes(std::move(nodes)), timeout_from(timeout),
+                                            options_from(count, dtype_name, op, by_staleness, generator,
+                                                         coordinator_rank, std::move(algorithms), std::move(name)));
+           }),
+           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
+           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
+           py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
+      .def("sync", &Bound::sync, py::arg("data"), py::kw_only(), py::arg("owner"), py::arg("streams"), py::arg("step"),
+           py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
+      .def("close", &Bound::close, py::arg("data") = py::none(), py::arg("streams") = std::vector<std::uintptr_t>{})
+      .def_property_readonly("failed", [](Bound& b) { return (*b).has_failed(); })
+      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
+      .def_property_readonly("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
+      .def_property_readonly("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+}
+
+}  // namespace pyc

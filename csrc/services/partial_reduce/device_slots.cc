@@ -1,0 +1,104 @@
+#include "services/partial_reduce/device_slots.h"
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace pyc {
+namespace {
+
+std::size_t checked(std::size_t ranks) {
+  if (ranks <= DeviceSlots::kMostRanks) return ranks;
+  throw std::runtime_error("on CUDA devices expected at most " + std::to_string(DeviceSlots::kMostRanks) +
+                           " ranks of a node, got " + std::to_string(ranks));
+}
+
+}  // namespace
+
+DeviceSlots::DeviceSlots(Executor& executor, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
+                         std::shared_ptr<ArenaSeat> seats)
+    : executor_(executor),
+      local_(local),
+      slot_bytes_(slot_bytes),
+      own_(executor.allocate(slot_bytes)),
+      others_(checked(ranks)),
+      stream_(executor.new_stream()),
+      done_(executor.new_event()),
+      seats_(std::move(seats), ranks, local) {
+  seats_.take(executor.share(own_.get()));
+}
+
+DeviceSlots::~DeviceSlots() {
+  if (release()) return;
+  static_cast<void>(own_.release());
+  for (ExecutorMemory& other : others_) static_cast<void>(other.release());
+}
+
+void DeviceSlots::map_others() {
+  seats_.map_others([this](std::size_t rank, const SharedHandle& arena) { others_[rank] = executor_.map(arena); });
+}
+
+std::size_t DeviceSlots::longest_piece(const GroupData& data) const {
+  return slot_bytes_ / size_of(data.elements().accumulator);
+}
+
+void DeviceSlots::put(const GroupData& piece) {
+  const Elements elements = piece.elements();
+  std::byte* const into = own_.get();
+  is_used_ = true;
+  if (piece.weight && !elements.widened()) {
+    const std::byte* const values = piece.values;
+    stream_->weighted_sum(elements.type, {&into, 1}, {&values, 1}, {&*piece.weight, 1}, piece.count);
+  } else {
+    stream_->load(elements, into, piece.values, piece.count);
+    if (piece.weight) scale(elements.accumulator, into, *piece.weight, piece.count);
+  }
+  stream_->record(*done_);
+}
+
+void DeviceSlots::reduce(const GroupData& piece, const std::vector<std::size_t>& members, std::optional<double> factor,
+                         std::size_t into, std::size_t first, std::size_t length) {
+  const Elements partial{piece.elements().accumulator, piece.elements().accumulator};
+  const std::size_t offset = first * size_of(partial.type);
+  is_used_ = true;
+  std::vector<const std::byte*> terms;
+  for (const std::size_t member : members) terms.push_back(slot(member) + offset);
+  std::byte* const total = slot(into) + offset;
+  const std::size_t divisor = piece.op == ReduceOp::kAvg && !factor ? members.size() : 1;
+  stream_->fold(partial, piece.op, {&total, 1}, terms, length, divisor);
+  if (factor) scale(partial.type, total, *factor, length);
+  stream_->record(*done_);
+}
+
+void DeviceSlots::take(const GroupData& piece, std::size_t from) {
+  stream_->store(piece.elements(), piece.values, slot(from), piece.count, 1);
+  stream_->record(*done_);
+}
+
+void DeviceSlots::scale(DataType type, std::byte* data, double factor, std::size_t count) {
+  const std::byte* const values = data;
+  stream_->weighted_sum(type, {&data, 1}, {&values, 1}, {&factor, 1}, count);
+}
+
+bool DeviceSlots::has_stopped() {
+  if (!is_used_) return true;
+  try {
+    if (!std::exchange(is_marked_, true)) stream_->record(*done_);
+    return done_->reached();
+  } catch (const DeviceError&) {  // a device that fails does nothing any more
+    return true;
+  }
+}
+
+bool DeviceSlots::release() {
+  if (!has_stopped()) return false;
+  if (!std::exchange(is_unmapped_, true)) {
+    for (ExecutorMemory& other : others_) other.reset();
+    seats_.end_mapping();
+  }
+  if (seats_.is_mapped_by_others()) return false;
+  own_.reset();
+  return true;
+}
+
+}  // namespace pyc
