@@ -162,7 +162,7 @@ class DevicePartialAllreduce:
         engine: Engine,
         *,
         device: int,  # of this rank
-        nodes: Sequence[int],  # one
+        nodes: Sequence[int],
         timeout: float | None = None,
         default_timeout: float | None = None,
         count: int,
@@ -175,6 +175,8 @@ class DevicePartialAllreduce:
         late: str = "accumulate",
         missed: str = "latest",
         max_staleness: int | None = None,
+        algorithm: str = "recursive_doubling",
+        piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
         history: int = 8,
         name: str = "",
     ) -> None:
@@ -760,6 +762,12 @@ def plan_allreduce(algorithm: str, rank: int, size: int, count: int) -> Schedule
 
 def plan_partial_allreduce(algorithm: str, rank: int, size: int, count: int, activation: str = "tree") -> Schedule:
     """Activation, hold and allreduce in place on buffer 0, as the engine runs it."""
+
+def plan_staged_allreduce(
+    algorithm: str, rank: int, size: int, count: int, piece: int, activation: str = "tree"
+) -> Schedule:
+    """The same where buffer 0 is on a device: copied to the host, reduced there, and copied back, in pieces of at least
+    `piece` elements."""
 
 def register_algorithm(name: str, build: Callable[[ScheduleBuilder, Slice, Slice], None]) -> None:
     """Adds an allreduce written in Python: build(s, in, out). For experiments and tests."""

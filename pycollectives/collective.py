@@ -64,9 +64,12 @@ class Collective(ABC):
     ----------
     discards
         Whether `abort` can lose data that this rank has handed over, so that the warning is worth while.
+    flushed_by
+        What the application calls to flush it, if that is not its own `flush`; for messages.
     """
 
     discards: bool = True
+    flushed_by: str | None = None
 
     @classmethod
     @abstractmethod

@@ -106,12 +106,13 @@ class Context:
 
     def check_flushed(self, call: str) -> None:
         """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
-        unflushed = [collective.name for collective in self.open if not collective.closed and collective.must_flush]
+        unflushed = [collective for collective in self.open if not collective.closed and collective.must_flush]
         if unflushed:
-            names = ", ".join(map(repr, unflushed))
+            names = ", ".join(repr(collective.name) for collective in unflushed)
+            flushes = ", ".join(dict.fromkeys(c.flushed_by or f"flush() on {c.name!r}" for c in unflushed))
             raise RuntimeError(
                 f"{call}: flush first: ranks may still wait for this one in {names}, while it would wait for them "
-                f"here. Call flush() on {names} on all ranks, then {call}"
+                f"here. On all ranks call {flushes}, then {call}"
             )
 
     def default_name(self, service: str) -> str:

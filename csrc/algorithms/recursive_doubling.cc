@@ -29,6 +29,6 @@ void allreduce_recursive_doubling(ScheduleBuilder& s, Operands io) {
 }
 
 PYC_ALLREDUCE("recursive_doubling", allreduce_recursive_doubling, .steps = "floor(log2 P), +2 if P is not 2^k",
-              .bytes = "S log2 P", .reference = "Thakur, Rabenseifner, Gropp 2005");
+              .bytes = "S log2 P", .reference = "Thakur, Rabenseifner, Gropp 2005", .is_uniform = true);
 
 }  // namespace pyc

@@ -17,6 +17,8 @@ struct AllreduceAlgorithm {
   std::string steps;
   std::string bytes;  ///< sent per rank
   std::string reference;
+  /// Every element takes the same way: a part of the data that is reduced by itself gets the same bits.
+  bool is_uniform = false;
 };
 
 /// std::invalid_argument if the name is taken.

@@ -35,6 +35,6 @@ static void allreduce_tree(ScheduleBuilder& s, Operands io) {
 }
 
 PYC_ALLREDUCE("tree", allreduce_tree, .steps = "<= 2 ceil(log_32 P)", .bytes = "S, and S to each child",
-              .reference = "k-nomial trees; see Bruck et al. 1997");
+              .reference = "k-nomial trees; see Bruck et al. 1997", .is_uniform = true);
 
 }  // namespace pyc

@@ -104,9 +104,11 @@ void bind_device_allreduce(py::module_& m) {
                        const py::object& timeout, const py::object& default_timeout, std::size_t count,
                        const std::string& dtype_name, const std::string& op, const std::string& policy, int policy_size,
                        std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
-                       std::optional<std::uint64_t> max_staleness, std::size_t history, std::string name) {
-             PartialAllreduceOptions options = options_from({policy, policy_size, seed, grace, late, missed,
-                                                             max_staleness, "tree", "recursive_doubling", history, op});
+                       std::optional<std::uint64_t> max_staleness, const std::string& algorithm,
+                       std::size_t piece_bytes, std::size_t history, std::string name) {
+             PartialAllreduceOptions options = options_from(
+                 {policy, policy_size, seed, grace, late, missed, max_staleness, "tree", algorithm, history, op});
+             options.piece_bytes = piece_bytes;
              options.type = data_type(dtype_name);
              options.count = count;
              options.name = std::move(name);
@@ -123,7 +125,8 @@ void bind_device_allreduce(py::module_& m) {
            py::arg("default_timeout") = py::none(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0,
            py::arg("late") = "accumulate", py::arg("missed") = "latest", py::arg("max_staleness") = py::none(),
-           py::arg("history") = 8, py::arg("name") = "")
+           py::arg("algorithm") = "recursive_doubling", py::arg("piece_bytes") = kPieceBytes, py::arg("history") = 8,
+           py::arg("name") = "")
       .def(
           "contribute",
           [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {

@@ -3,7 +3,7 @@
 #include "bindings/bindings.h"
 #include "schedule/builder.h"
 #include "schedule/checker.h"
-#include "services/partial_allreduce/leader.h"
+#include "services/partial_allreduce/plan.h"
 
 namespace pyc {
 namespace {
@@ -160,6 +160,14 @@ void bind_schedule(py::module_& m) {
         return plan_partial_allreduce(activation, algorithm, rank, size, count).schedule;
       },
       py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"), py::arg("activation") = "tree");
+  m.def(
+      "plan_staged_allreduce",
+      [](const std::string& algorithm, Rank rank, Rank size, std::size_t count, std::size_t piece,
+         const std::string& activation) {
+        return plan_staged_allreduce(activation, algorithm, rank, size, count, piece).schedule;
+      },
+      py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"), py::arg("piece"),
+      py::arg("activation") = "tree");
   using Plans = std::vector<Schedule>;
   using Ranks = std::vector<Rank>;
   m.def(

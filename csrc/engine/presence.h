@@ -23,12 +23,12 @@ struct Presence {
   RoundNumber round = 0;         ///< wire only: of the run that sent it
   std::uint32_t collective = 0;  ///< wire only
   std::uint32_t contributors = 0;
-  std::uint32_t active = 0;    ///< contributors whose data was handed over for this very round
-  std::uint32_t left = 0;      ///< ranks that had left (flush or close) when they took part
-  std::uint32_t closed = 0;    ///< ... of these, by close
-  Rank initiator = kNoRank;    ///< lowest rank that started the round
-  std::uint32_t members = 0;   ///< wire only: words of bitmap that follow
-  std::uint32_t reserved = 0;  ///< keeps the bitmap that follows aligned
+  std::uint32_t active = 0;   ///< contributors whose data was handed over for this very round
+  std::uint32_t left = 0;     ///< ranks that had left (flush or close) when they took part
+  std::uint32_t closed = 0;   ///< ... of these, by close
+  Rank initiator = kNoRank;   ///< lowest rank that started the round
+  std::uint32_t members = 0;  ///< wire only: words of bitmap that follow
+  std::uint32_t failed = 0;   ///< wire only: 1 if the sender's data is lost, so that nobody may use the round
 
   bool present() const { return contributors > 0; }
 };
@@ -85,11 +85,12 @@ class PresenceTable {
   }
 
   /// The header under which a block travels; valid until the next call.
-  ConstBytes header(std::uint32_t block, RoundNumber round, std::uint32_t collective) {
+  ConstBytes header(std::uint32_t block, RoundNumber round, std::uint32_t collective, bool failed) {
     Presence wire = presence_[block];
     wire.round = round;
     wire.collective = collective;
     wire.members = wire.present() ? static_cast<std::uint32_t>(words_) : 0;
+    wire.failed = failed ? 1 : 0;
     std::memcpy(header_.data(), &wire, sizeof wire);
     if (wire.members > 0) std::memcpy(header_.data() + sizeof wire, words(block), words_ * sizeof(std::uint64_t));
     return {header_.data(), sizeof wire + wire.members * sizeof(std::uint64_t)};

@@ -27,6 +27,7 @@ Run::Run(const RunContext& context, std::uint32_t serial, std::vector<BufferId> 
 
 void Run::arm(RoundNumber round) {
   round_ = round;
+  failed_ = false;
   presence_.clear();
   std::fill(seen_.begin(), seen_.end(), 0);
   ready_.clear();
@@ -52,7 +53,7 @@ void Run::execute(OpId id) {
   if (context_.trace != nullptr) context_.trace->begin(cookie(serial_, id), context_.transport.now());
   if (const auto* send = std::get_if<Send>(&op.action)) {
     const Operand from = operand(id, 0);
-    const ConstBytes header = presence_.header(from.blocks.first, round_, context_.collective);
+    const ConstBytes header = presence_.header(from.blocks.first, round_, context_.collective, failed_);
     const ConstBytes payload(from.data, from.count * context_.element_bytes);
     const bool present = presence_.at(from.blocks.first).present() && !payload.empty();
     ++context_.open_transfers;
@@ -78,16 +79,28 @@ void Run::execute(OpId id) {
     }
     presence_.merge(into.blocks, from.blocks);
   } else if (std::holds_alternative<Copy>(op.action)) {
-    const Operand from = operand(id, 0);
-    const Operand into = operand(id, 1);
-    if (presence_.at(from.blocks.first).present()) {
-      context_.memory.copy(into.data, from.data, into.count * context_.element_bytes);
-    }
-    presence_.copy(into.blocks, from.blocks);
+    if (begin_copy(id)) return;  // completes in on_copied
   } else if (std::holds_alternative<Signal>(op.action)) {
     on_signal_(*this, id);
   }
   complete(id);
+}
+
+/// Whether it is done later.
+bool Run::begin_copy(OpId id) {
+  const Copy& copy = std::get<Copy>(context_.schedule.op(id).action);
+  const Operand from = operand(id, 0);
+  const Operand into = operand(id, 1);
+  presence_.copy(into.blocks, from.blocks);
+  if (!presence_.at(from.blocks.first).present()) return false;
+  const std::size_t bytes = into.count * context_.element_bytes;
+  if (!is_elsewhere(copy.from) && !is_elsewhere(copy.into)) {
+    context_.memory.copy(into.data, from.data, bytes);
+    return false;
+  }
+  if (failed_) return false;
+  context_.copier->copy(id, into.data, from.data, bytes);
+  return true;
 }
 
 void Run::on_received(OpId id, ConstBytes header, bool has_payload) {
@@ -99,6 +112,7 @@ void Run::on_received(OpId id, ConstBytes header, bool has_payload) {
                         " of collective " + std::to_string(context_.collective) + ", got round " +
                         std::to_string(wire.round) + " of collective " + std::to_string(wire.collective));
   }
+  if (wire.failed != 0) failed_ = true;
   complete(id);
 }
 

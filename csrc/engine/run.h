@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,14 @@
 #include "transport/transport.h"
 
 namespace pyc {
+
+/// Copies between a buffer that is in a memory of its own, such as a device's, and the other buffers of a plan.
+class Copier {
+ public:
+  virtual ~Copier() = default;
+  /// Begins the copy of `op`. Whoever sees that it is done tells the run, by `on_copied`; not within this call.
+  virtual void copy(OpId op, std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+};
 
 /// What all runs of a collective share.
 struct RunContext {
@@ -30,7 +39,9 @@ struct RunContext {
   std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
   std::uint32_t collective;   ///< id, the same on all ranks
   bool track_members;
-  Trace* trace;  ///< null if off
+  Trace* trace;                            ///< null if off
+  std::optional<BufferId> elsewhere = {};  ///< in a memory of its own: only copied, by `copier`
+  Copier* copier = nullptr;
 };
 
 class Run {
@@ -55,6 +66,12 @@ class Run {
 
   void fire(OpId trigger);
 
+  /// What this run has is not to be used: it goes on, so that every message finds its receive, without further copies
+  /// from and to elsewhere, and tells all who depend on it.
+  void fail() { failed_ = true; }
+  /// Here, or where something in it comes from.
+  bool failed() const { return failed_; }
+
   /// Executes whatever is ready.
   void pump();
 
@@ -63,6 +80,7 @@ class Run {
     complete(op);
   }
   void on_received(OpId op, ConstBytes header, bool has_payload);
+  void on_copied(OpId op) { complete(op); }
 
   /// Every op has completed: nothing of this run is in flight any more.
   bool retired() const { return remaining_ == 0; }
@@ -79,6 +97,8 @@ class Run {
   };
 
   void execute(OpId id);
+  bool begin_copy(OpId id);
+  bool is_elsewhere(const Slice& slice) const { return context_.elsewhere == slice.buffer; }
   void complete(OpId id);
   Operand operand(OpId id, std::size_t which) const;
   std::byte* address(const Slice& slice) const;
@@ -91,6 +111,7 @@ class Run {
   std::uint32_t serial_;
   OnSignal on_signal_;
   RoundNumber round_ = 0;
+  bool failed_ = false;
   std::vector<std::byte*> buffers_;
   std::vector<BufferPtr> owned_;
   PresenceTable presence_;

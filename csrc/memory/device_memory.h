@@ -31,6 +31,9 @@ class DeviceMemory final : public ReductionMemory {
 
   /// Where the shared memory begins. No such address is used by a host or a device.
   static std::byte* shared();
+  static bool is_shared(const std::byte* address);
+  /// Where it is on this rank's device; all other addresses are as they are.
+  std::byte* at(const std::byte* address) const;
 
   /// For `attach` of the others.
   SharedHandle share() { return executor_.share(arena_.get()); }
@@ -57,7 +60,6 @@ class DeviceMemory final : public ReductionMemory {
   template <class Work>
   void run(Work work);
   void finish();
-  std::byte* at(const std::byte* address) const;
   void make_identity(const Shape& shape);
 
   Executor& executor_;

@@ -56,7 +56,7 @@ class Arguments:
         policy = as_policy(self.policy).for_size(comm.size)
         bucket_bytes = checked_integer("bucket_bytes", self.bucket_bytes, at_least=1)
         sync_every = None if self.sync_every is None else checked_integer("sync_every", self.sync_every, at_least=1)
-        memory, why = memory_for(device, comm, self.staged)
+        memory, why = memory_for(device, self.staged)
         return replace(
             self, policy=policy, bucket_bytes=bucket_bytes, sync_every=sync_every, memory=memory, why_staged=why
         )
@@ -81,4 +81,5 @@ class Arguments:
             max_staleness=self.max_staleness,
             history=self.history,
             name=name,
+            flushed_by="optimizer.flush()",
         )

@@ -25,30 +25,20 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged", "why_staged_for"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
 
-def why_staged_for(collective: str) -> str:
-    """Say why arrays on a CUDA device have to be staged for a collective; empty: it takes them.
-
-    `collective` is the name of its class on devices, in the engine.
-    """
+def why_staged() -> str:
+    """Say why arrays on a CUDA device have to be staged through the host; empty: collectives take them."""
     from ..support.native import core
 
-    if reason := core.cuda_availability()["reason"]:
-        return f"CUDA is off in pycollectives: {reason}"
-    return "" if hasattr(core, collective) else "the method works in memory of the host"
+    reason = core.cuda_availability()["reason"]
+    return f"CUDA is off in pycollectives: {reason}" if reason else ""
 
 
-def why_staged(comm: Communicator) -> str:
-    """Say why gradients on a CUDA device have to be staged for the partial allreduce; empty: they stay there."""
-    nodes = len(set(comm.nodes))
-    return why_staged_for("DevicePartialAllreduce") or ("" if nodes == 1 else f"ranks are on {nodes} nodes")
-
-
-def memory_for(device: torch.device, comm: Communicator, staged: bool | None) -> tuple[Memory, str]:
+def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
     """Return how gradients on a device reach the partial allreduce, and why they are staged if nobody asked for that.
 
     Raises
@@ -62,7 +52,7 @@ def memory_for(device: torch.device, comm: Communicator, staged: bool | None) ->
         return "staged", ""
     if device.type == "cpu":
         return "host", ""
-    why = why_staged(comm)
+    why = why_staged()
     if why and staged is False:
         raise ValueError(f"staged: expected True or None, got False: {why}")
     return ("staged", why) if why else ("device", "")

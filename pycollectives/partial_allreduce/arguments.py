@@ -9,7 +9,6 @@ from ..selection import choice, tables
 from ..support import buffers, operations
 from ..support.device_arrays import DeviceArray, describe_device, device_number
 from ..support.validation import checked_choice, checked_integer, checked_name
-from .device import check_on_device
 from .policies import as_policy
 
 if TYPE_CHECKING:
@@ -63,8 +62,9 @@ class PartialAllreduceSpecification:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm's name, after "auto" has been resolved."""
-        return self.choice.name
+        """The algorithm's name, after "auto" has been resolved; of arrays on devices it says what is staged."""
+        staged = self.device is not None and len(set(self.nodes)) > 1
+        return self.choice.staged_name if staged else self.choice.name
 
     @classmethod
     def checked(
@@ -111,11 +111,10 @@ class PartialAllreduceSpecification:
             raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
         nodes = range(size) if nodes is None else nodes
         if device is not None:
-            check_on_device(buffer, op, algorithm, len(set(nodes)))
-            chosen, selection_table = choice.Choice(board=True, schedule=None), None
-        else:
-            few = choice.is_sparse(policy, late, max_staleness)
-            chosen, selection_table = _choose(algorithm, algorithms, nodes, buffer.count * buffer.dtype.itemsize, few)
+            operations.check_op_on_device(op, buffer.dtype)
+        few = choice.is_sparse(policy, late, max_staleness)
+        choose = _choose if device is None else _choose_on_device
+        chosen, selection_table = choose(algorithm, algorithms, nodes, buffer.count * buffer.dtype.itemsize, few)
         return cls(
             buffer,
             exact_shape,
@@ -184,7 +183,7 @@ class PartialAllreduceSpecification:
     def device_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on devices."""
         arguments = self.engine_arguments()
-        for of_host in ("shape", "dtype", "algorithm", "segment_bytes"):
+        for of_host in ("shape", "dtype", "segment_bytes"):
             del arguments[of_host]
         return {"device": self.device, "count": self.buffer.count, **arguments}
 
@@ -198,6 +197,18 @@ def _choose(
     table = tables.in_use() if asked else tables.built_in()
     chosen = choice.resolve(algorithm, algorithms, table, ranks=size, nodes=count, nbytes=nbytes, sparse=sparse)
     return chosen, tables.describe(table) if asked else None
+
+
+def _choose_on_device(
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+) -> tuple[choice.Choice, str | None]:
+    """Return the same of arrays on devices, where "auto" means a board wherever there can be one: nothing is staged."""
+    count = len(set(nodes))
+    if count == 1 and algorithm in ("auto", choice.BOARD):
+        return choice.Choice(board=True, schedule=None), None
+    if algorithm == "auto" and count < len(nodes):
+        algorithm = choice.BOARD
+    return _choose(algorithm, algorithms, nodes, nbytes, sparse)
 
 
 def _buffer(like: Any, array: DeviceArray | None, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:

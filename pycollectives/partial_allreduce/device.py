@@ -8,7 +8,6 @@ import numpy as np
 
 from ..support.device_arrays import fitting_array
 from ..support.device_result import DeviceResult
-from ..support.operations import check_op_on_device
 from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -18,18 +17,7 @@ if TYPE_CHECKING:
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
 
-__all__ = ["DeviceCollective", "check_on_device"]
-
-
-def check_on_device(buffer: BufferDescription, op: str, algorithm: str, nodes: int) -> None:
-    """Raise `ValueError` if ranks on `nodes` nodes cannot reduce such arrays on devices."""
-    check_op_on_device(op, buffer.dtype)
-    if nodes > 1:
-        raise ValueError(
-            f"like: on a CUDA device all ranks must share one node, got {nodes} nodes; copy the array to the host first"
-        )
-    if algorithm not in ("auto", "board"):
-        raise ValueError(f"algorithm: on a CUDA device expected 'auto' or 'board', got {algorithm!r}")
+__all__ = ["DeviceCollective"]
 
 
 class DeviceCollective:

@@ -40,12 +40,21 @@ class EagerMean:
         See `Average`.
     missed
         What a rank that is behind is given: "sum", all means that it missed, or "latest", the newest alone.
+    flushed_by
+        What the application calls to flush it, for messages.
     options
         Of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
     """
 
     def __init__(
-        self, comm: Communicator, like: Any, *, average: Average = "world", missed: Missed = "sum", **options: Any
+        self,
+        comm: Communicator,
+        like: Any,
+        *,
+        average: Average = "world",
+        missed: Missed = "sum",
+        flushed_by: str | None = None,
+        **options: Any,
     ) -> None:
         check_average(average)
         self._size = comm.size
@@ -53,6 +62,7 @@ class EagerMean:
         self._sums = missed == "sum"
         op = "SUM" if average == "world" else AVG
         self._collective = comm.partial_allreduce(like=like, op=op, missed=missed, **options)
+        self._collective.flushed_by = flushed_by
 
     @property
     def waits_for_arrivals(self) -> bool:

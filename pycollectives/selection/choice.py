@@ -64,6 +64,8 @@ class Choice:
 
     >>> Choice(True, "tree", 65536).name
     'board+tree'
+    >>> Choice(True, "tree", 65536).staged_name
+    'board+staged tree'
     """
 
     board: bool
@@ -74,6 +76,11 @@ class Choice:
     def name(self) -> str:
         """The algorithm's name: "tree", "board+tree", or on a single node "board"."""
         return "+".join(part for part in (BOARD if self.board else None, self.schedule) if part)
+
+    @property
+    def staged_name(self) -> str:
+        """... where messages go through memory of the host, as of arrays on devices: "staged tree"."""
+        return "+".join(part for part in (BOARD if self.board else None, f"staged {self.schedule}") if part)
 
 
 @dataclass(frozen=True)

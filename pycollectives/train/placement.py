@@ -57,10 +57,10 @@ class Placement:
         if settings.device == "cpu":
             return cls()
         local_rank = _local_rank(comm.mpi_comm)
-        return comm.agree("train", lambda: cls._found(settings, comm, local_rank))
+        return comm.agree("train", lambda: cls._found(settings, local_rank))
 
     @classmethod
-    def _found(cls, settings: Settings, comm: Communicator, local_rank: int) -> Placement:
+    def _found(cls, settings: Settings, local_rank: int) -> Placement:
         model = MODELS.find(settings.model)
         if not getattr(model, "runs_on_devices", False):
             raise ValueError(
@@ -68,7 +68,7 @@ class Placement:
                 "model of PyTorch, or the device cpu"
             )
         device = _device(settings.device, local_rank)
-        why = METHODS.find(settings.method).why_staged(comm)  # type: ignore[attr-defined]
+        why = METHODS.find(settings.method).why_staged()  # type: ignore[attr-defined]
         return cls(device, "staged" if why else "device", why)
 
     def signature(self) -> dict[str, str]:

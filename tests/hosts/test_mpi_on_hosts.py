@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 
 TABLE = [
     Entry("test_promises_mpi.py", ("2x2", "2x3", "4x1"), {"PYC_TEST_CASES": os.environ.get("PYC_TEST_CASES", "8")}),
+    Entry("test_staged_allreduce.py", ("2x2",), {"PYC_CASES": "8"}),
     Entry("test_groups_mpi.py", ("2x2",), {}),
     Entry("test_pairwise_mpi.py", ("2x2", "4x1"), {}),
     Entry("test_neighborhood.py", ("2x2",), {}),

@@ -11,7 +11,7 @@ pytestmark = needs_cuda
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("victim", [0, 2])
 def test_the_others_are_told_who_died(tmp_path, victim, seed):
-    options = {"DEATH": str(tmp_path / "d")}
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": "all"}
     job = mpirun(4, "killed_on_device.py", victim, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, victim)
 
@@ -21,3 +21,11 @@ def test_the_others_are_told_who_died_and_average_without(tmp_path, seed):
     options = {"DEATH": str(tmp_path / "d")}
     job = mpirun(4, "killed_averaging_on_device.py", 2, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, 2)
+
+
+@pytest.mark.parametrize(("victim", "ranks_per_node"), [(0, 2), (3, 2), (2, 1)])
+def test_ranks_of_other_nodes_are_told_who_died(tmp_path, victim, ranks_per_node):
+    """A node leader, a rank that exchanges no messages, and one that is alone on its node."""
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
+    job = mpirun(4, "killed_on_device.py", victim, 1, limit=60, options=WITH_FAULT_TOLERANCE, **options)
+    check_told(job, victim)

@@ -15,11 +15,14 @@ MODELS = "csrc/services/neighbor_averaging/device_models.cc"
 HANDOVER = "csrc/services/partial_allreduce/device_handover.cc"
 DEVICE_CALLS = "csrc/services/partial_allreduce/device_calls.cc"
 
+STAGING = "csrc/services/partial_allreduce/staging.cc"
+LEADER = "csrc/services/partial_allreduce/leader_on_devices.cc"
 SLOTS = "csrc/services/partial_reduce/device_slots.cc"
 STAGED = "csrc/services/partial_reduce/staged_runs.cc"
 
 GROUPS = ("tests/mpi/test_device_groups.py",)
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
+NODES = ("tests/mpi/test_staged_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
@@ -102,8 +105,8 @@ MUTANTS = [
     Mutant(
         "only calls of the application hand over",
         "csrc/services/partial_allreduce/partial_allreduce.cc",
-        "  const bool handed_over = handover_ && advance_handover();\n",
-        "  const bool handed_over = false;\n",
+        "  bool moved = handover_ && advance_handover();\n",
+        "  bool moved = false;\n",
         CONTRIBUTIONS,
     ),
     Mutant(
@@ -175,6 +178,42 @@ MUTANTS = [
         "  shared_->failed.store(true, std::memory_order_release);\n",
         "",
         ALLREDUCE,
+    ),
+    # --- partial allreduce between nodes
+    Mutant(
+        "a message sent before its data has come from the device",
+        STAGING,
+        "!is_done(lane.copies[lane.first])",
+        "(&lane == &to_device_ && !is_done(lane.copies[lane.first]))",
+        NODES,
+    ),
+    Mutant(
+        "a round completed before its result is back on the device",
+        STAGING,
+        "!is_done(lane.copies[lane.first])",
+        "(&lane == &to_host_ && !is_done(lane.copies[lane.first]))",
+        NODES,
+    ),
+    Mutant(
+        "an error swallowed: a copy that failed counts as done",
+        STAGING,
+        "    if (!error_) error_ = std::current_exception();\n",
+        "",
+        NODES,
+    ),
+    Mutant(
+        "data that another node has lost is used",
+        "csrc/engine/run.cc",
+        "  if (wire.failed != 0) failed_ = true;\n",
+        "",
+        ("tests/unit/cuda/test_staged_allreduce.py",),
+    ),
+    Mutant(
+        "other nodes are not told why",
+        LEADER,
+        "      if (node != node_) messages_.send(nodes_.leader(node), message, sent);\n",
+        "",
+        NODES,
     ),
     # --- partial reduce
     Mutant(

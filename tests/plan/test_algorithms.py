@@ -11,7 +11,18 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import ACTIVATIONS, ALGORITHMS, asked_to_start, elements_sent, longest_chain, messages, partial, registered
+from plans import (
+    ACTIVATIONS,
+    ALGORITHMS,
+    asked_to_start,
+    elements_sent,
+    longest_chain,
+    messages,
+    partial,
+    reachable,
+    registered,
+    staged,
+)
 
 from pycollectives.support.native import core
 
@@ -83,6 +94,77 @@ def test_any_starters_and_any_contributors(data, size, seed):
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 33])
 def test_nobody_is_activated_before_anybody_starts(size, activation):
     assert core.check_activation(partial(ALGORITHMS[0], size, 3, activation), []) == []
+
+
+# ------------------------------------------------------------------------------------- staged: of data on devices
+
+
+@settings(deadline=None, print_blob=True, max_examples=200)
+@given(data=st.data(), size=st.integers(2, 32), seed=st.integers(0, 2**32))
+def test_staged_plans_are_right_however_they_are_cut(data, size, seed):
+    algorithm = data.draw(st.sampled_from(ALGORITHMS))
+    count = data.draw(st.integers(1, 3 * size))
+    piece = data.draw(st.integers(1, count))
+    contributors = sorted(data.draw(st.sets(st.integers(0, size - 1))))
+    plans = staged(algorithm, size, count, piece)
+    starters = asked_to_start([data.draw(st.integers(0, size - 1))], "tree")
+    assert core.check_partial_allreduce(plans, starters, contributors, seed=seed) == []
+
+
+def reductions_of(plan):
+    """What is computed of each element: of its messages the peer and what is done with them, in order."""
+    values = {}
+
+    def of(part):
+        return [values.get((part.buffer, part.first + i), ("own",)) for i in range(part.count)]
+
+    for op in plan.ops:
+        if op["kind"] in ("recv", "copy", "reduce"):
+            into = op["slices"][-1]
+            found = of(op["slices"][0])
+            for i in range(into.count):
+                key = (into.buffer, into.first + i)
+                if op["kind"] == "recv":
+                    values[key] = ("from", op["peer"])
+                elif op["kind"] == "copy":
+                    values[key] = found[i]
+                else:
+                    values[key] = (values.get(key, ("own",)), found[i])
+    return [values.get((0, i), ("own",)) for i in range(max(s.first + s.count for s in data_slices(plan)))]
+
+
+def data_slices(plan):
+    return [part for op in plan.ops for part in op["slices"] if part.buffer == 0]
+
+
+@every_algorithm
+@pytest.mark.parametrize("size", [2, 3, 5, 8])
+def test_staged_plans_compute_what_plans_of_the_host_do(algorithm, size):
+    """In the same order for each element, so that results have the same bits."""
+    count = 4 * size + 3
+    for one, other in zip(partial(algorithm, size, count, "tree"), staged(algorithm, size, count, 1), strict=True):
+        assert reductions_of(one) == reductions_of(other)
+
+
+@every_algorithm
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_pieces_are_sent_while_others_are_copied(algorithm, size):
+    for plan in staged(algorithm, size, 16 * size, size):
+        after = reachable(plan)
+        fetched = [op["id"] for op in plan.ops if op["kind"] == "copy" and op["slices"][0].buffer == 0]
+        stored = [op["id"] for op in plan.ops if op["kind"] == "copy" and op["slices"][1].buffer == 0]
+        assert len(fetched) == len(stored) > 1
+        sends = [op["id"] for op in plan.ops if op["kind"] == "send" and op["id"] > fetched[0]]
+        assert any(not any(send in after[copy] for copy in fetched[1:]) for send in sends), "all wait for all copies"
+        assert sends[0] in after[fetched[0]], "the first piece to be copied is not the first to be sent"
+        last = sends[-1] if algorithm != "tree" or plan.rank else None
+        assert last is None or any(last not in after[copy] and copy not in after[last] for copy in stored)
+
+
+@pytest.mark.parametrize(("count", "piece", "copies"), [(100, 1000, 1), (100, 50, 2), (100, 34, 2), (100, 1, 8)])
+def test_pieces_have_a_least_length(count, piece, copies):
+    for plan in staged("tree", 3, count, piece):
+        assert sum(op["kind"] == "copy" for op in plan.ops) == 2 * copies
 
 
 # ---------------------------------------------------------------------------------------------------- cheap

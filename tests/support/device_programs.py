@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from mpi4py import MPI
 from oracle import LIMIT, Case, Recorder, check
 
 import pycollectives as pc
+from pycollectives.partial_allreduce.arguments import PartialAllreduceSpecification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pytest
     from devices import Host
     from oracle import Log
 
@@ -189,14 +192,17 @@ def random_device_case(draw: random.Random, size: int) -> Case:
     )
 
 
-def play_and_check(machine: Host, comm: pc.Communicator, seed: int) -> None:
-    """A collective on which each rank plays a random part; the oracle judges the records of all."""
+def play_and_check(machine: Host, comm: pc.Communicator, seed: int, **changes: Any) -> None:
+    """A collective on which each rank plays a random part; the oracle judges the records of all.
+
+    `changes`: of the random `Case`.
+    """
     draw = random.Random(seed)  # the same on all ranks
-    case, flushes = random_device_case(draw, comm.size), draw.randint(0, 2)
+    case, flushes = replace(random_device_case(draw, comm.size), **changes), draw.randint(0, 2)
     actions = random_part(random.Random(seed * 1009 + comm.rank), case, flushes)
     print(f"seed {seed}: {case}; rank {comm.rank} does {actions}")
     x = OnDevice(machine, np.zeros(case.count, case.dtype))
-    options = {name: value for name, value in case.arguments.items() if name not in ("count", "dtype", "algorithm")}
+    options = {name: value for name, value in case.arguments.items() if name not in ("count", "dtype")}
     with comm.partial_allreduce(like=x, **options) as ar:
         recorder = DeviceRecorder(machine, comm.rank, ar, case, x)
         play_actions(actions, recorder)
@@ -204,3 +210,24 @@ def play_and_check(machine: Host, comm: pc.Communicator, seed: int) -> None:
     x.free()
     rounds = check(case, logs)
     assert all(log.closed for log in logs) or rounds[max(rounds)].flush, "there is a round after the last flush"
+
+
+def cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between nodes, data of a few hundred bytes is copied in pieces, as data of megabytes is."""
+    whole = PartialAllreduceSpecification.device_arguments
+    monkeypatch.setattr(
+        PartialAllreduceSpecification, "device_arguments", lambda self: {**whole(self), "piece_bytes": 64}
+    )
+
+
+def call_until_it_fails(ar: pc.PartialAllreduce, x: OnDevice) -> str:
+    """Return what is raised in the end; until then all results are right. `x` has the number of the rank, and 1."""
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        try:
+            result, info = ar.allreduce(x)
+            values = result.to_host()
+        except RuntimeError as error:
+            return str(error)
+        assert (values == sum(rank + 1 for rank in info.contributors)).all(), f"a wrong result: {values} {info}"
+    raise AssertionError("a hang")

@@ -29,6 +29,10 @@ def partial(algorithm: str, size: int, count: int, activation: str) -> list[core
     return [core.plan_partial_allreduce(algorithm, rank, size, count, activation) for rank in range(size)]
 
 
+def staged(algorithm: str, size: int, count: int, piece: int) -> list[core.Schedule]:
+    return [core.plan_staged_allreduce(algorithm, rank, size, count, piece) for rank in range(size)]
+
+
 def asked_to_start(starters: Iterable[int], activation: str) -> list[int]:
     """Who fires its trigger: in a tree, whoever starts asks the root too."""
     starters = set(starters)

@@ -164,6 +164,10 @@ void touch(State::Work& work, std::uint64_t address, std::size_t bytes) {
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
   PYC_ENTER();
+  if (to < State::kFirstAddress) {
+    const CUresult due = state().enter("cuMemcpyAsync to the host");
+    if (due != CUDA_SUCCESS) return due;
+  }
   State& s = state();
   State::Work work;
   touch(work, to, bytes);

@@ -42,23 +42,44 @@ Board::Board(const std::shared_ptr<SharedMemory>& memory, const BoardShape& shap
   if (first && shape.local_ranks() > 1) events().check();
 }
 
-void Board::fail(const std::exception_ptr& error) {
+/// The first time: `describe(shared)` says why.
+template <class Describe>
+void Board::fail_with(Describe describe) {
   if (shared_->is_failing.exchange(true)) return;
-  shared_->failed_at = shape_.ranks[static_cast<std::size_t>(ranks_.own_local_rank())];
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& thrown) {
-    if (dynamic_cast<const DeviceError*>(&thrown) != nullptr) shared_->kind = Failure::kDevice;
-    const auto* const failed = dynamic_cast<const RankFailedError*>(&thrown);
-    if (failed != nullptr) {
-      shared_->kind = Failure::kRank;
-      shared_->dead_count = static_cast<std::uint32_t>(std::min(failed->ranks().size(), std::size(shared_->dead)));
-      std::copy_n(failed->ranks().begin(), shared_->dead_count, shared_->dead);
-    }
-    std::snprintf(shared_->failure, sizeof shared_->failure, "%s", thrown.what());
-  }
+  describe(*shared_);
   shared_->failed.store(true, std::memory_order_release);
   events().ring();
+}
+
+void Board::fail(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const DeviceError& thrown) {
+    fail_device(own_rank(), thrown.what());
+  } catch (const std::exception& thrown) {
+    fail_with([&](Shared& s) {
+      s.failed_at = own_rank();
+      if (const auto* const failed = dynamic_cast<const RankFailedError*>(&thrown)) {
+        s.kind = Failure::kRank;
+        s.dead_count = static_cast<std::uint32_t>(std::min(failed->ranks().size(), std::size(s.dead)));
+        std::copy_n(failed->ranks().begin(), s.dead_count, s.dead);
+      }
+      std::snprintf(s.failure, sizeof s.failure, "%s", thrown.what());
+    });
+  }
+}
+
+void Board::fail_device(Rank rank, std::string_view text) {
+  fail_with([&](Shared& s) {
+    s.kind = Failure::kDevice;
+    s.failed_at = rank;
+    s.failure[text.copy(s.failure, sizeof s.failure - 1)] = '\0';
+  });
+}
+
+std::optional<Board::DeviceFailure> Board::device_failure() const {
+  if (!failed() || shared_->kind != Failure::kDevice) return std::nullopt;
+  return DeviceFailure{shared_->failed_at, shared_->failure};
 }
 
 void Board::check_failure() const {

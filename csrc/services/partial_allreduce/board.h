@@ -14,6 +14,9 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "core/rank_set.h"
 #include "core/types.h"
@@ -82,8 +85,17 @@ class Board {
   /// The leader's engine, or this rank's device, cannot go on: everybody's next look throws what it threw. The first
   /// counts.
   void fail(const std::exception_ptr& error);
+  /// The device of a rank, of another node too.
+  void fail_device(Rank rank, std::string_view text);
   void check_failure() const;
   bool failed() const { return shared_->failed.load(std::memory_order_acquire); }
+
+  struct DeviceFailure {
+    Rank rank;
+    std::string text;
+  };
+  /// ... by a device: then messages still find their way, though no data does.
+  std::optional<DeviceFailure> device_failure() const;
 
  private:
   static constexpr std::size_t kMostNamed = 16;
@@ -103,6 +115,10 @@ class Board {
   };
 
   Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank local, BoardMemory memory);
+
+  Rank own_rank() const { return shape_.ranks[static_cast<std::size_t>(ranks_.own_local_rank())]; }
+  template <class Describe>
+  void fail_with(Describe describe);
 
   const std::shared_ptr<SharedMemory> owner_;
   const BoardShape shape_;

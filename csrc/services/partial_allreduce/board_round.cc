@@ -237,4 +237,11 @@ PYC_HOT void BoardRound::complete(const Outcome& outcome) {
   events_->ring();
 }
 
+void BoardRound::abandon(const Outcome& outcome) {
+  ranks_.end_round(outcome.flush);
+  if (outcome.last) state().phase = Phase::kEnded;
+  shared_->ended.store(outcome.last, std::memory_order_release);
+  events_->ring();
+}
+
 }  // namespace pyc

@@ -94,6 +94,9 @@ class BoardRound {
   bool work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory);
   /// The result is `sum`, of the ranks in `members`; the next round is armed, unless this was the last.
   void complete(const Outcome& outcome);
+  /// The round is over, and nobody is given a result: its data is lost, as is that of all rounds to come. Only who has
+  /// left is still known.
+  void abandon(const Outcome& outcome);
 
   // ---- without the mutex
 

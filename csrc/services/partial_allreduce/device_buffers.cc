@@ -30,7 +30,7 @@ DeviceBuffers::DeviceBuffers(std::shared_ptr<Executor> executor, const BoardShap
       seats_({shared, BoardMemory(shared.get(), first).take<ArenaSeat>(shape.local_ranks())}, shape.local_ranks(),
              local),
       memory_(*executor_, memory_for(shape), local) {
-  seats_.take(memory_.share());
+  seats_.take(shape.local_ranks() > 1 ? memory_.share() : SharedHandle{});
 }
 
 DeviceBuffers::~DeviceBuffers() {

@@ -1,53 +1,34 @@
 #include "services/partial_allreduce/leader.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
-#include "algorithms/activation.h"
-#include "algorithms/registry.h"
 #include "core/error.h"
 #include "core/patterns.h"
 
 namespace pyc {
 
-PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
-                                            Rank nodes, std::size_t count) {
-  ScheduleBuilder s(node, nodes);
-  const Slice data = s.buffer(count, "data");
-  const Activation activated = activate(activation, s);
-  const OpId active = s.signal("activated", std::span(&activated.active, 1));
-  const OpId release = s.trigger("release");
-  const OpId both[] = {activated.active, release};
-  const OpId taken = s.join("taken", both);
-  s.gate(taken);
-  find_allreduce(algorithm).build(s, {data, data});
-  s.ungate();
-  // Also behind receives that do not lead to the result, if an algorithm has any: the next round posts the same ones,
-  // and a transport takes one message with payload at a time from a peer and tag.
-  std::vector<OpId> last = s.receives_after(taken);
-  for (const OpId writer : s.writers(data)) {
-    if (std::find(last.begin(), last.end(), writer) == last.end()) last.push_back(writer);
-  }
-  last.push_back(taken);
-  const OpId result = s.signal("result", last);
-  return {std::move(s).build(), data, activated.start, active, release, result, activated.root};
-}
-
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
   // No elements still make a round: the plan then has one element of no bytes.
-  return plan_partial_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(),
-                                std::max<std::size_t>(options.count, 1));
+  const std::size_t count = std::max<std::size_t>(options.count, 1);
+  if (!options.on_device) {
+    return plan_partial_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(), count);
+  }
+  const std::size_t width = size_of(elements_of(options.type, options.op).accumulator);
+  return plan_staged_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(), count,
+                               std::max<std::size_t>(options.piece_bytes / width, 1));
 }
 
 Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
-               Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id)
+               Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id,
+               Staging* staging)
     : engine_(engine),
       memory_(memory),
       options_(options),
       nodes_(nodes),
       board_(board),
       inspector_(inspector),
+      staging_(staging),
       node_(nodes.of(engine.rank())),
       id_(id),
       messages_(engine, id),
@@ -64,6 +45,7 @@ bool Leader::advance() {
     read_board();
     moved = true;
   }
+  if (staging_ != nullptr) moved = advance_devices() || moved;
   if (grace_ends_ < Collective::kNever && engine_.transport().now() >= grace_ends_) {
     start(requests_of(round_).newest_arrival);
     moved = true;
@@ -174,7 +156,7 @@ void Leader::activated(Run& run) {
   engine_.recorder().note(id_, round_, FlightRecorder::State::kStarted);
   grace_ends_ = Collective::kNever;
   run.fire(plan_.start);  // consumed, if another node started the round
-  {
+  if (!is_lost_) {
     const Lock lock(board_.mutex());
     board_.round().start(initiator_);
   }
@@ -184,29 +166,39 @@ void Leader::activated(Run& run) {
 /// Sends the node's part on its way, if it is complete.
 bool Leader::release() {
   if (draining_.size() > kMostDraining) return false;
+  if (is_lost_) {
+    take_part_without_data();
+  } else if (!take_part()) {
+    return false;
+  }
+  phase_ = Phase::kRunning;
+  engine_.recorder().note(id_, round_, FlightRecorder::State::kRunning);
+  current_->run->fire(plan_.release);
+  return true;
+}
+
+bool Leader::take_part() {
   Presence own;
   Lock lock(board_.mutex());
-  if (!board_.round().work(lock, memory_)) return false;
+  if (!work(lock)) return false;
   BoardRound::State& s = board_.round().state();
   if (s.sum == kNoBuffer) s.sum = board_.buffers().take();
-  board_.buffers().retain(s.sum);
-  current_->data = s.sum;
+  if (staging_ == nullptr) {  // else what the run sends later is in memory of its own
+    board_.buffers().retain(s.sum);
+    current_->data = s.sum;
+  }
   own.contributors = s.part.contributors;
   own.active = s.part.active;
   own.left = s.part.left;
   own.closed = s.part.closed;
   own.initiator = initiator_;
   current_->run->presence().assign(data_blocks_, own, {board_.round().members(), board_.shape().member_words()});
-  lock.unlock();
-
-  phase_ = Phase::kRunning;
-  engine_.recorder().note(id_, round_, FlightRecorder::State::kRunning);
-  current_->run->bind(plan_.data.buffer, board_.buffers().data(current_->data));
-  current_->run->fire(plan_.release);
+  current_->run->bind(plan_.data.buffer, board_.buffers().data(s.sum));
   return true;
 }
 
 void Leader::complete(Run& run) {
+  if (run.failed()) is_lost_ = true;  // of another node, whose leader tells why
   const Presence& all = run.presence().at(data_blocks_.first);
   const auto members = run.presence().members(data_blocks_.first);
   const auto size = static_cast<std::uint32_t>(nodes_.size());
@@ -216,7 +208,9 @@ void Leader::complete(Run& run) {
                                     .active = all.active,
                                     .flush = all.left == size,
                                     .last = all.closed == size};
-  engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
+  if (!is_lost_) {
+    engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
+  }
   if (outcome.flush) membership_.next_epoch();
   draining_.push_back(std::exchange(current_, nullptr));
   ++round_;
@@ -227,8 +221,12 @@ void Leader::complete(Run& run) {
   }
   {
     const Lock lock(board_.mutex());
-    std::copy(members.begin(), members.end(), board_.round().members());
-    board_.round().complete(outcome);
+    if (is_lost_) {
+      board_.round().abandon(outcome);
+    } else {
+      std::copy(members.begin(), members.end(), board_.round().members());
+      board_.round().complete(outcome);
+    }
   }
   if (!outcome.last) reconsider();
 }
@@ -240,7 +238,7 @@ void Leader::arm() {
     const RunContext context{.schedule = plan_.schedule,
                              .peers = nodes_.leaders(),
                              .members = nodes_.size(),
-                             .memory = memory_,
+                             .memory = staging_ == nullptr ? memory_ : host_memory(),
                              .transport = engine_.transport(),
                              .open_transfers = engine_.open_transfers(),
                              .elements = board_.shape().elements,
@@ -248,12 +246,16 @@ void Leader::arm() {
                              .element_bytes = options_.count == 0 ? 0 : size_of(board_.shape().elements.accumulator),
                              .collective = id_,
                              .track_members = options_.track_members,
-                             .trace = engine_.trace()};
-    pooled->run = std::make_unique<Run>(context, engine_.reserve_run(), std::vector{plan_.data.buffer},
-                                        [this](Run& run, OpId op) {
-                                          if (op == plan_.active) activated(run);
-                                          if (op == plan_.result) complete(run);
-                                        });
+                             .trace = engine_.trace(),
+                             .elsewhere = staging_ == nullptr ? std::nullopt : std::optional(plan_.data.buffer),
+                             .copier = staging_};
+    std::vector<BufferId> bound{plan_.data.buffer};
+    if (plan_.staging) bound.push_back(plan_.staging->buffer);
+    pooled->run = std::make_unique<Run>(context, engine_.reserve_run(), bound, [this](Run& run, OpId op) {
+      if (op == plan_.active) activated(run);
+      if (op == plan_.result) complete(run);
+    });
+    if (plan_.staging) pooled->run->bind(plan_.staging->buffer, staging_->of_run(pool_of_runs_.size()));
     engine_.set_run(*pooled->run);
     idle_runs_.push_back(pooled.get());
     pool_of_runs_.push_back(std::move(pooled));
@@ -319,6 +321,7 @@ void Leader::on_message(Rank from, ConstBytes message) {
                           const Lock lock(board_.mutex());
                           if (m.round == board_.inquiry().round) board_.reports()[m.rank] = m.report;
                         },
+                        [this](Rank, const DeviceFailure& m, std::span<const char> text) { hear_failure(m, text); },
                     });
 }
 

@@ -8,11 +8,17 @@
 //   armed     receives of the activation are posted; what arrives on the board may start the round
 //   active    activated by this node or another: the board takes what its ranks have and reduces it
 //   running   the node's part is complete and on its way; the result is published when it comes
+//
+// Of data on devices the run works on pinned memory of the host (staging.h), and the plan has the copies there and
+// back. If a device fails, rounds go on without data until all ranks have closed, and no result is published.
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,29 +31,20 @@
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/membership.h"
 #include "services/partial_allreduce/partial_allreduce.h"
+#include "services/partial_allreduce/plan.h"
+#include "services/partial_allreduce/staging.h"
 #include "services/partial_allreduce/stall_inspector.h"
 
 namespace pyc {
 
-/// One node's plan: activation by any node, a hold, the allreduce in place on buffer `data`.
-struct PartialAllreducePlan {
-  Schedule schedule;
-  Slice data;
-  OpId start;    ///< trigger: this node starts the round
-  OpId active;   ///< signal: the round has reached this node
-  OpId release;  ///< trigger: this node's part is complete
-  OpId result;   ///< signal: `data` holds the result
-  Rank root;     ///< node that must be asked to start too; kNoRank: none
-};
-PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
-                                            Rank nodes, std::size_t count);
 PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank);
 
 class Leader {
  public:
-  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. Arms the first round.
+  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `staging`: of data on devices,
+  /// else null. Arms the first round.
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
-         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id);
+         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
 
   bool advance();
   void on_message(Rank from, ConstBytes message);
@@ -96,7 +93,13 @@ class Leader {
     Rank rank;
     Report report;
   };
-  using Messages = Mailbox<Arrival, Start, Departure, Inquiry, RankReport>;
+  /// A rank's device has failed: a part of the text that says why.
+  struct DeviceFailure {
+    Rank rank;
+    std::uint32_t more;  // parts follow
+    using Tail = char;
+  };
+  using Messages = Mailbox<Arrival, Start, Departure, Inquiry, RankReport, DeviceFailure>;
 
   void read_board();
   void arrive(Rank rank);
@@ -108,9 +111,17 @@ class Leader {
   void start(Rank initiator);
   void activated(Run& run);
   bool release();
+  bool take_part();
+  void take_part_without_data();
   void complete(Run& run);
   void arm();
   void retire();
+  bool work(Lock& lock);
+  bool advance_devices();
+  void lose_data(const std::exception_ptr& error);
+  void lose_data();
+  void tell_failure();
+  void hear_failure(const DeviceFailure& message, std::span<const char> text);
   void inquire(RoundNumber round);
   void answer(Rank node, RoundNumber round);
   void pass_on(const Departure& departure);
@@ -125,6 +136,7 @@ class Leader {
   const Nodes& nodes_;
   Board& board_;
   const StallInspector& inspector_;
+  Staging* const staging_;
   const Rank node_;
   const std::uint32_t id_;
   const Messages messages_;
@@ -142,6 +154,9 @@ class Leader {
   std::vector<PooledRun*> idle_runs_;
   std::vector<PooledRun*> draining_;  // complete, with sends or activations still in flight
   PooledRun* current_ = nullptr;
+  bool is_lost_ = false;  // a device has failed, here or elsewhere: this node has no data any more
+  bool is_told_ = false;  // ... and all nodes are told why, by this one or another
+  std::map<Rank, std::string> failure_texts_;
 };
 
 }  // namespace pyc

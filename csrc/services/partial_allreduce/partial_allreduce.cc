@@ -8,6 +8,7 @@
 #include "hot/hot.h"
 #include "memory/copy.h"
 #include "services/partial_allreduce/leader.h"
+#include "services/partial_allreduce/staging.h"
 
 namespace pyc {
 namespace {
@@ -152,6 +153,7 @@ PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
   const bool brings = board.ranks().own().deposit != kNoBuffer || board.ranks().left().contains(own);
   if (brings && board.round().is_awaited(own)) board.round().take_own();
   if (nodes_.count() > 1) {
+    if (device_ && board.failed()) return;  // the leader goes on without data
     if (board.round().work(lock, memory_)) board.draw_attention();
     return;
   }
@@ -199,7 +201,7 @@ void PartialAllreduce::close() {
   if (closed_.exchange(true)) return;
   if (!device_) {
     leave(true);
-  } else if (!board_->failed()) {
+  } else if (is_served()) {
     try {
       leave(true);
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a collective that this rank needs no more
@@ -222,7 +224,7 @@ std::size_t PartialAllreduce::discard() {
 void PartialAllreduce::abort() {  // under the engine's lock
   try {
     discard();
-    if (!closed_.exchange(true) && !board_->failed()) leave(true);
+    if (!closed_.exchange(true) && is_served()) leave(true);
   } catch (const RankFailedError&) {
     closed_ = true;  // the board is lost to everybody
   } catch (const DeviceError&) {
@@ -366,13 +368,20 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 // ------------------------------------------------------------------------------------------------ Collective
 
 bool PartialAllreduce::advance() {
-  const bool handed_over = handover_ && advance_handover();
-  if (leader_) return leader_->advance() || handed_over;
-  if (device_ && is_over()) return !device_->is_released() && device_->release();
-  if (deadline() > engine_->transport().now()) return handed_over;
+  bool moved = handover_ && advance_handover();
+  if (leader_) moved = leader_->advance() || moved;
+  if (device_ && is_over() && (!leader_ || leader_->finished())) return release_device() || moved;
+  if (leader_ || deadline() > engine_->transport().now()) return moved;
   Lock lock(board_->mutex());
   run_rounds(lock);
   return true;
+}
+
+/// Whether that ends now.
+bool PartialAllreduce::release_device() {
+  if (device_->is_released()) return false;
+  if (staging_) staging_->finish();
+  return device_->release();
 }
 
 bool PartialAllreduce::busy() const { return (leader_ && leader_->busy()) || (handover_ && handover_->is_open()); }
@@ -384,8 +393,13 @@ Seconds PartialAllreduce::deadline() const {
   return local_.deadline();
 }
 
-/// Nothing will be done on the board any more: all ranks have closed it, or it has failed and this rank has.
-bool PartialAllreduce::is_over() const { return board_->ended() || (device_ && closed_ && board_->failed()); }
+/// Ranks that leave are still heard of. Between nodes also after a device has failed, since messages have not.
+bool PartialAllreduce::is_served() const {
+  return !board_->failed() || (nodes_.count() > 1 && board_->device_failure());
+}
+
+/// Nothing will be done on the board any more: all ranks have closed it, or this rank has, and nothing else counts.
+bool PartialAllreduce::is_over() const { return board_->ended() || (device_ && closed_ && !is_served()); }
 
 bool PartialAllreduce::finished() const {
   return is_over() && (!leader_ || leader_->finished()) && (!device_ || device_->is_released());

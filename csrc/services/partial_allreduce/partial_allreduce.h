@@ -48,6 +48,7 @@
 namespace pyc {
 
 class Leader;
+class Staging;
 struct PartialAllreducePlan;
 
 struct PartialAllreduceOptions {
@@ -69,6 +70,7 @@ struct PartialAllreduceOptions {
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
+  std::size_t piece_bytes = kPieceBytes;  // on devices: that are copied to the host, and back, at a time
 };
 
 class PartialAllreduce final : public Collective {
@@ -83,10 +85,10 @@ class PartialAllreduce final : public Collective {
                                                   Options options, const Nodes& nodes, Seconds timeout,
                                                   const Engine::Interrupt& interrupt);
 
-  /// The same on devices, of ranks of one node: `contribute` takes, and `result` gives, memory of this rank's device,
-  /// where all is done when a call returns. What fails on one rank's device is a DeviceError there, and by the next
-  /// call of every other rank, with that rank's number. `open` gives the device; what it throws is an error on all
-  /// ranks.
+  /// The same on devices: `contribute` takes, and `result` gives, memory of this rank's device, where all is done when
+  /// a call returns. Between nodes data goes through memory of the host. What fails on one rank's device is a
+  /// DeviceError there, and by the next call of every other rank, with that rank's number. `open` gives the device;
+  /// what it throws is an error on all ranks.
   static std::shared_ptr<PartialAllreduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
                                                             Options options, const Nodes& nodes, Seconds timeout,
                                                             const Engine::Interrupt& interrupt);
@@ -205,7 +207,9 @@ class PartialAllreduce final : public Collective {
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
 
   // its end
+  bool is_served() const;
   bool is_over() const;
+  bool release_device();
 
   Engine* const engine_;  // owns this
   ReductionMemory& memory_;
@@ -221,8 +225,9 @@ class PartialAllreduce final : public Collective {
   StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
-  LocalRounds local_;               // used if there are no other nodes
-  std::unique_ptr<Leader> leader_;  // if there are other nodes and this rank speaks for its own
+  LocalRounds local_;                 // used if there are no other nodes
+  std::unique_ptr<Staging> staging_;  // the leader's, on a device
+  std::unique_ptr<Leader> leader_;    // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given

@@ -11,6 +11,7 @@
 #include "services/common/tags.h"
 #include "services/partial_allreduce/leader.h"
 #include "services/partial_allreduce/partial_allreduce.h"
+#include "services/partial_allreduce/staging.h"
 
 namespace pyc {
 namespace {
@@ -93,14 +94,15 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
                                                                      const OpenDevice& open, Options options,
                                                                      const Nodes& nodes, Seconds timeout,
                                                                      const Engine::Interrupt& interrupt) {
-  if (nodes.count() != 1) throw InternalError("a partial allreduce on devices has ranks of one node");
   Engine& e = *engine;
   options.on_device = true;
   options = normalized(std::move(options));
+  for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);  // as in `create`
   const BoardShape shape = shape_of(options, nodes, e.rank());
   const std::size_t local = nodes.local_rank_of(e.rank());
   const std::size_t board_bytes = round_up(Board::bytes(shape), BoardMemory::kLine);
   std::shared_ptr<PartialAllreduce> made;
+  std::optional<PartialAllreducePlan> plan;
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
     const std::shared_ptr<std::byte> seats(shared, shared->data() + board_bytes);
     const std::shared_ptr<Executor> executor = open();
@@ -109,6 +111,9 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
     DeviceMemory& memory = device->memory();
     made.reset(new PartialAllreduce(e, memory, options, nodes, shared, std::move(device), std::move(handover)));
     made->results_.reserve(kResultsHeld);
+    plan = made->plan();
+    if (!plan) return;
+    made->staging_ = std::make_unique<Staging>(*executor, memory, shape.buffer_bytes(), kRunsInFlight, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
   share_memory(e, nodes, board_bytes + DeviceBuffers::bytes(shape), what, prepare, timeout, interrupt);
@@ -120,7 +125,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
     attempt_together(e, what, [&] { made->device_->release(); }, timeout, interrupt);
     throw;
   }
-  return enroll(std::move(engine), std::move(made), std::nullopt);
+  return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
 std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine> engine, ReductionMemory& memory,
@@ -151,8 +156,8 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
     m.trace_ = e.trace_of(id);
     m.board_->round().record_in(m.trace_);
     if (!plan) return;
-    m.leader_ =
-        std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan), id);
+    m.leader_ = std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan),
+                                         id, m.staging_.get());
   });
   m.track_ = e.recorder().track_of(m.id_);
   return enrolled;

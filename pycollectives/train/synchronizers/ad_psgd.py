@@ -54,11 +54,11 @@ class AdPsgd(Synchronizer):
         self._averages = 0  # that this rank's weights had been in when they were read
 
     @classmethod
-    def why_staged(cls, comm: Communicator) -> str:
+    def why_staged(cls) -> str:
         """Whether pairwise averaging takes models on a device."""
-        from ...interop.means import why_staged_for
+        from ...interop.means import why_staged
 
-        return why_staged_for("DevicePairwiseAveraging")
+        return why_staged()
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:

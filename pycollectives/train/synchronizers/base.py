@@ -78,7 +78,7 @@ class Synchronizer:
     """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
 
     @classmethod
-    def why_staged(cls, comm: Communicator) -> str:
+    def why_staged(cls) -> str:
         """Say why it has to be given arrays on the host where a model computes on a device; empty: it takes tensors.
 
         Then a model's weights and gradient are copied there and back in each step, and the method needs to know nothing

@@ -27,7 +27,7 @@ class Ddp(Synchronizer):
         self.outcome = Outcome(active=comm.size)
 
     @classmethod
-    def why_staged(cls, comm: Communicator) -> str:
+    def why_staged(cls) -> str:
         """Empty: gradients on a device are averaged by gloo, which itself copies them through the host."""
         return ""
 

@@ -62,11 +62,11 @@ class Eager(GradientSynchronizer):
         self._gradient = module_of(model.gradient).empty_like(model.gradient)  # the newest mean
 
     @classmethod
-    def why_staged(cls, comm: Communicator) -> str:
+    def why_staged(cls) -> str:
         """Whether the partial allreduce takes tensors on a device."""
         from ...interop.means import why_staged
 
-        return why_staged(comm)
+        return why_staged()
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:

@@ -59,11 +59,11 @@ class Ripples(WeightSynchronizer):
         self._weights = self._join()
 
     @classmethod
-    def why_staged(cls, comm: Communicator) -> str:
+    def why_staged(cls) -> str:
         """Whether P-Reduce takes weights on a device."""
-        from ...interop.means import why_staged_for
+        from ...interop.means import why_staged
 
-        return why_staged_for("DevicePartialReduce")
+        return why_staged()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Average with this rank's next group."""

@@ -23,7 +23,7 @@ machine = Simulated(WORLD.rank)
 machine.driver.use()
 
 try:
-    with pc.Communicator(WORLD, ranks_per_node="all") as comm:
+    with pc.Communicator(WORLD) as comm:
         x = OnDevice(machine, np.ones(1 << 18, np.float32))
         ar = comm.partial_allreduce(like=x, policy=pc.Full() if seed % 2 else pc.Majority(seed), late="replace")
         ar.allreduce(x, timeout=30)

@@ -15,7 +15,6 @@ from pycollectives.support.native import core  # noqa: E402
 from pycollectives.testing import run_ranks  # noqa: E402
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 1)
-ONE_NODE, TWO_NODES = SimpleNamespace(nodes=(0, 0)), SimpleNamespace(nodes=(0, 1))
 
 
 @pytest.fixture
@@ -26,23 +25,20 @@ def cuda(monkeypatch):
 
 def test_memory_of_gradients(cuda):
     cuda()
-    assert means.memory_for(CPU, TWO_NODES, None) == ("host", "")
-    assert means.memory_for(CPU, ONE_NODE, True) == ("staged", "")
-    assert means.memory_for(CUDA, ONE_NODE, None) == ("device", "")
-    assert means.memory_for(CUDA, ONE_NODE, False) == ("device", "")
-    assert means.memory_for(CUDA, ONE_NODE, True) == ("staged", "")
+    assert means.memory_for(CPU, None) == ("host", "")
+    assert means.memory_for(CPU, True) == ("staged", "")
+    assert means.memory_for(CUDA, None) == ("device", "")
+    assert means.memory_for(CUDA, False) == ("device", "")
+    assert means.memory_for(CUDA, True) == ("staged", "")
 
 
-@pytest.mark.parametrize(
-    ("comm", "reason", "text"),
-    [(ONE_NODE, "no driver", "CUDA is off in pycollectives: no driver"), (TWO_NODES, "", "ranks are on 2 nodes")],
-)
-def test_what_the_engine_does_not_take_is_staged_and_says_why(cuda, comm, reason, text):
-    cuda(reason)
-    assert means.memory_for(CUDA, comm, None) == ("staged", text)
-    assert means.memory_for(CUDA, comm, True) == ("staged", "")
+def test_what_the_engine_does_not_take_is_staged_and_says_why(cuda):
+    text = "CUDA is off in pycollectives: no driver"
+    cuda("no driver")
+    assert means.memory_for(CUDA, None) == ("staged", text)
+    assert means.memory_for(CUDA, True) == ("staged", "")
     with pytest.raises(ValueError, match=f"staged: expected True or None, got False: {text}"):
-        means.memory_for(CUDA, comm, False)
+        means.memory_for(CUDA, False)
 
 
 class Stream:

@@ -209,6 +209,9 @@ def test_what_is_no_device(device):
         ("hop", "", ("staged", "the method works in memory of the host")),
         ("eager", "", ("device", "")),
         ("m-synchronous,m=1", "", ("device", "")),
+        ("ripples", "", ("device", "")),
+        ("ad-psgd", "", ("device", "")),
+        ("a2cid2", "", ("device", "")),
         ("ddp", "no driver", ("device", "")),
         ("eager", "no driver", ("staged", "CUDA is off in pycollectives: no driver")),
     ],
@@ -219,20 +222,6 @@ def test_methods_that_take_tensors_are_given_them(devices, monkeypatch, method, 
     where = found(method=method)
     assert (where.device, where.memory, where.why_staged) == ("cuda:0", *expected)
     assert where.signature() == {"memory": expected[0]}
-
-
-@pytest.mark.parametrize(
-    ("method", "collective"), [("ripples", "DevicePartialReduce"), ("a2cid2", "DevicePairwiseAveraging")]
-)
-def test_a_method_takes_tensors_where_its_collective_is_there_on_devices(devices, monkeypatch, method, collective):
-    devices(1)
-    monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": ""})
-    monkeypatch.setattr(core, collective, object(), raising=False)
-    assert found(method=method).memory == "device"
-    monkeypatch.delattr(core, collective)
-    assert found(method=method).why_staged == "the method works in memory of the host"
-    monkeypatch.setattr(core, "cuda_availability", lambda: {"reason": "no driver"})
-    assert found(method=method).why_staged == "CUDA is off in pycollectives: no driver"
 
 
 def test_the_head_of_a_run_says_what_is_staged(capsys):
