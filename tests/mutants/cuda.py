@@ -346,7 +346,7 @@ MUTANTS = [
     Mutant(
         "an error swallowed: nobody is told that a device has failed",
         "csrc/services/neighbor_averaging/pairwise_failures.cc",
-        "  if (!failed_) mailbox_->broadcast(DeviceFailed{});\n",
+        "  if (!failed_) mailbox_->broadcast(ModelLost{});\n",
         "",
         PAIRWISE,
     ),

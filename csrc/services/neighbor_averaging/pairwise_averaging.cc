@@ -299,7 +299,7 @@ void PairwiseAveraging::on_message(Rank from, ConstBytes message) {
       [this](Rank rank, const AverageAccepted& accepted) { exchange().on_accepted(rank, accepted); },
       [this](Rank rank, const AverageDeclined& declined) { exchange().on_declined(rank, declined); },
       [this](Rank rank, const LeftAveraging&) { left_.insert(rank); },
-      [this](Rank rank, const DeviceFailed&) { device_failed_[static_cast<std::size_t>(rank)] = true; },
+      [this](Rank rank, const ModelLost&) { device_failed_[static_cast<std::size_t>(rank)] = true; },
   };
   PairwiseMailbox::deliver(from, message, receive);
 }

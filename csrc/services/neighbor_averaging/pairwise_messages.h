@@ -25,8 +25,8 @@ struct AverageDeclined {
   Refusal why;
 };
 struct LeftAveraging {};  // to every rank
-struct DeviceFailed {};   // to every rank: averages with its model no more
+struct ModelLost {};      // to every rank: averages with its model no more
 
-using PairwiseMailbox = Mailbox<AverageRequest, AverageAccepted, AverageDeclined, LeftAveraging, DeviceFailed>;
+using PairwiseMailbox = Mailbox<AverageRequest, AverageAccepted, AverageDeclined, LeftAveraging, ModelLost>;
 
 }  // namespace pyc
