@@ -27,6 +27,7 @@ def options_of(method):
 
     def create(**options):
         seen.append(options)
+        return SimpleNamespace()
 
     make(method, SimpleNamespace(comm=None, size=4, ranks_per_node=2, partial_allreduce=create, partial_reduce=create))
     (options,) = seen
