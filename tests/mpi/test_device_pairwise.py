@@ -186,16 +186,12 @@ def test_ranks_that_apply_rarely_count_more():
     with device_and_ranks(6) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
         with comm.pairwise_averaging(like=x, weighting="frequency", topology="ring") as model:
-            for _ in range(5):
+            for _ in range(30):
                 model.apply(x)
-                time.sleep(0.001 * comm.rank)
+                time.sleep(0.002 * (comm.rank + 1))
             mean = model.equalize().to_host()
         assert (mean == mean[0]).all()
-        if comm.size == 1:
-            assert mean[0] == 6
-        else:  # where all count alike, it is 6 exactly
-            assert 2 < mean[0] < 100
-            assert mean[0] != 6
+        assert (mean[0] == 31) == (comm.size == 1)  # it is 31 too where all count alike
         x.free()
         del model
 
