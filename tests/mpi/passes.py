@@ -20,7 +20,11 @@ from _pytest.config import ExitCode
 HERE = Path(__file__).parent
 TRAINING = ("test_ddp.py", "test_torch*.py", "test_train_*.py")
 """What is built on the library, and tested in passes with `training` only."""
-OWN_NODES = ("test_device_allreduce.py", "test_device_contributions.py", "test_device_groups.py")
+OWN_NODES = (
+    "test_device_allreduce.py",
+    "test_device_contributions.py",
+    "test_device_groups.py",
+)
 """What makes communicators of its own shapes, and is the same in every pass: tested in the first one only."""
 
 
