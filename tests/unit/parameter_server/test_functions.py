@@ -46,6 +46,7 @@ def test_a_server_goes_on_with_everything_else_while_a_function_runs(ranks_per_n
         assert held.begun.wait(LIMIT)
         assert other.allreduce(np.ones(2), timeout=LIMIT)[0].sum() == 6
         assert ps.statistics(LIMIT).version == 1
+        other.allreduce(np.ones(2), timeout=LIMIT)  # all have asked
         if comm.rank == 2:
             ps.push(np.ones(COUNT))  # behind it
             with pytest.raises(pc.StallError, match="'own', pull"):
