@@ -3,21 +3,30 @@
     mpirun -n 16 python bench/groups.py --ranks-per-node 4 --slowdown 3:5
 
 Each worker computes, which is emulated by sleeping, and averages its weights, over and over, until a common deadline.
-README.md explains the columns.
+With --device cuda, weights are on devices, and the comparison is with MPI_Allreduce staged through the host, and with
+NCCL where each rank has a device. README.md explains the columns.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+import numpy as np
 from mpi4py import MPI
 
 from common.averaging import AllreduceAveraging, Averaging, GroupAveraging, run_workers, verify
 from common.cells import GroupCell, Setting, group_record, modelled_speedup
-from common.cli import Common, common_options, launch, parsed
+from common.cli import Common, common_options, device_option, launch, parsed
+from common.device_arrays import DeviceArrays, arrays_on
+from common.device_subjects import NcclAveraging, StagedAveraging, why_no_nccl
 from common.output import Column, Domain, Record, Records, Table, origin, progress_bar, version
-from common.policies import GENERATORS, Generator, build_generator, parse_generators
+from common.policies import ALLREDUCE, GENERATORS, NCCL, Generator, build_generator, parse_generators
 from common.timing import Window
 from common.workload import parse_slowdown, seconds_of, show_slowdown
+
+if TYPE_CHECKING:
+    from common.arrays import Arrays
 
 ITEM = 4  # bytes of a float32
 
@@ -49,6 +58,7 @@ def _model_bytes(text: str) -> int:
 
 @click.command(help=__doc__)
 @common_options(iterations=64)
+@device_option
 @click.option(
     "--generators",
     callback=parsed(parse_generators),
@@ -88,6 +98,7 @@ def _model_bytes(text: str) -> int:
 )
 def groups(
     common: Common,
+    device: str,
     generators: list[str],
     model_bytes: int,
     compute_ms: float,
@@ -102,10 +113,13 @@ def groups(
         for name in generators:
             print(f"{name} {model_bytes} bytes, slowdown {show_slowdown(slowdown)}")
         return
+    arrays = arrays_on(device, comm)
+    without_nccl = _without_nccl(comm, arrays)
     domain = Domain.of(comm, common.ranks_per_node)
+    names = [ALLREDUCE, NCCL, *generators[1:]] if without_nccl == "" else generators
     built = {
         name: build_generator(name, ranks=comm.size, ranks_per_node=domain.ranks_per_node, seed=common.seed)
-        for name in generators
+        for name in names
     }
     compute = compute_ms * 1e-3
     setting = Setting(
@@ -119,24 +133,25 @@ def groups(
         warmup=warmup,
         seed=common.seed,
         verify=common.verify,
+        place=arrays.place,
     )
     models = _models(built, setting, slowdown) if comm.rank == 0 else {}
     source = origin(MPI.Get_library_version())
-    table = _table(setting, source)
+    table = _table(setting, source, [f"NCCL is left out: {without_nccl}"] if without_nccl else [])
     print(table.head(), flush=True)
     window = Window(warmup * compute, (warmup + common.iterations) * compute)
     count = model_bytes // ITEM
     baseline: GroupCell | None = None
     with (
         Records(common.json if comm.rank == 0 else None) as records,
-        progress_bar(len(generators), shown=comm.rank == 0) as step,
+        progress_bar(len(built), shown=comm.rank == 0) as step,
     ):
         for name, generator in built.items():
             step(name)
-            averaging: Averaging = (
-                AllreduceAveraging(comm, count)
+            averaging = (
+                _synchronous(name, comm, count, arrays)
                 if generator is None
-                else GroupAveraging(comm, count, generator, common.ranks_per_node)
+                else GroupAveraging(comm, count, generator, common.ranks_per_node, arrays)
             )
             run = run_workers(comm, averaging, compute=setting.sleeps[comm.rank], window=window)
             if common.verify:
@@ -150,15 +165,28 @@ def groups(
             records.write({**record, **source})
 
 
+def _without_nccl(comm: MPI.Comm, arrays: Arrays) -> str | None:
+    """Collective. Why NCCL is left out of arrays on devices; empty if it is not; None on the host."""
+    return why_no_nccl(comm, arrays, np.dtype(np.float32)) if isinstance(arrays, DeviceArrays) else None
+
+
+def _synchronous(name: str, comm: MPI.Comm, count: int, arrays: Arrays) -> Averaging:
+    if not isinstance(arrays, DeviceArrays):
+        return AllreduceAveraging(comm, count)
+    return NcclAveraging(comm, count, arrays) if name == NCCL else StagedAveraging(comm, count, arrays)
+
+
 def _models(built: dict[str, Generator | None], setting: Setting, slowdown: dict[int, float]) -> dict[str, float]:
     return {name: modelled_speedup(generator, setting, slowdown) for name, generator in built.items()}
 
 
-def _table(setting: Setting, source: dict[str, str | None]) -> Table:
+def _table(setting: Setting, source: dict[str, str | None], notes: list[str]) -> Table:
     return Table(
         f"pycollectives Averaging in Groups v{version()}",
         [
             f"ranks {setting.ranks}, {setting.domain}",
+            *setting.place.notes(),
+            *notes,
             f"model {setting.bytes} bytes, dtype float32, compute {setting.compute * 1e3:g} ms",
             f"slowdown {setting.slowdown}, ideally {setting.ideal_iterations_per_s:.3f} iterations/s",
             f"iterations {setting.iterations}, warm-up {setting.warmup}",

@@ -1,6 +1,7 @@
 """Latency of partial allreduces and MPI_Allreduce when ranks come at different times (eager-SGD Figs. 8 and 9).
 
     mpirun -n 32 python bench/skew.py --skew linear --skew-us 1000
+    mpirun -n 8 python bench/skew.py --device cuda --policy solo --bytes 1048576 --skew one-late --skew-us 100000
 
 Each iteration: a barrier, this rank's delay, and the timed call. README.md explains the columns.
 """
@@ -58,7 +59,12 @@ def skew(sweep: Sweep, skew: str, skew_us: float, trace: Path | None, inject: st
         "skew",
         "Skewed Latency",
         notes=[f"skew {skew}, {unit:g} us, by {inject}"],
-        columns={"Ideal(us)": lambda cell: cell.ideal_us, "Of ideal": lambda cell: cell.ideal_fraction},
+        columns={
+            "Early p99(us)": lambda cell: cell.early and cell.early.p99,
+            "Early max(us)": lambda cell: cell.early and cell.early.max,
+            "Ideal(us)": lambda cell: cell.ideal_us,
+            "Of ideal": lambda cell: cell.ideal_fraction,
+        },
         keys=lambda cell: {
             "skew": skew,
             "skew_us": unit,

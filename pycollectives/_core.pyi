@@ -17,7 +17,9 @@ def mpi_library_version() -> str:
     """What MPI_Get_library_version says to this module; must equal mpi4py's."""
 
 def cuda_availability() -> dict[str, Any]:
-    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "devices"}."""
+    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "kernels": who
+    compiles them, and for what, "devices"}. A device has {"name", "capability", "bytes", "pci_bus_id",
+    "why_not_shared": among processes, or empty, "one_process_at_a_time", "reaches": by number, whose memory}."""
 
 def device_of(data: int) -> int | None:
     """The number of the CUDA device that an address is of; None if it is of none."""

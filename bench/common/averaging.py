@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 import pycollectives as pc
 
+from .arrays import HOST
 from .audit import Sync, SyncHistory, audit_syncs
 from .cli import RunError
 from .patterns import Model
@@ -20,6 +21,7 @@ from .policies import meets_after, reports_every_group
 from .timing import SleepingBarrier, Timeline, Window
 
 if TYPE_CHECKING:
+    from .arrays import Arrays
     from .policies import Generator
 
 
@@ -87,11 +89,19 @@ class AllreduceAveraging:
 class GroupAveraging:
     """A P-Reduce in the group that a generator chooses."""
 
-    def __init__(self, comm: MPI.Comm, count: int, generator: Generator, ranks_per_node: int | None) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        count: int,
+        generator: Generator,
+        ranks_per_node: int | None,
+        arrays: Arrays = HOST,
+    ) -> None:
         self._comm = comm
         self._generator = generator
         self._ranks_per_node = ranks_per_node
-        self.model = Model(count, comm.rank)
+        self._arrays = arrays
+        self.model = Model(count, comm.rank, arrays=arrays)
         self._open = contextlib.ExitStack()
 
     def open(self) -> None:
@@ -106,6 +116,7 @@ class GroupAveraging:
     def synchronise(self, step: int, over: bool) -> Answer | None:
         del over
         answer: Answer = self._collective.sync(self.model.weights, step)
+        self._arrays.synchronize()  # on a device, the average is only queued
         return answer
 
     def goes_on(self, over: bool) -> bool:

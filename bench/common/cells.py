@@ -11,12 +11,14 @@ from pycollectives.simulation.groups import simulate_groups
 from pycollectives.simulation.mixing import mean_matrix, spectral_gap
 
 from . import audit
-from .policies import ALLREDUCE, reports_every_group
+from .arrays import HOST
+from .policies import SYNCHRONOUS, reports_every_group
 from .summary import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .arrays import Place
     from .averaging import Run
     from .cli import Sweep
     from .output import Domain, Record
@@ -36,10 +38,16 @@ class Cell:
     algorithm: str
     warmup: int  # calls of the longest
     stationary: bool  # whether every warm-up ended because the calls had stopped getting faster
+    early: Summary | None = None  # latencies of all calls but the last one to arrive in each iteration
+
+    @property
+    def baseline(self) -> str:
+        """The name of the first."""
+        return next(iter(self.mpi))
 
     @property
     def speedup(self) -> float:
-        return self.mpi["MPI_Allreduce"].mean / self.latency.mean
+        return self.mpi[self.baseline].mean / self.latency.mean
 
     @property
     def ideal_speedup(self) -> float | None:
@@ -52,15 +60,27 @@ class Cell:
         return self.speedup / self.ideal_speedup if self.ideal_speedup else None
 
 
+OTHER_BASELINES = {"MPI_Iallreduce": "iallreduce_us", "NCCL": "nccl_us"}
+"""Those that are not the first, and their keys."""
+
+
 def cell_record(
-    bench: str, sweep: Sweep, policy: PolicyName, size: int, ranks: int, domain: Domain, cell: Cell
+    bench: str,
+    sweep: Sweep,
+    policy: PolicyName,
+    size: int,
+    ranks: int,
+    domain: Domain,
+    cell: Cell,
+    place: Place = HOST.place,
 ) -> Record:
     """The keys that all cells have; the caller adds its own and where they come from."""
+    others = {OTHER_BASELINES[name]: mpi.as_json() for name, mpi in cell.mpi.items() if name != cell.baseline}
     return {
         "bench": bench,
         "collective": "partial_allreduce",
         "policy": str(policy),
-        "path": domain.path,
+        "path": place.path(domain.path),
         "ranks": ranks,
         "ranks_per_node": domain.ranks_per_node,
         "bytes": size,
@@ -73,12 +93,15 @@ def cell_record(
         "latency_us": cell.latency.as_json(),
         "active_mean": round(cell.active_mean, 3),
         "ideal_us": round(cell.ideal_us, 3),
-        "baseline": "MPI_Allreduce",
-        "baseline_us": cell.mpi["MPI_Allreduce"].as_json(),
+        "baseline": cell.baseline,
+        "baseline_us": cell.mpi[cell.baseline].as_json(),
+        **others,
+        "early_us": None if cell.early is None else cell.early.as_json(),
         "speedup": round(cell.speedup, 4),
         "warmup": cell.warmup,
         "stationary": cell.stationary,
         "verified": sweep.verify,
+        **place.as_json(),
     }
 
 
@@ -99,6 +122,7 @@ class Setting:
     warmup: int
     seed: int
     verify: bool
+    place: Place = HOST.place
 
     @property
     def ideal_iterations_per_s(self) -> float:
@@ -138,8 +162,8 @@ class GroupCell:
             sync_fraction=float(np.mean([timeline.sync_fraction(window) for timeline in run.timelines])),
             latency=Summary.of(latencies * 1e6),
             compute_us=float(computations.mean() * 1e6),
-            waited_us=None if generator == ALLREDUCE else float(np.mean(waited) * 1e6),
-            asking_us=None if generator == ALLREDUCE else _asking_us(run),
+            waited_us=None if generator in SYNCHRONOUS else float(np.mean(waited) * 1e6),
+            asking_us=None if generator in SYNCHRONOUS else _asking_us(run),
             conflicts=audit.conflicts(run.histories),
             spread=audit.spread(run.histories),
             spectral_gap=_gap(run) if reports_every_group(generator) else None,
@@ -180,9 +204,9 @@ def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: 
     speedup = cell.iterations_per_s / baseline.iterations_per_s
     return {
         "bench": "groups",
-        "collective": "allreduce" if cell.generator == ALLREDUCE else "partial_reduce",
+        "collective": "allreduce" if cell.generator in SYNCHRONOUS else "partial_reduce",
         "generator": cell.generator,
-        "path": setting.domain.path,
+        "path": setting.place.path(setting.domain.path),
         "ranks": setting.ranks,
         "ranks_per_node": setting.domain.ranks_per_node,
         "bytes": setting.bytes,
@@ -204,13 +228,14 @@ def group_record(setting: Setting, cell: GroupCell, baseline: GroupCell, model: 
         "spread": cell.spread,
         "spectral_gap": None if cell.spectral_gap is None else round(cell.spectral_gap, 5),
         "ideal_iterations_per_s": round(setting.ideal_iterations_per_s, 4),
-        "baseline": "MPI_Allreduce",
+        "baseline": "MPI_Allreduce" if setting.place.device == "cpu" else "staged MPI_Allreduce",
         "baseline_us": baseline.latency.as_json(),
         "baseline_iterations_per_s": round(baseline.iterations_per_s, 4),
         "speedup": round(speedup, 4),
         "model_speedup": round(model, 4),
         "model_fraction": round(speedup / model, 4),
         "verified": setting.verify,
+        **setting.place.as_json(),
     }
 
 

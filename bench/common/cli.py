@@ -93,6 +93,7 @@ class Sweep(Common):
     policy: list[PolicyName] | None
     bytes: list[int]
     dtype: np.dtype[Any]
+    device: str
     algorithm: str
     late: Late
     warmup: int | None  # None: until the calls have stopped getting faster
@@ -149,6 +150,7 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
                 show_default=True,
                 callback=lambda context, option, value: np.dtype(value),
             ),
+            device_option,
             click.option("--algorithm", default="auto", show_default=True, help="Allreduce schedule of the library."),
             click.option(
                 "--late",
@@ -168,6 +170,15 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
             ),
         ],
     )
+
+
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where arrays are; cuda: on the devices of the node, which its ranks take in turn.",
+)
 
 
 def _alone(iterations: int) -> list[Callable[[Any], Any]]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from .cells import OTHER_BASELINES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -45,13 +47,12 @@ def panels(records: Iterable[Record]) -> list[Panel]:
 
 def draw_skew(axes: Axes, records: list[Record]) -> None:
     """Eager-SGD Fig. 9: mean latency by message size; the speed-up over MPI_Allreduce at each point."""
-    _draw_baseline(axes, records, "baseline_us", "MPI_Allreduce", GREY)
+    _draw_baselines(axes, records)
     _draw_policies(axes, records)
 
 
 def draw_latency(axes: Axes, records: list[Record]) -> None:
-    _draw_baseline(axes, records, "baseline_us", "MPI_Allreduce", GREY)
-    _draw_baseline(axes, records, "iallreduce_us", "MPI_Iallreduce", LIGHT_GREY)
+    _draw_baselines(axes, records)
     _draw_policies(axes, records)
 
 
@@ -234,7 +235,11 @@ def _label_speedups(axes: Axes, cells: list[Record], colours: dict[str, str]) ->
     from matplotlib.patheffects import withStroke
 
     series = [[record["latency_us"]["mean"]] for record in cells]
-    series += [[record[key]["mean"] for record in cells] for key in ("baseline_us", "iallreduce_us") if key in cells[0]]
+    series += [
+        [record[key]["mean"] for record in cells]
+        for key in ("baseline_us", *OTHER_BASELINES.values())
+        if key in cells[0]
+    ]
     heights = [_points_high(axes, fmean(values)) for values in series]
     for own, record in zip(heights, cells, strict=False):
         side = label_side(own - other for other in heights)
@@ -278,6 +283,14 @@ def label_side(below: Iterable[float]) -> int:
 def speedup_label(speedup: float) -> str:
     digits = 0 if speedup >= 10 else 1 if speedup >= 1 else 2
     return f"{speedup:.{digits}f}x"
+
+
+def _draw_baselines(axes: Axes, records: list[Record]) -> None:
+    """The first, and those others that were measured with every cell."""
+    _draw_baseline(axes, records, "baseline_us", records[0]["baseline"], GREY)
+    for name, key in OTHER_BASELINES.items():
+        if all(key in record for record in records):
+            _draw_baseline(axes, records, key, name, LIGHT_GREY)
 
 
 def _draw_baseline(axes: Axes, records: list[Record], key: str, label: str, colour: str) -> None:

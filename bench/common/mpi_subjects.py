@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from .arrays import HOST
 from .errors import RunError
 from .patterns import Contributions
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from .arrays import Arrays
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Operand:
     bytes: int
     seed: int
     verify: bool
+    arrays: Arrays = HOST
 
     @property
     def count(self) -> int:
@@ -38,7 +42,8 @@ class Source:
     def __init__(self, comm: MPI.Comm, operand: Operand) -> None:
         self._rank = comm.rank
         self._operand = operand
-        self.buffer = np.ones(operand.count, operand.dtype)
+        self._values = np.ones(operand.count, operand.dtype)
+        self.buffer = operand.arrays.mirror(self._values)
         self._contributions: Contributions | None = None
         if operand.verify:
             try:
@@ -54,11 +59,12 @@ class Source:
 
     def write(self, call: int) -> None:
         if self._contributions is not None:
-            self._contributions.fill(self.buffer, self.values[call])
+            self._contributions.fill(self._values, self.values[call])
+            self._operand.arrays.upload(self.buffer, self._values)
 
-    def total(self, result: NDArray[Any]) -> float | int | None:
+    def total(self, result: Any) -> float | int | None:
         assert self._contributions is not None
-        return self._contributions.total(result)
+        return self._contributions.total(self._operand.arrays.download(result))
 
 
 class MpiAllreduce:
@@ -70,10 +76,8 @@ class MpiAllreduce:
         self._comm = comm
         self._verify = operand.verify
         self._source = Source(comm, operand)
-        self._out = np.empty_like(self._source.buffer)
-        datatype = MPI.Datatype.fromcode(operand.dtype.char)
-        self._send = [self._source.buffer, operand.count, datatype]
-        self._receive = [self._out, operand.count, datatype]
+        self._out = operand.arrays.mirror(np.empty(operand.count, operand.dtype))
+        self._datatype = MPI.Datatype.fromcode(operand.dtype.char)
         self._totals: list[float | int | None] = []
 
     def open(self, block: int, calls: int) -> Callable[[], Any]:
@@ -82,7 +86,14 @@ class MpiAllreduce:
         return self._timed()
 
     def _timed(self) -> Callable[[], Any]:
-        return functools.partial(self._comm.Allreduce, self._send, self._receive)
+        return functools.partial(self._comm.Allreduce, *self._messages())
+
+    def _messages(self) -> list[list[Any]]:
+        """What is sent, and what is received."""
+        return [self._message(buffer) for buffer in (self._source.buffer, self._out)]
+
+    def _message(self, buffer: NDArray[Any]) -> list[Any]:
+        return [buffer, buffer.size, self._datatype]
 
     def prepare(self, call: int) -> None:
         self._source.write(call)
@@ -106,4 +117,5 @@ class MpiIallreduce(MpiAllreduce):
     name = "MPI_Iallreduce"
 
     def _timed(self) -> Callable[[], Any]:
-        return lambda: self._comm.Iallreduce(self._send, self._receive).Wait()
+        send, receive = self._messages()
+        return lambda: self._comm.Iallreduce(send, receive).Wait()

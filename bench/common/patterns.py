@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .arrays import HOST
+
+if TYPE_CHECKING:
+    from .arrays import Arrays
 
 PERIOD = 7  # prime, so that no block of a collective's algorithm starts at the same place of the pattern as another
 PENDING = 2  # calls of one rank that one round can take: a late one of the iteration before, and its own
@@ -71,21 +76,23 @@ class Model:
     `weights` is a part of `buffer` if there is more to send than weights.
     """
 
-    def __init__(self, count: int, rank: int, *, extra: int = 0) -> None:
+    def __init__(self, count: int, rank: int, *, extra: int = 0, arrays: Arrays = HOST) -> None:
+        self._arrays = arrays
         self._pattern = (np.arange(count) % PERIOD + 1).astype(np.float32)
         self._places = np.unique(np.linspace(0, count - 1, SAMPLES).astype(np.int64))
         self._sampled_pattern = self._pattern[self._places]
-        self.buffer = np.zeros(count + extra, np.float32)
-        self.weights: Weights = self.buffer[:count]
-        np.multiply(self._pattern, np.float32(initial_value(rank)), out=self.weights)
+        values = np.zeros(count + extra, np.float32)
+        np.multiply(self._pattern, np.float32(initial_value(rank)), out=values[:count])
+        self.buffer = arrays.mirror(values)
+        self.weights = self.buffer[:count]
 
     def sampled_value(self) -> float | None:
         """From a few weights; None if they do not agree."""
-        return _common(self.weights[self._places] / self._sampled_pattern)
+        return _common(self._arrays.sample(self.weights, self._places) / self._sampled_pattern)
 
     def value(self) -> float | None:
         """From all weights; None if they do not agree."""
-        return _common(self.weights / self._pattern)
+        return _common(self._arrays.download(self.weights) / self._pattern)
 
 
 def _common(values: Weights) -> float | None:

@@ -59,6 +59,8 @@ class PolicyName:
 
 
 ALLREDUCE = "allreduce"
+NCCL = "nccl"  # the same by NCCL; measured wherever it can be
+SYNCHRONOUS = (ALLREDUCE, NCCL)
 GENERATORS = (ALLREDUCE, "random", "random-unbuffered", "static", "smart", "smart-flat", "punctual")
 SIZE = 3  # of a group, as in Ripples 7.1.3
 
@@ -77,10 +79,11 @@ def parse_generators(text: str) -> list[str]:
 
 
 def build_generator(name: str, *, ranks: int, ranks_per_node: int, seed: int) -> Generator | None:
-    """None for the allreduce. Groups of three, of two if there are no more ranks."""
+    """None for an allreduce. Groups of three, of two if there are no more ranks."""
     size = max(2, min(SIZE, ranks))
     generators: dict[str, Generator | None] = {
         ALLREDUCE: None,
+        NCCL: None,
         "random": pc.RandomGroups(size, seed),
         "random-unbuffered": pc.RandomGroups(size, seed, group_buffer=False),
         "static": pc.StaticGroups(ranks_per_node),
@@ -102,7 +105,7 @@ def meets_after(name: str, *, ranks: int, anybody_slow: bool) -> int | None:
     At least twice what the model of `pycollectives.simulation.groups` needs for one in a thousand, at up to 64 workers.
     None: it can take any time. Under Inter-Intra a slow worker seldom meets another node, and the model may not end.
     """
-    if name == ALLREDUCE:
+    if name in SYNCHRONOUS:
         return 1
     if name == "smart" and anybody_slow:
         return None

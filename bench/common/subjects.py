@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 import pycollectives as pc
 
+from .arrays import HOST
 from .audit import Call, CallHistory, audit_calls
 from .cells import Cell
 from .errors import RunError
@@ -24,15 +25,14 @@ from .summary import Summary
 from .timing import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Sequence
 
     from pycollectives.support.typing import Late
 
+    from .arrays import Arrays
     from .cli import Sweep
     from .policies import PolicyName
-    from .timing import Procedure
+    from .timing import Procedure, Samples
 
 
 class Subject(Protocol):
@@ -76,7 +76,7 @@ class PartialAllreduce:
         self._algorithm = algorithm
         self._ranks_per_node = ranks_per_node
         self._source = Source(comm, operand)
-        self._out = np.empty_like(self._source.buffer)
+        self._out = operand.arrays.mirror(np.empty(operand.count, operand.dtype))
         self._history = CallHistory()
         self._open = contextlib.ExitStack()
         self.algorithm = algorithm  # once open, what "auto" stands for
@@ -84,6 +84,7 @@ class PartialAllreduce:
         self.initiators: list[list[int]] = []
 
     def open(self, block: int, calls: int) -> Callable[[], Any]:
+        operand = self._operand
         self._source.open(block, calls)
         self._history = CallHistory()
         self.active.append([])
@@ -93,7 +94,7 @@ class PartialAllreduce:
             collective = communicator.partial_allreduce(
                 like=self._source.buffer,
                 op=MPI.SUM,
-                policy=self._policy.build(self._operand.seed + block),
+                policy=self._policy.build(operand.seed + block),
                 late=self._late,
                 missed="latest",  # as the paper
                 algorithm=self._algorithm,
@@ -104,7 +105,15 @@ class PartialAllreduce:
         self._collective = self._open.enter_context(collective)
         self.algorithm = collective.algorithm
         arguments = [self._source.buffer, self._out]
-        return functools.partial(collective.allreduce, *arguments[: 2 if self._out.nbytes <= COPIED else 1])
+        if operand.arrays is HOST:
+            return functools.partial(collective.allreduce, *arguments[: 2 if operand.bytes <= COPIED else 1])
+        return functools.partial(self._allreduce_on_device, *arguments)
+
+    def _allreduce_on_device(self, x: Any, out: Any) -> Any:
+        """Until the result is there, as for the baselines: the call itself only queues it on the stream."""
+        answer = self._collective.allreduce(x, out)
+        self._operand.arrays.synchronize()
+        return answer
 
     def prepare(self, call: int) -> None:
         self._source.write(call)
@@ -124,7 +133,7 @@ class PartialAllreduce:
         if self._operand.verify:
             self._audit()
 
-    def _call_of(self, value: int, info: Any, result: NDArray[Any]) -> Call:
+    def _call_of(self, value: int, info: Any, result: Any) -> Call:
         return Call(
             value=value,
             round=info.round,
@@ -152,10 +161,11 @@ def measure_cell(
     policy: PolicyName,
     size: int,
     procedure: Procedure,
-    baselines: tuple[type[MpiAllreduce], ...] = (MpiAllreduce,),
+    baselines: Sequence[type[MpiAllreduce]],
+    arrays: Arrays,
 ) -> Cell | None:
     """Collective; None on all ranks but 0."""
-    operand = Operand(sweep.dtype, size, sweep.seed, sweep.verify)
+    operand = Operand(sweep.dtype, size, sweep.seed, sweep.verify, arrays)
     ours = PartialAllreduce(
         comm, operand, policy, late=sweep.late, algorithm=sweep.algorithm, ranks_per_node=sweep.ranks_per_node
     )
@@ -170,10 +180,17 @@ def measure_cell(
         active_mean=float(np.mean(_counted(ours.active, procedure))),
         ideal_us=float(policy_waits(policy, samples.arrivals, initiators).mean() * 1e6),
         ideal_mpi_us=float(synchronous_waits(others[0].arrivals).mean() * 1e6),
+        early=_early(samples),
         algorithm=ours.algorithm,
         warmup=max(max(one.warmups) for one in (samples, *others)),
         stationary=all(one.stationary for one in (samples, *others)),
     )
+
+
+def _early(samples: Samples) -> Summary | None:
+    """Of the calls that are not the last to arrive of their iteration: none, if all arrive at once."""
+    early = samples.arrivals < samples.arrivals.max(axis=0)
+    return Summary.of(samples.latencies[early] * 1e6) if early.any() else None
 
 
 def _counted(blocks: list[list[int]], procedure: Procedure) -> list[int]:

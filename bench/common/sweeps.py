@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from mpi4py import MPI
 
 from .cells import cell_record
+from .device_arrays import DeviceArrays, arrays_on
+from .device_subjects import NcclAllreduce, StagedAllreduce, why_no_nccl
 from .mpi_subjects import MpiAllreduce
 from .output import Column, Domain, Records, origin, policy_table, progress_bar
 from .subjects import measure_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from .cells import Cell
     from .cli import Sweep
@@ -21,15 +23,7 @@ if TYPE_CHECKING:
     from .policies import PolicyName
     from .timing import Procedure
 
-COLUMNS = [
-    Column("Size"),
-    Column("Avg Latency(us)"),
-    Column("p50"),
-    Column("p99"),
-    Column("Active"),
-    Column("MPI_Allreduce(us)"),
-    Column("Speedup"),
-]
+COLUMNS = [Column("Size"), Column("Avg Latency(us)"), Column("p50"), Column("p99"), Column("Active")]
 
 
 @dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Report:
     bench: str
     title: str
     notes: list[str]
-    columns: Mapping[str, Callable[[Cell], float | None]]  # to the right of COLUMNS
+    columns: Mapping[str, Callable[[Cell], float | None]]  # to the right of those that all have
     keys: Callable[[Cell], Record]  # besides those of cell_record
 
 
@@ -51,7 +45,14 @@ def measure_sweep(
     report: Report,
     baselines: tuple[type[MpiAllreduce], ...] = (MpiAllreduce,),
 ) -> None:
-    """Collective; rank 0 prints and writes."""
+    """Collective; rank 0 prints and writes. `baselines` of arrays on the host."""
+    arrays = arrays_on(sweep.device, comm)
+    notes = [*report.notes, *arrays.place.notes()]
+    if isinstance(arrays, DeviceArrays):
+        without = why_no_nccl(comm, arrays, sweep.dtype)
+        baselines = (StagedAllreduce,) if without else (StagedAllreduce, NcclAllreduce)
+        notes += [f"NCCL is left out: {without}"] if without else []
+    columns = [*COLUMNS, *map(Column, [*_baseline_columns(baselines), *report.columns])]
     domain = Domain.of(comm, sweep.ranks_per_node)
     source = origin(MPI.Get_library_version())
     with (
@@ -65,20 +66,20 @@ def measure_sweep(
                 sweep,
                 ranks=comm.size,
                 domain=domain,
-                notes=report.notes,
+                notes=notes,
                 origin=source,
-                columns=[*COLUMNS, *map(Column, report.columns)],
+                columns=columns,
             )
             print(table.head(), flush=True)
             for size in sweep.bytes:
                 step(f"{policy} {size}")
-                cell = measure_cell(comm, sweep, policy, size, procedure, baselines)
+                cell = measure_cell(comm, sweep, policy, size, procedure, baselines, arrays)
                 if cell is None:
                     continue
                 print(table.row([*_row(size, cell), *(value(cell) for value in report.columns.values())]), flush=True)
                 if not cell.stationary and sweep.warmup is None:
                     print(f"# {size}: calls were still getting faster after {cell.warmup} of them", flush=True)
-                shared = cell_record(report.bench, sweep, policy, size, comm.size, domain, cell)
+                shared = cell_record(report.bench, sweep, policy, size, comm.size, domain, cell, arrays.place)
                 records.write({**shared, **report.keys(cell), **source})
 
 
@@ -89,6 +90,12 @@ def _row(size: int, cell: Cell) -> list[float | None]:
         cell.latency.p50,
         cell.latency.p99,
         cell.active_mean,
-        cell.mpi["MPI_Allreduce"].mean,
+        cell.mpi[cell.baseline].mean,
         cell.speedup,
+        *(mpi.mean for name, mpi in cell.mpi.items() if name != cell.baseline),
     ]
+
+
+def _baseline_columns(baselines: Sequence[type[MpiAllreduce]]) -> list[str]:
+    first, *others = (f"{baseline.name}(us)" for baseline in baselines)
+    return [first, "Speedup", *others]

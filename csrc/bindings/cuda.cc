@@ -24,11 +24,14 @@ py::dict cuda_availability() {
   py::list devices;
   for (const cuda::DeviceDescription& device : found.devices) {
     const auto capability = std::to_string(device.major) + "." + std::to_string(device.minor);
-    devices.append(py::dict("name"_a = device.name, "capability"_a = capability, "bytes"_a = device.bytes));
+    devices.append(py::dict("name"_a = device.name, "capability"_a = capability, "bytes"_a = device.bytes,
+                            "pci_bus_id"_a = device.pci_bus_id, "why_not_shared"_a = device.why_not_shared,
+                            "one_process_at_a_time"_a = device.one_process_at_a_time, "reaches"_a = device.reaches));
   }
-  return py::dict("reason"_a = found.reason, "driver_version"_a = found.driver_version, "devices"_a = devices);
+  return py::dict("reason"_a = found.reason, "driver_version"_a = found.driver_version, "kernels"_a = found.kernels,
+                  "devices"_a = devices);
 #else
-  return py::dict("reason"_a = kBuiltWithout, "driver_version"_a = 0, "devices"_a = py::list());
+  return py::dict("reason"_a = kBuiltWithout, "driver_version"_a = 0, "kernels"_a = "", "devices"_a = py::list());
 #endif
 }
 

@@ -63,6 +63,7 @@ void bind_simulated_driver(py::module_& t) {
              return py::make_tuple(found.reason, found.devices.size());
            })
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
+      .def("set_attribute", &D::set_attribute, py::arg("attribute"), py::arg("value"))
       .def("fault", &D::fault, py::arg("nth"))
       .def("stream_of_caller", &D::stream_of_caller)
       .def("produce",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,14 +10,17 @@ from ..selection import tables
 from ..support.environment import Settings, settings
 from ..tuning import report
 
-__all__ = ["described_cuda", "info"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["described_cuda", "device_table", "info"]
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
 
 
 @click.command()
 def info() -> None:
-    """Show version, MPI, thread level, transports, progress, algorithms and the selection table."""
+    """Show version, MPI, thread level, transports, progress, CUDA devices, algorithms and the selection table."""
     from rich.table import Table
 
     from .. import __version__
@@ -27,6 +30,7 @@ def info() -> None:
     if started and MPI.COMM_WORLD.rank != 0:
         return
     environment = _settings()
+    cuda = core.cuda_availability()
     try:
         table = tables.in_use()
     except ValueError as error:
@@ -40,7 +44,7 @@ def info() -> None:
         ("ranks", str(MPI.COMM_WORLD.size) if started else "MPI is not initialised"),
         ("transports", ", ".join(TRANSPORTS)),
         ("progress", environment.progress),
-        ("CUDA", described_cuda(core.cuda_availability())),
+        ("CUDA", described_cuda(cuda)),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),
@@ -53,19 +57,38 @@ def info() -> None:
         known.add_row(*(str(algorithm[key]) for key in ("name", "steps", "bytes", "reference")))
 
     console = report.console()
-    for part in (facts, known, report.selection_table(table)):
+    devices = [device_table(cuda["devices"])] if cuda["devices"] else []
+    for part in (facts, *devices, known, report.selection_table(table)):
         console.print(part)
     console.print(f"Measured by: {table.source}.")
 
 
 def described_cuda(found: dict[str, Any]) -> str:
-    """Why CUDA is off, and the devices that there are."""
-    devices = "".join(
-        f"\n{number}: {device['name']}, compute capability {device['capability']}, {device['bytes'] / 2**30:.0f} GiB"
-        for number, device in enumerate(found["devices"])
-    )
-    state = f"off: {found['reason']}" if found["reason"] else "ready, for partial_allreduce of arrays on it"
-    return state + devices
+    """Why CUDA is off, or what there is of it."""
+    version = found["driver_version"]
+    driver = f"ready: a driver for CUDA {version // 1000}.{version % 1000 // 10}"
+    state = f"off: {found['reason']}" if found["reason"] else driver
+    return state + (f"\nkernels {found['kernels']}" if found["kernels"] else "")
+
+
+def device_table(devices: list[dict[str, Any]]) -> Table:
+    """Return the devices as a table; the last column is a matrix, of whose memory each one can access."""
+    from rich.table import Table
+
+    headers = ("device", "name", "capability", "memory", "PCI bus", "CUDA IPC", "processes", "accesses")
+    table = Table(*headers, title="CUDA devices")
+    for number, device in enumerate(devices):
+        table.add_row(
+            str(number),
+            device["name"],
+            device["capability"],
+            f"{device['bytes'] / 2**30:.0f} GiB",
+            device["pci_bus_id"],
+            f"no: {device['why_not_shared']}" if device["why_not_shared"] else "yes",
+            "one, or MPS" if device["one_process_at_a_time"] else "any",
+            " ".join(str(other) if can else "-" for other, can in enumerate(device["reaches"])),
+        )
+    return table
 
 
 def _settings() -> Settings:

@@ -39,6 +39,11 @@ JOB = _options(
     click.option("--profile", "profile_file", metavar="FILE", type=click.Path(path_type=Path), help="A profile, TOML."),
     click.option("--nodes", "-N", type=int),
     click.option("--tasks-per-node", type=int, help="Ranks per node."),
+    click.option(
+        "--device",
+        type=click.Choice(profiles.DEVICES),
+        help="cuda: ask for GPUs.  [default: cuda if COMMAND has --device cuda]",
+    ),
     click.option("--partition", "-p"),
     click.option("--constraint", "-C"),
     click.option("--account", "-A"),

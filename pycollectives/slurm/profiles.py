@@ -18,9 +18,10 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LAUNCHERS", "Profile", "built_in", "data_folder", "load", "names", "seconds", "templates"]
+__all__ = ["DEVICES", "LAUNCHERS", "Profile", "built_in", "data_folder", "load", "names", "seconds", "templates"]
 
 LAUNCHERS = ("srun", "mpirun", "ibrun")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,8 @@ class Profile:
     nodes: int = 1
     tasks_per_node: int = 1
     cpus_per_task: int | None = None
+    device: str | None = None
+    gpus_per_node: int | None = None
     gpus_per_task: int | None = None
     partition: str | None = None
     constraint: str | None = None
@@ -142,6 +145,10 @@ def _launcher(value: object) -> str | None:
     return None if value in LAUNCHERS else f"one of {', '.join(LAUNCHERS)}"
 
 
+def _device(value: object) -> str | None:
+    return None if value in DEVICES else f"one of {', '.join(DEVICES)}"
+
+
 def _template(value: object) -> str | None:
     return None if value in templates() else f"one of {', '.join(templates())}"
 
@@ -152,6 +159,8 @@ CHECKS: dict[str, Callable[[object], str | None]] = {
     "nodes": _positive,
     "tasks_per_node": _positive,
     "cpus_per_task": _positive,
+    "device": _device,
+    "gpus_per_node": _positive,
     "gpus_per_task": _positive,
     "partition": _word,
     "constraint": _word,
@@ -167,7 +176,7 @@ CHECKS: dict[str, Callable[[object], str | None]] = {
     "launcher": _launcher,
     "launcher_options": _lines,
 }
-OPTIONAL = {"cpus_per_task", "gpus_per_task", "partition", "constraint", "account"}
+OPTIONAL = {"cpus_per_task", "device", "gpus_per_node", "gpus_per_task", "partition", "constraint", "account"}
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

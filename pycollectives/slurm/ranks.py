@@ -40,12 +40,16 @@ def speaks(world: MPI.Comm) -> bool:
 def describe(world: MPI.Comm) -> list[tuple[str, str]]:
     """Return what the ranks run on, as names and values, on rank 0; collective."""
     hosts = world.gather(MPI.Get_processor_name())
-    if hosts is None:
+    gpus = world.gather(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if hosts is None or gpus is None:
         return []
     placed = (f"{host} {ranks}" for host, ranks in collections.Counter(hosts).items())
+    seen = collections.Counter((host, own) for host, own in zip(hosts, gpus, strict=True) if own)
+    visible = ", ".join(f"{host} {own} to {ranks}" for (host, own), ranks in seen.items())
     return [
         ("ranks", str(world.size)),
         ("ranks on hosts", ", ".join(placed)),
+        *([("GPUs visible to ranks", visible)] if visible else []),
         ("MPI library", LIBRARY),
         ("Python", f"{platform.python_version()} ({sys.executable})"),
         ("pycollectives", __version__),

@@ -72,8 +72,10 @@ def render(
         autoescape=False,
     )
     environment.filters.update(quote=shlex.quote, shell_word=shell_word)
+    values = dataclasses.asdict(profile)
+    values["device"] = profile.device or ("cuda" if asks_for_cuda(commands) else "cpu")
     return environment.get_template(f"{profile.template}.sh.j2").render(
-        dataclasses.asdict(profile),
+        values,
         commands=commands,
         folder=folder,
         array=array,
@@ -81,6 +83,19 @@ def render(
         need=need,
         again=REQUEUE,
         virtual_environment=sys.prefix if sys.prefix != sys.base_prefix else None,
+    )
+
+
+def asks_for_cuda(commands: Sequence[Sequence[str]]) -> bool:
+    """Return whether a command has the option `--device cuda`, as those of this package for training and benchmarks.
+
+    >>> asks_for_cuda([["train", "--device", "cuda"]]), asks_for_cuda([["bench", "--device=cuda"]])
+    (True, True)
+    >>> asks_for_cuda([["train", "--device", "cpu", "cuda"]])
+    False
+    """
+    return any(
+        "--device=cuda" in command or ("--device", "cuda") in itertools.pairwise(command) for command in commands
     )
 
 

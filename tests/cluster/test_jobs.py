@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -57,6 +58,36 @@ def test_a_job_of_every_template(jobs, name, nodes):
         assert said in log
     assert ("modules: daint-gpu" in log) == (name == "piz-daint")
     assert (jobs.folder / "runs" / job / "job.sh").read_text().startswith("#!/bin/bash\n")
+
+
+MPIRUN = ["--launcher", "mpirun", "--launcher-option=--bind-to", "--launcher-option=none"]
+"""More ranks than this machine has cores."""
+DEVICES = {
+    "alps": (["--cluster", "alps", "-p", "gh"], 4, "0,1,2,3"),
+    "generic": (["-p", "gh", "--tasks-per-node", 4], 4, "0,1,2,3"),
+    "generic, mpirun": (["-p", "gh", "--tasks-per-node", 4, *MPIRUN], 4, "0,1,2,3"),
+    "piz-daint": (["--cluster", "piz-daint", "--tasks-per-node", 2], 2, None),
+}
+"""Of templates that ask for GPUs, or share one: options, ranks per node, and the devices that a rank sees; None: what
+is there."""
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_rank_sees_all_devices_of_its_job_on_the_node(jobs, name):
+    """Of which it takes one by its number there: CUDA IPC fails between ranks to each of which a device was bound."""
+    if not jobs.cluster.has_host_names:
+        pytest.skip("under srun, several ranks on nodes of one host name fail in MPI_Init; as root each has its own")
+    options, per_node, devices = DEVICES[name]
+    done = jobs.command("submit", *options, "--nodes", 2, "--device", "cuda", "--wait", *counting(3))
+    assert (done.returncode, done.stderr) == (0, ""), jobs.logs()
+    job = done.stdout.strip()
+    result = jobs.result(job)
+    assert (result["ranks"], result["gpus"]) == (2 * per_node, 2 * per_node * [devices])
+    assert (result["environment"].get("CRAY_CUDA_MPS") == "1") == (name == "piz-daint")
+    said = [line for line in jobs.log(job).splitlines() if line.startswith("GPUs visible to ranks: ")]
+    assert [re.findall(r"gh\d{3} (\S+) to (\d+)", line) for line in said] == (
+        [2 * [(devices, str(per_node))]] if devices else []
+    )
 
 
 def test_a_benchmark(jobs):

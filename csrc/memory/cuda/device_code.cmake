@@ -1,5 +1,6 @@
-# The device code of csrc/memory/cuda: sets PYC_FAT_BINARY to the file that the build makes of kernels.cu, or
-# PYC_NO_FAT_BINARY to why there is none, and PYC_KERNEL_FILES to what it is made of. PYC_CUDA=ON insists on it.
+# The device code of csrc/memory/cuda: sets PYC_FAT_BINARY to the file that the build makes of kernels.cu and
+# PYC_FAT_BINARY_ARCHITECTURES to what it is for, as `info` says it, or PYC_NO_FAT_BINARY to why there is none, and
+# PYC_KERNEL_FILES to what it is made of. PYC_CUDA=ON insists on it.
 
 set(kernels ${PROJECT_SOURCE_DIR}/csrc/memory/cuda/kernels.cu)
 set(PYC_KERNEL_FILES ${kernels})  # and what it includes
@@ -53,6 +54,10 @@ elseif(PYC_NO_FAT_BINARY)
 else()
   # As an object file, which compiler caches know, and from it the fat binary.
   set(PYC_FAT_BINARY ${PROJECT_BINARY_DIR}/cuda/kernels.fatbin)
+  list(TRANSFORM PYC_CUDA_ARCHITECTURES REPLACE "([0-9][a-z]?)$" ".\\1" OUTPUT_VARIABLE capabilities)
+  list(JOIN capabilities ", " PYC_FAT_BINARY_ARCHITECTURES)
+  list(GET capabilities -1 newest)
+  string(APPEND PYC_FAT_BINARY_ARCHITECTURES ", and as PTX of ${newest}")
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/cuda)
   add_custom_command(
     OUTPUT ${PYC_FAT_BINARY}

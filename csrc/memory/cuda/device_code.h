@@ -22,4 +22,7 @@ class DeviceCode {
 /// Why no device can have code; empty if one can.
 std::string why_no_device_code();
 
+/// Who compiles it, and for which devices; empty if nobody does.
+std::string origin_of_device_code();
+
 }  // namespace pyc::cuda

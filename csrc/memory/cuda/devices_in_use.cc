@@ -24,8 +24,10 @@ Use& use() {
 
 Availability found() {
   const Use& u = use();
-  if (u.simulated != nullptr) return availability({u.simulated, ""}, "");
-  return availability(system_driver(), why_no_device_code());
+  Availability found = u.simulated != nullptr ? availability({u.simulated, ""}, "")
+                                              : availability(system_driver(), why_no_device_code());
+  found.kernels = u.simulated != nullptr ? "of the host, by the simulated driver" : origin_of_device_code();
+  return found;
 }
 
 const DriverApi& driver() {

@@ -50,25 +50,6 @@ const DriverFinding& system_driver() {
   return finding;
 }
 
-std::vector<DeviceDescription> devices_of(const DriverApi& driver) {
-  constexpr int kLongestName = 256;
-  int count = 0;
-  PYC_CUDA(driver, cuDeviceGetCount, &count);
-  std::vector<DeviceDescription> devices(static_cast<std::size_t>(count));
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
-    DeviceDescription& description = devices[static_cast<std::size_t>(ordinal)];
-    CUdevice device = 0;
-    char name[kLongestName] = {};
-    PYC_CUDA(driver, cuDeviceGet, &device, ordinal);
-    PYC_CUDA(driver, cuDeviceGetName, name, kLongestName - 1, device);
-    PYC_CUDA(driver, cuDeviceGetAttribute, &description.major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-    PYC_CUDA(driver, cuDeviceGetAttribute, &description.minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
-    PYC_CUDA(driver, cuDeviceTotalMem_v2, &description.bytes, device);
-    description.name = name;
-  }
-  return devices;
-}
-
 int version_of(const DriverApi& driver) {
   int version = 0;
   PYC_CUDA(driver, cuDriverGetVersion, &version);

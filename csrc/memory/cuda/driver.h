@@ -1,9 +1,7 @@
 // The CUDA driver: loaded when it is first asked for, never linked, so that a build with CUDA runs where there is none.
 #pragma once
 
-#include <cstddef>
 #include <string>
-#include <vector>
 
 #include "memory/cuda/driver_api.h"
 #include "memory/executor.h"
@@ -37,16 +35,6 @@ DriverFinding load_driver(const char* library, DriverApi& api);
 
 /// That of this machine; looked for once.
 const DriverFinding& system_driver();
-
-/// What `info` shows of a device.
-struct DeviceDescription {
-  std::string name;
-  int major = 0;  ///< compute capability
-  int minor = 0;
-  std::size_t bytes = 0;
-};
-
-std::vector<DeviceDescription> devices_of(const DriverApi& driver);
 
 /// As in 13000 for CUDA 13.0.
 int version_of(const DriverApi& driver);

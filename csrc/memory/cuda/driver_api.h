@@ -35,8 +35,13 @@ inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
 inline constexpr int CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9;
 inline constexpr int CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16;
+inline constexpr int CU_DEVICE_ATTRIBUTE_INTEGRATED = 18;
+inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_MODE = 20;
+inline constexpr int CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = 41;
 inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75;
 inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
+inline constexpr int CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125;  // CUDA 12 and later
+inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
 
 // X(name, parameters) of every function; all return a CUresult.
 #define PYC_DRIVER_FUNCTIONS(X)                                                                                  \
@@ -49,6 +54,8 @@ inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
   X(cuDeviceGetName, (char* name, int length, CUdevice device))                                                  \
   X(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                          \
   X(cuDeviceTotalMem_v2, (std::size_t* bytes, CUdevice device))                                                  \
+  X(cuDeviceGetPCIBusId, (char* id, int length, CUdevice device))                                                \
+  X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                                           \
   X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \
   X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                                             \
   X(cuCtxPushCurrent_v2, (CUcontext context))                                                                    \

@@ -31,12 +31,8 @@ int architecture_for(const CompilerApi& compiler, int capability) {
   PYC_NVRTC(compiler, nvrtcGetSupportedArchs, known.data());
   std::erase_if(known, [&](int one) { return one > capability; });
   if (known.empty()) {
-    int major = 0;
-    int minor = 0;
-    PYC_NVRTC(compiler, nvrtcVersion, &major, &minor);
-    throw std::runtime_error("NVRTC " + std::to_string(major) + "." + std::to_string(minor) +
-                             " compiles nothing for compute capability " + std::to_string(capability / 10) + "." +
-                             std::to_string(capability % 10));
+    throw std::runtime_error("NVRTC " + version_of(compiler) + " compiles nothing for compute capability " +
+                             std::to_string(capability / 10) + "." + std::to_string(capability % 10));
   }
   return *std::max_element(known.begin(), known.end());
 }
@@ -115,6 +111,13 @@ const CompilerFinding& system_compiler() {
     return found;
   }();
   return finding;
+}
+
+std::string version_of(const CompilerApi& compiler) {
+  int major = 0;
+  int minor = 0;
+  PYC_NVRTC(compiler, nvrtcVersion, &major, &minor);
+  return std::to_string(major) + "." + std::to_string(minor);
 }
 
 std::string compile_kernels(const CompilerApi& compiler, int capability) {

@@ -47,6 +47,9 @@ CompilerFinding load_compiler(const char* library, CompilerApi& api);
 /// That of this process or machine; looked for once.
 const CompilerFinding& system_compiler();
 
+/// As in 13.1.
+std::string version_of(const CompilerApi& compiler);
+
 /// PTX of the kernels for devices of a compute capability (90: 9.0), or, if that is newer than the compiler, of the
 /// newest that it knows. std::runtime_error with what the compiler says.
 std::string compile_kernels(const CompilerApi& compiler, int capability);

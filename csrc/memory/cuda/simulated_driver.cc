@@ -130,6 +130,11 @@ void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUres
   state_->failures[function] = {nth - 1, error};
 }
 
+void SimulatedDriver::set_attribute(int attribute, std::optional<int> value) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->attributes[attribute] = value;
+}
+
 void SimulatedDriver::fault(std::uint64_t nth) {
   const std::lock_guard lock(simulated_mutex);
   state_->fault_at = state_->steps + nth;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class SimulatedDriver {
 
   /// The n-th call of a function from now on, counted from 1, returns an error.
   void fail(const std::string& function, std::uint64_t nth, CUresult error);
+  /// What its devices say of an attribute from now on; nothing: that the driver does not know it.
+  void set_attribute(int attribute, std::optional<int> value);
   /// The n-th piece of work from now on, counted from 1, is an illegal address.
   void fault(std::uint64_t nth);
 

@@ -1,9 +1,11 @@
 // Tests only: the functions of the simulated driver. What the driver's documentation leaves undefined is reported.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "memory/cuda/simulated_state.h"
 
@@ -24,6 +26,11 @@ template <class Handle>
 Handle new_handle() {
   return reinterpret_cast<Handle>(state().next_handle++);
 }
+
+/// The devices whose contexts this thread has pushed.
+thread_local std::vector<int> pushed;
+
+int current_device() { return pushed.empty() ? 0 : pushed.back(); }
 
 // ------------------------------------------------------------------------------------------------ driver and device
 
@@ -49,24 +56,40 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
-  *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : 9;
+  PYC_ENTER(false);
+  const std::optional<int> known = state().attributes[attribute];
+  return known ? (*value = *known, CUDA_SUCCESS) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
   return CUDA_SUCCESS;
+}
+/// Devices are wired in pairs, as on some machines.
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
+  PYC_ENTER(false);
+  return *can = static_cast<int>(device / 2 == peer / 2), CUDA_SUCCESS;
 }
 CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice) { return *bytes = state().capacity, CUDA_SUCCESS; }
 
 // ------------------------------------------------------------------------------------------------ contexts, modules
 
+constexpr std::uintptr_t kFirstContext = 0x100;
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   PYC_ENTER(false);
-  *context = reinterpret_cast<CUcontext>(std::uintptr_t{0x100} + static_cast<std::uintptr_t>(device));
+  *context = reinterpret_cast<CUcontext>(kFirstContext + static_cast<std::uintptr_t>(device));
   return ++state().contexts, CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
   if (state().contexts-- == 0) state().misused("a context released twice");
   return CUDA_SUCCESS;
 }
-CUresult cuCtxPushCurrent_v2(CUcontext) { return ++state().current, CUDA_SUCCESS; }
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  pushed.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - kFirstContext));
+  return ++state().current, CUDA_SUCCESS;
+}
 CUresult cuCtxPopCurrent_v2(CUcontext*) {
+  if (!pushed.empty()) pushed.pop_back();
   if (state().current-- == 0) state().misused("a context popped that was not pushed");
   return CUDA_SUCCESS;
 }
@@ -95,7 +118,9 @@ CUresult cuMemAlloc_v2(CUdeviceptr* data, std::size_t bytes) {
   state().used += bytes;
   const auto storage = SimulatedStorage::create(bytes);
   std::fill_n(storage->data(), bytes, State::kFresh);
-  return *data = state().add_region(storage, false).base, CUDA_SUCCESS;
+  State::Region& region = state().add_region(storage, false);
+  region.device = current_device();
+  return *data = region.base, CUDA_SUCCESS;
 }
 CUresult cuMemFree_v2(CUdeviceptr data) {
   State::Region* const region = state().region_at(data, false);
@@ -127,8 +152,9 @@ CUresult cuMemFreeHost(void* data) {
 
 CUresult cuPointerGetAttribute(void* value, int, CUdeviceptr data) {
   PYC_ENTER(false);
-  if (state().find(data, 1) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return *static_cast<int*>(value) = 0, CUDA_SUCCESS;
+  const State::Region* const region = state().find(data, 1);
+  if (region == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return *static_cast<int*>(value) = region->device, CUDA_SUCCESS;
 }
 
 /// The regions of addresses that work touches.
@@ -169,7 +195,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* data, CUipcMemHandle handle, unsigne
   std::memcpy(&wanted, handle.reserved, sizeof wanted);
   const std::shared_ptr<SimulatedStorage> storage = SimulatedStorage::open(wanted);
   if (storage == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return *data = state().add_region(storage, true).base, CUDA_SUCCESS;
+  State::Region& region = state().add_region(storage, true);
+  region.device = current_device();
+  return *data = region.base, CUDA_SUCCESS;
 }
 CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
   const auto found = state().regions.find(data);

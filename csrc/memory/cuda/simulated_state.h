@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct SimulatedDriver::State {
     std::shared_ptr<SimulatedStorage> storage;
     bool is_mapping = false;
     bool live = true;
+    int device = 0;
 
     std::size_t bytes() const { return storage->bytes(); }
   };
@@ -75,6 +77,15 @@ struct SimulatedDriver::State {
   std::size_t capacity = 0;
   std::size_t used = 0;
   int devices = 1;
+  std::map<int, std::optional<int>> attributes = {
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 2},
+      {CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0},
+      {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+      {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
+  };  // of every device
   std::map<std::string, Failure> failures;
   std::uint64_t fault_at = 0;  // a step; 0: none
   CUresult sticky = CUDA_SUCCESS;

@@ -52,6 +52,6 @@ while state["step"] < steps or len(state["starts"]) <= stops:
 hosts = sorted(set(world.allgather(MPI.Get_processor_name())))
 gpus = world.allgather(os.environ.get("CUDA_VISIBLE_DEVICES"))
 if world.rank == 0:
-    variables = {name: value for name, value in os.environ.items() if name.startswith(("MPICH_", "OMP_NUM_"))}
+    variables = {name: value for name, value in os.environ.items() if name.startswith(("MPICH_", "OMP_NUM_", "CRAY_"))}
     found = {"ranks": world.size, "hosts": hosts, "gpus": gpus, "environment": variables}
     (folder / "result.json").write_text(json.dumps({**state, **found}))

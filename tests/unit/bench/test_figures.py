@@ -19,6 +19,7 @@ def record(policy: str, size: int, mean: float, mpi: float) -> dict:
         "policy": policy,
         "bytes": size,
         "latency_us": {"mean": mean},
+        "baseline": "MPI_Allreduce",
         "baseline_us": {"mean": mpi},
         "speedup": mpi / mean,
         "active_mean": 1.0,

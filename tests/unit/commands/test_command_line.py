@@ -1,5 +1,6 @@
 """python -m pycollectives."""
 
+import io
 import json
 import os
 import subprocess
@@ -7,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from pycollectives.commands.info import described_cuda
+from pycollectives.commands.info import described_cuda, device_table
 from pycollectives.selection import choice
 
 
@@ -48,13 +50,25 @@ def test_info_says_why_cuda_is_off_or_what_there_is():
     )
 
 
+def test_info_describes_cuda():
+    found = {"reason": "", "driver_version": 12040, "kernels": "by nvcc, for compute capabilities 9.0", "devices": []}
+    kernels = "kernels by nvcc, for compute capabilities 9.0"
+    assert described_cuda(found).splitlines() == ["ready: a driver for CUDA 12.4", kernels]
+    assert described_cuda({**found, "reason": "no driver"}).splitlines() == ["off: no driver", kernels]
+    assert described_cuda({**found, "reason": "no nvcc", "kernels": ""}) == "off: no nvcc"
+
+
 def test_info_lists_devices():
-    found = {"reason": "", "driver_version": 13000, "devices": [{"name": "H200", "capability": "9.0", "bytes": 2**37}]}
-    assert described_cuda(found).splitlines() == [
-        "ready, for partial_allreduce of arrays on it",
-        "0: H200, compute capability 9.0, 128 GiB",
-    ]
-    assert described_cuda({**found, "reason": "no nvcc"}).splitlines()[0] == "off: no nvcc"
+    device = {
+        "name": "H200", "capability": "9.0", "bytes": 2**37, "pci_bus_id": "0000:18:00.0", "why_not_shared": "",
+        "one_process_at_a_time": False, "reaches": [True, True, False],
+    }  # fmt: skip
+    alone = {**device, "why_not_shared": "integrated device", "one_process_at_a_time": True, "reaches": [False, True]}
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(device_table([device, alone]))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in console.export_text().splitlines()]
+    assert ["0", "H200", "9.0", "128 GiB", "0000:18:00.0", "yes", "any", "0 1 -"] in rows
+    assert ["1", "H200", "9.0", "128 GiB", "0000:18:00.0", "no: integrated device", "one, or MPS", "- 1"] in rows
 
 
 def test_info_says_which_table_is_used(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from device_programs import simulated_device
 from device_ranks import Job
 from devices import Simulated, needs_cuda, wait
 
@@ -18,6 +20,8 @@ from pycollectives.support.native import core
 testing = core.testing
 MODULES = sorted(Path(core.__file__).parent.glob("_*.so"))
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
+INTEGRATED, COMPUTE_MODE, UNIFIED_ADDRESSING, IPC_EVENTS = 18, 20, 41, 125
+"""Attributes of devices."""
 
 
 def test_no_module_is_linked_to_cuda():
@@ -33,7 +37,7 @@ def test_no_module_is_linked_to_cuda():
 
 def test_without_a_device_there_is_a_reason():
     found = core.cuda_availability()
-    assert set(found) == {"reason", "driver_version", "devices"}
+    assert set(found) == {"reason", "driver_version", "kernels", "devices"}
     assert bool(found["reason"]) or found["devices"]
 
 
@@ -59,6 +63,68 @@ def test_availability():
     assert device.driver.availability("") == ("", 2)
     assert device.driver.availability("no nvcc was found") == ("no nvcc was found", 2)
     device.end()
+
+
+@needs_cuda
+def test_what_a_driver_says_of_its_devices():
+    with simulated_device(1, devices=4):
+        found = core.cuda_availability()
+    assert (found["reason"], found["driver_version"]) == ("", 13000)
+    assert found["kernels"] == "of the host, by the simulated driver"
+    buses = [device.pop("pci_bus_id") for device in found["devices"]]
+    assert buses == [f"0000:{n:02x}:00.0" for n in range(1, 5)]
+    accesses = [device.pop("reaches") for device in found["devices"]]
+    assert accesses == 2 * [[True, True, False, False]] + 2 * [[False, False, True, True]]
+    assert found["devices"] == 4 * [
+        {
+            "name": "simulated driver's device", "capability": "9.0", "bytes": 1 << 30, "why_not_shared": "",
+            "one_process_at_a_time": False,
+        }
+    ]  # fmt: skip
+
+
+@needs_cuda
+def test_memory_is_of_the_device_that_allocated_it():
+    with simulated_device(1, devices=3) as machine:
+        executors = [machine.driver.executor(ordinal) for ordinal in (2, 1, 0)]
+        blocks = [executor.allocate(8) for executor in executors]
+        assert [core.device_of(block.address) for block in blocks] == [2, 1, 0]
+        assert core.device_of(np.zeros(1).ctypes.data) is None
+        for block in blocks:
+            block.free()
+        del executors, blocks, block
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("attribute", "value", "why_not_shared"),
+    [
+        (UNIFIED_ADDRESSING, 0, "no unified addressing"), (INTEGRATED, 1, "integrated device"),
+        (IPC_EVENTS, 0, "not supported by the device"), (IPC_EVENTS, None, ""),
+    ],
+)  # fmt: skip
+def test_which_devices_can_be_shared(attribute, value, why_not_shared):
+    with simulated_device(1) as machine:
+        machine.driver.set_attribute(attribute, value)
+        assert core.cuda_availability()["devices"][0]["why_not_shared"] == why_not_shared
+
+
+@needs_cuda
+def test_a_device_of_one_process():
+    with simulated_device(1) as machine:
+        machine.driver.set_attribute(COMPUTE_MODE, 3)
+        assert core.cuda_availability()["devices"][0]["one_process_at_a_time"] is True
+
+
+@needs_cuda
+def test_where_kernels_come_from():
+    """Said even if there is no driver."""
+    kernels = core.cuda_availability()["kernels"]
+    if testing.fat_binary():
+        assert kernels.startswith("by nvcc, for compute capabilities ")
+        assert re.search(r"\d\.\d, and as PTX of \d+\.\d$", kernels), kernels
+    else:
+        assert kernels == "" or re.fullmatch(r"by NVRTC \d+\.\d+, for the device at hand", kernels), kernels
 
 
 @needs_cuda

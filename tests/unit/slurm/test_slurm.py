@@ -83,6 +83,35 @@ def test_what_the_built_in_profiles_ask_for(name, expected):
 
 
 @pytest.mark.parametrize(
+    ("name", "overrides", "expected"),
+    [
+        ("alps", {}, ["--gres=gpu:4"]),
+        ("alps", {"tasks_per_node": 8}, ["--gres=gpu:4"]),
+        ("generic", {"tasks_per_node": 3}, ["--gres=gpu:3"]),
+        ("generic", {"tasks_per_node": 3, "gpus_per_task": 2}, ["--gres=gpu:6"]),
+        ("generic", {"tasks_per_node": 8, "gpus_per_node": 1}, ["--gres=gpu:1"]),
+        ("piz-daint", {"tasks_per_node": 4}, []),  # a node has one
+        ("maverick2", {}, []),  # whole nodes are allocated
+    ],
+)
+def test_what_is_asked_for_if_arrays_are_on_devices(name, overrides, expected):
+    def asked(command, **more):
+        script = scripts.render(profiles.built_in(name, {**overrides, **more}), [command])
+        return [directive for directive in directives(script) if "gpu:" in directive or "gpus" in directive]
+
+    assert asked(COMMAND, device="cuda") == asked([*COMMAND, "--device", "cuda"]) == expected
+    per_task = overrides.get("gpus_per_task", 1 if name == "alps" else None)
+    on_hosts = [f"--gpus-per-task={per_task}"] if per_task else []
+    assert asked(COMMAND) == on_hosts
+    assert asked([*COMMAND, "--device", "cuda"], device="cpu") == on_hosts
+
+
+def test_ranks_share_the_gpu_of_piz_daint_by_mps():
+    assert "CRAY_CUDA_MPS" not in scripts.render(profiles.built_in("piz-daint"), [COMMAND])
+    assert "\nexport CRAY_CUDA_MPS=1 " in scripts.render(profiles.built_in("piz-daint", {"device": "cuda"}), [COMMAND])
+
+
+@pytest.mark.parametrize(
     ("name", "line"),
     [
         ("piz-daint", "export MPICH_RDMA_ENABLED_CUDA=1"),
