@@ -15,7 +15,8 @@ Arena::Arena(Executor& executor, const Shape& shape, std::size_t slot)
     : executor_(executor),
       shape_(shape),
       slot_(slot),
-      memory_(executor.allocate(checked_product(shape.buffers + (shape.elements.widened() ? 1 : 0), buffer_bytes()))),
+      memory_(executor.allocate_shared(
+          checked_product(shape.buffers + (shape.elements.widened() ? 1 : 0), buffer_bytes()))),
       mappings_(shape.slots),
       in_(executor.new_stream()),
       work_(executor.new_stream()),

@@ -106,7 +106,9 @@ def test_made_by_an_engine(comm):
     finish(member)
 
 
-@pytest.mark.parametrize(("call", "nth"), [("cuMemAlloc_v2", 1), ("cuStreamCreate", 3), ("cuIpcOpenMemHandle_v2", 1)])
+@pytest.mark.parametrize(
+    ("call", "nth"), [("cuMemAlloc_v2", 1), ("cuStreamCreateWithPriority", 3), ("cuIpcOpenMemHandle_v2", 1)]
+)
 def test_what_fails_on_one_rank_fails_on_all(comm, call, nth):
     """Out of memory, or of what else a device has: the rank is named, and nothing is left."""
     if comm.size == 1 and call == "cuIpcOpenMemHandle_v2":

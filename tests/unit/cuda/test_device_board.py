@@ -366,3 +366,12 @@ def test_a_rank_that_was_killed_holds_no_memory():
     assert board.close()
     del board
     machine.end()
+
+
+@needs_cuda
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_buffers_are_of_all_devices_in_turn(ranks):
+    """Of those that a board takes first, which it goes on using, no device has more than another."""
+    arenas = testing.arenas_of_buffers(ranks)
+    assert arenas == list(range(ranks)) * (len(arenas) // ranks)
+    assert len(arenas) > 6 * ranks
