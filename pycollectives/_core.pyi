@@ -184,11 +184,12 @@ class DevicePartialAllreduce:
     def device_of(self, data: int) -> int | None:
         """As the function of that name; a device that fails fails the collective."""
     def contribute(self, data: int, streams: Sequence[int]) -> Round:
-        """Waits until `streams` have done what they were given, then takes the values; they may be overwritten."""
+        """Takes the values when `streams` have done what they were given; what they are given later may overwrite them.
+        `ValueError` if one of them takes no work: of another device, destroyed, or being captured."""
     def give(self, out: int, stream: int | None) -> None:
         """Copies the newest result to `out`, in order with `stream`; without one it is there on return."""
-    def fetch(self) -> bytes:
-        """The newest result, on the host."""
+    def fetch(self, into: NDArray[Any]) -> None:
+        """Copies the newest result to the host."""
     @property
     def shown(self) -> int:
         """Memory for one result, for `give`."""

@@ -21,10 +21,18 @@ std::byte* device_data(std::uintptr_t address) {
 
 class BoundDeviceAllreduce {
  public:
+  /// Without the GIL: the application's streams, which are waited for, may wait for its Python.
+  struct Deleter {
+    void operator()(BoundDeviceAllreduce* bound) const {
+      const GilReleased released;
+      delete bound;
+    }
+  };
+  using Holder = std::unique_ptr<BoundDeviceAllreduce, Deleter>;
+
   /// Collective: what a rank has no memory for fails on all.
-  static std::unique_ptr<BoundDeviceAllreduce> make(const std::shared_ptr<Engine>& engine, int ordinal,
-                                                    const Nodes& nodes, Seconds timeout,
-                                                    const PartialAllreduceOptions& options) {
+  static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
+                     const PartialAllreduceOptions& options) {
     const std::size_t bytes = options.count * size_of(options.type);
     std::shared_ptr<Executor> executor;
     std::unique_ptr<DeviceCaller> caller;
@@ -36,9 +44,15 @@ class BoundDeviceAllreduce {
       return executor;
     };
     auto made = PartialAllreduce::create_on_device(engine, open, options, nodes, timeout, run_signal_handlers);
-    return std::unique_ptr<BoundDeviceAllreduce>(
+    return Holder(
         new BoundDeviceAllreduce(engine, executor, bytes, std::move(shown), std::move(made), std::move(caller)));
   }
+
+  ~BoundDeviceAllreduce() {
+    if (!caller_->finish()) static_cast<void>(shown_.release());
+  }
+  BoundDeviceAllreduce(const BoundDeviceAllreduce&) = delete;
+  BoundDeviceAllreduce& operator=(const BoundDeviceAllreduce&) = delete;
 
   /// As pyc::device_of; a device that fails fails the collective.
   std::optional<int> device_of(std::uintptr_t data) {
@@ -99,7 +113,7 @@ class BoundDeviceAllreduce {
 
 void bind_device_allreduce(py::module_& m) {
   using Bound = BoundDeviceAllreduce;
-  py::class_<Bound> type(m, "DevicePartialAllreduce", py::is_final());
+  py::class_<Bound, Bound::Holder> type(m, "DevicePartialAllreduce", py::is_final());
   type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
                        const py::object& timeout, const py::object& default_timeout, std::size_t count,
                        const std::string& dtype_name, const std::string& op, const std::string& policy, int policy_size,
@@ -113,7 +127,7 @@ void bind_device_allreduce(py::module_& m) {
              options.count = count;
              options.name = std::move(name);
              const Seconds limit = timeout_from(timeout);
-             std::unique_ptr<Bound> bound;
+             Bound::Holder bound;
              {
                const GilReleased released;
                bound = Bound::make(engine, device, Nodes(std::move(nodes)), limit, options);
@@ -137,12 +151,13 @@ void bind_device_allreduce(py::module_& m) {
       .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
       .def("give", &Bound::give, py::arg("out"), py::arg("stream"))
       .def_property_readonly("shown", &Bound::shown)
-      .def("fetch",
-           [](Bound& b) {
-             std::string bytes(b.bytes(), '\0');
-             b.fetch(reinterpret_cast<std::byte*>(bytes.data()));
-             return py::bytes(bytes);
-           })
+      .def(
+          "fetch",
+          [](Bound& b, py::array into) {
+            if (static_cast<std::size_t>(into.nbytes()) != b.bytes()) throw InternalError("a result of another size");
+            b.fetch(static_cast<std::byte*>(into.mutable_data()));
+          },
+          py::arg("into"))
       .def("start_flush", [](Bound& b) { b.bound().start_flush(); })
       .def(
           "flush",

@@ -13,6 +13,7 @@
 #include "memory/cuda/kernel_names.h"
 #include "memory/cuda/runtime_compiler.h"
 #include "memory/cuda/simulated_driver.h"
+#include "services/partial_allreduce/board_buffers.h"
 
 namespace pyc {
 namespace {
@@ -27,7 +28,7 @@ std::unique_ptr<Executor> executor_of_device(int ordinal) {
   const cuda::DriverFinding& finding = cuda::system_driver();
   const cuda::Availability found = cuda::availability(finding, cuda::why_no_device_code());
   if (!found.reason.empty()) throw std::runtime_error("CUDA is off: " + found.reason);
-  return cuda::make_executor(*finding.driver, ordinal, cuda::DeviceCode(*finding.driver, ordinal).image());
+  return cuda::make_executor_with_code(*finding.driver, ordinal);
 }
 
 std::string why_not(const std::string& library) {
@@ -40,11 +41,37 @@ std::string why_no_compiler(const std::string& library) {
   return cuda::load_compiler(library.c_str(), api).reason;
 }
 
-std::string compile_kernels(const std::string& library, int capability) {
+/// PTX and machine code.
+py::tuple compile_kernels(const std::string& library, int capability) {
   cuda::CompilerApi api;
   const cuda::CompilerFinding finding = cuda::load_compiler(library.c_str(), api);
   if (finding.compiler == nullptr) throw std::runtime_error(finding.reason);
-  return cuda::compile_kernels(*finding.compiler, capability);
+  const cuda::CompiledKernels made = cuda::compile_kernels(*finding.compiler, capability);
+  return py::make_tuple(made.ptx, py::bytes(made.machine_code));
+}
+
+std::string why_no_compiler_for(const std::string& library, int driver_major) {
+  cuda::CompilerApi api;
+  return cuda::find_compiler({library}, driver_major, api).reason;
+}
+
+/// The arenas of the buffers that a board of ranks on devices takes, in that order.
+std::vector<std::size_t> arenas_of_buffers(std::size_t ranks) {
+  BoardShape shape;
+  shape.ranks.resize(ranks);
+  shape.count = 1;
+  shape.elements = elements_of(DataType::kFloat32, ReduceOp::kSum);
+  shape.on_device = true;
+  BoardMemory counted(nullptr, false);
+  BoardBuffers(counted, shape);
+  std::vector<std::uint64_t> memory(counted.used() / sizeof(std::uint64_t) + 1);
+  BoardMemory shared(reinterpret_cast<std::byte*>(memory.data()), true);
+  BoardBuffers buffers(shared, shape);
+  std::vector<std::size_t> arenas;
+  for (std::size_t i = 0; i < BoardBuffers::count(shape); ++i) {
+    arenas.push_back(static_cast<std::size_t>(buffers.take()) / BoardBuffers::per_arena(shape, ranks));
+  }
+  return arenas;
 }
 
 void bind_simulated_driver(py::module_& t) {
@@ -55,6 +82,9 @@ void bind_simulated_driver(py::module_& t) {
       .def(
           "executor", [](const D& d, int ordinal) { return cuda::make_executor(d.api(), ordinal, D::image()); },
           py::arg("ordinal") = 0, py::keep_alive<0, 1>())
+      .def(
+          "executor_with_code", [](const D& d) { return cuda::make_executor_with_code(d.api(), 0); },
+          py::keep_alive<0, 1>())
       .def("use", [](const D& d) { cuda::use_driver(&d.api(), D::image()); })
       .def_static("use_no_more", [] { cuda::use_driver(nullptr, nullptr); })
       .def("availability",
@@ -65,7 +95,9 @@ void bind_simulated_driver(py::module_& t) {
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
       .def("set_attribute", &D::set_attribute, py::arg("attribute"), py::arg("value"))
       .def("fault", &D::fault, py::arg("nth"))
-      .def("stream_of_caller", &D::stream_of_caller)
+      .def("stream_of_caller", &D::stream_of_caller, py::arg("device") = 0)
+      .def("begin_capture", &D::begin_capture, py::arg("stream"))
+      .def("end_capture", &D::end_capture, py::arg("stream"))
       .def("produce",
            [](D& d, std::uintptr_t stream, std::uintptr_t to, const std::string& bytes) {
              const auto* const begin = reinterpret_cast<const std::byte*>(bytes.data());
@@ -91,6 +123,8 @@ void bind_testing_cuda(py::module_& t) {
   t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
   t.def("why_no_driver", &why_not, py::arg("library"));
   t.def("why_no_compiler", &why_no_compiler, py::arg("library"));
+  t.def("why_no_compiler_for", &why_no_compiler_for, py::arg("library"), py::arg("driver_major"));
+  t.def("arenas_of_buffers", &arenas_of_buffers, py::arg("ranks"));
   t.def("compile_kernels", &compile_kernels, py::arg("library"), py::arg("capability"));
   t.def("kernel_names", [] {
     const auto names = cuda::kernel_names();

@@ -22,7 +22,7 @@ DeviceMemory::DeviceMemory(Executor& executor, const Shape& shape, std::size_t o
     : executor_(executor),
       arena_bytes_(shape.arena_bytes),
       own_(own),
-      arena_(executor.allocate(shape.arena_bytes)),
+      arena_(executor.allocate_shared(shape.arena_bytes)),
       arenas_(shape.ranks),
       quotient_(shape.op == ReduceOp::kAvg ? executor.allocate(shape.buffer_bytes) : ExecutorMemory{}),
       identity_bytes_(std::min(shape.buffer_bytes, kIdentityBytes)),

@@ -45,6 +45,8 @@ class Stream {
 
   /// Further work waits until the event, as it was last recorded, is reached.
   virtual void wait(Event& event) = 0;
+  /// std::invalid_argument if this is a stream of the caller's that takes no work: of another device, destroyed, or
+  /// being captured into a graph.
   virtual void record(Event& event) = 0;
 
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
@@ -87,6 +89,8 @@ class Executor {
   /// `bytes` uninitialised bytes, aligned for vector loads; at least one is always allocated. Everything that an
   /// executor gives ends before the executor, and memory after the work on it.
   virtual ExecutorMemory allocate(std::size_t bytes) = 0;
+  /// As `allocate`, of memory that is `share`d: nothing else becomes visible to others with it.
+  virtual ExecutorMemory allocate_shared(std::size_t bytes) { return allocate(bytes); }
   /// What was released from that.
   ExecutorMemory owned(std::byte* data) { return {data, {this, &Executor::release}}; }
   /// Host memory from which copies are fast.
@@ -98,7 +102,7 @@ class Executor {
   /// thread, else a handle. It stays the caller's.
   virtual std::unique_ptr<Stream> stream_of_caller(std::uintptr_t handle) = 0;
 
-  /// For another executor's `map`; `data` is the begin of memory of `allocate`.
+  /// For another executor's `map`; `data` is the begin of memory of `allocate_shared`.
   virtual SharedHandle share(std::byte* data) = 0;
   /// The memory of another executor, which it must not free before the mapping ends.
   virtual ExecutorMemory map(const SharedHandle& handle) = 0;

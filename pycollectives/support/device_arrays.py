@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .buffers import checked_dtype, device_type
-from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, torch_stream
+from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, on_its_device, torch_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ class DeviceArray:
     """Address of the first element; 0 is possible if there is none."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    stream: int | None
-    """Work on this stream comes after what made the values; None: they are there already."""
+    stream: int
+    """Work on this stream comes after what made the values."""
     readonly: bool
     after: int | None = None
     """Another stream that the values come from, for which `stream` does not wait yet; None: there is none."""
@@ -69,16 +69,27 @@ def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None
         An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
     stream
         The stream on which the caller works with the array, as `handle_of_stream` takes it. None: the one that PyTorch
-        works on now, for its tensors; else the one that the CUDA array interface names; else, with DLPack, the legacy
-        default stream.
+        works on now, for its tensors; else the one that the CUDA array interface names; else the legacy default stream,
+        on which Numba works without naming it.
 
     Raises
     ------
     TypeError
         Of an element type that is not reduced, or no stream.
     BufferError
-        Not C-contiguous, masked, on a device of another kind, or not as its protocol demands.
+        Not C-contiguous, masked, at an address that its elements cannot have, on a device of another kind, or not as
+        its protocol demands.
     """
+    found = _described(buffer, stream)
+    # A kernel that reads such elements fails, and with it all that the process has on the device.
+    if found is not None and found.count and found.pointer % found.dtype.alignment:
+        raise BufferError(
+            f"expected {found.dtype} at multiples of {found.dtype.alignment} bytes, got {found.pointer:#x}"
+        )
+    return found
+
+
+def _described(buffer: object, stream: Any) -> DeviceArray | None:
     given = torch_stream(buffer) if stream is None else handle_of_stream(stream)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         where = device_type(buffer)
@@ -183,7 +194,8 @@ def _of_interface(buffer: object, interface: dict[str, Any], given: int | None) 
     _check_contiguous(shape, interface.get("strides"), dtype.itemsize)
     named = _stream_of(interface)
     after = named if given not in (None, named) else None
-    return DeviceArray(int(pointer or 0), shape, dtype, given or named, bool(readonly), after, owner=buffer)
+    works_on = given or named or LEGACY_STREAM
+    return DeviceArray(int(pointer or 0), shape, dtype, works_on, bool(readonly), after, owner=buffer)
 
 
 def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
@@ -224,7 +236,8 @@ def _of_dlpack(buffer: Any, where: tuple[str, int, int], stream: int) -> DeviceA
     kind, kind_number, _ = where
     if kind_number not in _CUDA:
         raise BufferError(f"expected memory of the host or of a CUDA device, got {type(buffer).__name__} on {kind}")
-    capsule = buffer.__dlpack__(stream=stream)
+    with on_its_device(buffer):
+        capsule = buffer.__dlpack__(stream=stream)
     tensor = _tensor_of(capsule)
     bits = "" if tensor.code == 6 else tensor.bits
     dtype = checked_dtype(f"{_CODES.get(tensor.code, 'unknown')}{bits}")

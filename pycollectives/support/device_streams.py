@@ -5,11 +5,15 @@ A handle is numbered as DLPack and the CUDA array interface do: 1 is the legacy 
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "handle_of_stream", "torch_stream"]
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+__all__ = ["LEGACY_STREAM", "PER_THREAD_STREAM", "handle_of_stream", "on_its_device", "torch_stream"]
 
 LEGACY_STREAM = 1
 """The default stream that waits for all others."""
@@ -61,7 +65,17 @@ def _handle_or_none(stream: Any) -> int | None:
 
 def torch_stream(buffer: object) -> int | None:
     """Return the stream that PyTorch works on now, on the device of the tensor; None if it is none of PyTorch's."""
+    cuda = _cuda_of_torch(buffer)
+    return None if cuda is None else handle_of_stream(cuda.current_stream(buffer.device))  # type: ignore[attr-defined]
+
+
+def on_its_device(buffer: object) -> AbstractContextManager[object]:
+    """Return a context in which PyTorch, if it made the array, works on its device: it exports no others by DLPack."""
+    cuda = _cuda_of_torch(buffer)
+    return contextlib.nullcontext() if cuda is None else cuda.device(buffer.device)  # type: ignore[attr-defined]
+
+
+def _cuda_of_torch(buffer: object) -> Any:
+    """`torch.cuda` of a tensor on a device; None of all else."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(buffer, torch.Tensor) or not buffer.is_cuda:
-        return None
-    return handle_of_stream(torch.cuda.current_stream(buffer.device))
+    return torch.cuda if torch is not None and isinstance(buffer, torch.Tensor) and buffer.is_cuda else None

@@ -5,6 +5,7 @@ Each rank has a driver, with streams that are done in an order of their own. Not
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 
@@ -135,7 +136,13 @@ def test_nothing_is_allocated_after_creation():
     with device_and_node(4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         ar = comm.partial_allreduce(like=x, policy=pc.Solo(), history=2)
-        for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuStreamCreate", "cuEventCreate"):
+        for call in (
+            "cuMemAlloc_v2",
+            "cuMemHostAlloc",
+            "cuModuleLoadData",
+            "cuStreamCreateWithPriority",
+            "cuEventCreate",
+        ):
             machine.driver.fail(call, 1, OUT_OF_MEMORY)
         for _ in range(20):
             ar.allreduce(x)
@@ -229,7 +236,7 @@ def test_arrays_refused():
     [
         ("cuMemAlloc_v2", 1),
         ("cuMemAlloc_v2", 3),
-        ("cuStreamCreate", 2),
+        ("cuStreamCreateWithPriority", 2),
         ("cuIpcGetMemHandle", 1),
         ("cuIpcOpenMemHandle_v2", 1),
     ],
@@ -243,6 +250,41 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
             machine.driver.fail(call, nth, OUT_OF_MEMORY)
         with pytest.raises(RuntimeError, match=f"^the board of 'sum': on rank {BAD}: CUDA: {call}: "):
             comm.partial_allreduce(like=x, name="sum")
+        x.free()
+
+
+def test_memory_that_cannot_be_opened_says_why():
+    if WORLD.size == 1:
+        pytest.skip("one rank opens nothing")
+    with device_and_node(16) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        if comm.rank == BAD:
+            machine.driver.fail("cuIpcOpenMemHandle_v2", 1, OUT_OF_MEMORY)
+        with pytest.raises(RuntimeError, match=r"each rank must see the devices of .*the memory of local rank \d+"):
+            comm.partial_allreduce(like=x, name="sum")
+        x.free()
+
+
+def test_one_rank_shares_nothing():
+    with simulated_device(17) as machine, pc.Communicator(MPI.COMM_SELF) as comm:
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        machine.driver.fail("cuIpcGetMemHandle", 1, OUT_OF_MEMORY)
+        x.write(np.ones(COUNT))
+        with comm.partial_allreduce(like=x) as ar:
+            ar.contribute(x).wait()
+            assert ar.result.to_host().tolist() == [1.0] * COUNT
+        x.free()
+        del ar
+
+
+def test_kernels_are_loaded_once():
+    with simulated_device(18) as machine:
+        x = OnDevice(machine, np.zeros(COUNT, "float32"))
+        for _ in range(2):
+            with pc.Communicator(MPI.COMM_SELF) as comm, comm.partial_allreduce(like=x):
+                pass
+            gc.collect()
+            machine.driver.fail("cuModuleLoadData", 1, OUT_OF_MEMORY)
         x.free()
 
 

@@ -5,6 +5,7 @@ Rank `SLOW` contributes what its stream does not make until it is let go.
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,75 @@ def test_a_result_changes_by_calls_of_the_application_alone():
         ar.flush()
 
     play(program, 5, policy=pc.Quorum(WORLD.size - 1), missed="latest")
+
+
+def test_an_array_that_names_no_stream_is_worked_on_on_the_legacy_default():
+    """As Numba's arrays are, whose kernels may still run."""
+
+    def program(machine, x, ar):
+        legacy = OnDevice(machine, np.zeros(COUNT, "int64"), stream=1)
+        legacy.names_stream = False
+        handle = contribute_held(machine, legacy, ar, 3)
+        assert not handle.test()
+        machine.driver.let_go(1)
+        handle.wait()
+        assert total(ar) == 3 * WORLD.size
+        legacy.free()
+
+    play(program, 10, policy=pc.Full())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"), [("captured", "is being captured into a CUDA graph"), ("another device", "of another device")]
+)
+def test_a_stream_that_takes_no_work_is_refused(wrong, text):
+    """By this call alone: the collective goes on, and so does the capture."""
+    with device_and_node(11, devices=2) as (machine, comm):
+        x = OnDevice(machine, np.zeros(COUNT, "int64"))
+        y = OnDevice(machine, np.zeros(COUNT, "int64"), machine.stream_of_caller(wrong == "another device"))
+        ar = comm.partial_allreduce(like=x, policy=pc.Full(), name="sum")
+        if wrong == "captured":
+            machine.driver.begin_capture(y.handle)
+        with pytest.raises(ValueError, match=text):
+            ar.contribute(y)
+        with pytest.raises(ValueError, match=text):
+            ar.contribute(x, stream=y.handle)
+        with pytest.raises(ValueError, match=text):
+            ar.allreduce(x, out=y)  # which has its round
+        for value in range(20):
+            contribute(machine, x, ar, value).wait()
+            assert total(ar) == value * comm.size
+        assert wrong != "captured" or machine.driver.end_capture(y.handle)
+        ar.close()
+        for array in (x, y):
+            array.free()
+        del ar, array
+
+
+def test_the_end_lets_python_run_for_which_a_stream_waits():
+    def program(machine, x, ar):
+        contribute(machine, x, ar, 1).wait()
+        machine.driver.hold(x.handle)
+        assert ar.result.shape == (COUNT,)  # it is copied when the stream is let go
+        threading.Timer(0.2, machine.driver.let_go, [x.handle]).start()
+
+    play(program, 12, policy=pc.Full())
+
+
+def test_a_stream_that_hangs_does_not_hold_up_the_end():
+    with failing_device(13) as machine:
+        with pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT) as comm:
+            x = OnDevice(machine, np.zeros(COUNT, "int64"))
+            ar = comm.partial_allreduce(like=x, policy=pc.Full(), name="sum")
+            contribute(machine, x, ar, 1).wait()
+            machine.driver.hold(x.handle)
+            assert ar.result.shape == (COUNT,)
+            ar.close()
+            del ar
+        gc.collect()
+        machine.driver.let_go(x.handle)
+        machine.finish()  # what is copied, and to where, is still there
+        assert machine.driver.problems(end=False) == []
 
 
 @pytest.mark.parametrize("end", ["flush", "late", "contribute"])

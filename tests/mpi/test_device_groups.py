@@ -241,7 +241,7 @@ def test_nothing_is_allocated_after_creation(shape):
     with device_and_ranks(9, shape) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(2)) as pr:
-            for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuStreamCreate", "cuEventCreate"):
+            for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuStreamCreateWithPriority", "cuEventCreate"):
                 machine.driver.fail(call, 1, OUT_OF_MEMORY)
             for _ in range(8):
                 pr.sync(x)
@@ -299,7 +299,7 @@ def test_arrays_refused():
 @every_shape
 @pytest.mark.parametrize(
     ("call", "nth"),
-    [("cuMemAlloc_v2", 1), ("cuMemHostAlloc", 1), ("cuStreamCreate", 2), ("cuIpcOpenMemHandle_v2", 1)],
+    [("cuMemAlloc_v2", 1), ("cuMemHostAlloc", 1), ("cuStreamCreateWithPriority", 2), ("cuIpcOpenMemHandle_v2", 1)],
 )
 def test_what_fails_on_one_rank_fails_on_all(call, nth, shape):
     within_nodes = shape == "board" or WORLD.size == 1

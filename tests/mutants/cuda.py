@@ -37,6 +37,42 @@ MUTANTS = [
         "kBlockThreads, 1, 1, 0, nullptr,",
         RANKS,
     ),
+    # --- the application's mistakes and captures
+    Mutant(
+        "a poll that breaks the application's capture of a CUDA graph",
+        EXECUTOR,
+        "    const BesideCaptures beside_captures(context_.driver());\n",
+        "",
+        DRIVER,
+    ),
+    Mutant(
+        "work in the graph that the application captures",
+        EXECUTOR,
+        "    if (!owned_) check_not_captured();\n",
+        "",
+        DRIVER,
+    ),
+    Mutant(
+        "a stream of another device is taken for a failure of the device",
+        EXECUTOR,
+        "    if (!owned_) check_callers(result);\n",
+        "",
+        DRIVER,
+    ),
+    Mutant(
+        "kernels are loaded again by every collective",
+        "csrc/memory/cuda/devices_in_use.cc",
+        "  return executor = make(ordinal);\n",
+        "  return make(ordinal);\n",
+        ALLREDUCE,
+    ),
+    Mutant(
+        "the end of a collective keeps Python from running, for which a stream waits",
+        "csrc/bindings/device_allreduce.cc",
+        "      const GilReleased released;\n      delete bound;\n",
+        "      delete bound;\n",
+        CONTRIBUTIONS,
+    ),
     Mutant(
         "an average that is not divided",
         KERNELS,
@@ -84,7 +120,7 @@ MUTANTS = [
     Mutant(
         "a missing wait: values are copied before the caller's stream has made them",
         HANDOVER,
-        "    stream_->wait(*called_.at(i));\n",
+        "  for (std::size_t i = 0; i < producers.size(); ++i) stream_->wait(*called_.at(i));\n",
         "",
         ALLREDUCE,
     ),

@@ -73,6 +73,7 @@ class OnDevice:
         self.stream = machine.executor.stream_of_caller(self.handle)
         self.block = Block(machine, values)
         self.writable = True
+        self.names_stream = True
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -81,7 +82,7 @@ class OnDevice:
             "typestr": self.like.dtype.str,
             "data": (self.block.address, not self.writable),
             "version": 3,
-            "stream": self.handle,
+            "stream": self.handle if self.names_stream else None,
         }
 
     def write(self, values: np.ndarray) -> None:

@@ -64,8 +64,8 @@ class Simulated(Host):
             self.driver = testing.SimulatedDriver(seed, **options)
         self.executor = self.driver.executor()
 
-    def stream_of_caller(self) -> int:
-        return self.driver.stream_of_caller()
+    def stream_of_caller(self, device: int = 0) -> int:
+        return self.driver.stream_of_caller(device)
 
     def write(self, stream: int, address: int, array: np.ndarray) -> None:
         self.driver.produce(stream, address, array.tobytes())

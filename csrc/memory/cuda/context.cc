@@ -13,24 +13,22 @@ Context::Context(const DriverApi& driver, int ordinal, const void* image) : driv
   multiprocessors_ = static_cast<unsigned>(multiprocessors);
   PYC_CUDA(driver_, cuDevicePrimaryCtxRetain, &context_, device_);
   try {
-    load_kernels(image);
+    prepare(image);
   } catch (...) {
     driver_.cuDevicePrimaryCtxRelease_v2(device_);
     throw;
   }
 }
 
-Context::~Context() {  // at the end of a process the driver may be gone: what fails here is nobody's any more
-  if (driver_.cuCtxPushCurrent_v2(context_) == CUDA_SUCCESS) {
-    CUcontext popped = nullptr;
-    driver_.cuModuleUnload(module_);
-    driver_.cuCtxPopCurrent_v2(&popped);
-  }
+Context::~Context() {
+  end([&] { driver_.cuModuleUnload(module_); });
   driver_.cuDevicePrimaryCtxRelease_v2(device_);
 }
 
-void Context::load_kernels(const void* image) {
+void Context::prepare(const void* image) {
   const Current current(*this);
+  int least = 0;
+  PYC_CUDA(driver_, cuCtxGetStreamPriorityRange, &least, &stream_priority_);
   PYC_CUDA(driver_, cuModuleLoadData, &module_, image);
   try {
     for (int t = 0; t < kDataTypes; ++t) {
@@ -52,7 +50,10 @@ void Context::load_kernels(const void* image) {
 
 CUfunction Context::kernel(const std::string& name) const {
   CUfunction function = nullptr;
-  if (!name.empty()) PYC_CUDA(driver_, cuModuleGetFunction, &function, module_, name.c_str());
+  if (name.empty()) return function;
+  PYC_CUDA(driver_, cuModuleGetFunction, &function, module_, name.c_str());
+  // Else the first launch would load it, which may wait for work of other libraries.
+  if (driver_.cuFuncLoad != nullptr) PYC_CUDA(driver_, cuFuncLoad, function);
   return function;
 }
 

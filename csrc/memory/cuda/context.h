@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/types.h"
+#include "memory/cuda/capture.h"
 #include "memory/cuda/driver.h"
 
 namespace pyc::cuda {
@@ -17,6 +18,7 @@ class Context {
 
   const DriverApi& driver() const { return driver_; }
   unsigned multiprocessors() const { return multiprocessors_; }
+  int stream_priority() const { return stream_priority_; }  ///< the highest
 
   // Kernels; null where there is none.
   CUfunction fold(ReduceOp op, DataType type, bool divides) const {
@@ -29,7 +31,7 @@ class Context {
   /// Makes the context the calling thread's, and then the one before it, which may be the caller's own.
   class Current {
    public:
-    explicit Current(const Context& context) : driver_(context.driver_) {
+    explicit Current(const Context& context) : driver_(context.driver_), beside_captures_(driver_) {
       PYC_CUDA(driver_, cuCtxPushCurrent_v2, context.context_);
     }
     ~Current() {
@@ -41,10 +43,22 @@ class Context {
 
    private:
     const DriverApi& driver_;
+    BesideCaptures beside_captures_;
   };
 
+  /// Does what ends something, in this context. What fails there was reported by the work before it, or the driver has
+  /// ended with the process.
+  template <class Action>
+  void end(Action action) const noexcept {
+    try {
+      const Current current(*this);
+      action();
+    } catch (const DriverError&) {  // NOLINT(bugprone-empty-catch)
+    }
+  }
+
  private:
-  void load_kernels(const void* image);
+  void prepare(const void* image);
   CUfunction kernel(const std::string& name) const;
 
   const DriverApi& driver_;
@@ -52,6 +66,7 @@ class Context {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   unsigned multiprocessors_ = 1;
+  int stream_priority_ = 0;
   CUfunction fold_[2][kReduceOps][kDataTypes] = {};
   CUfunction load_[kDataTypes] = {};
   CUfunction store_[kDataTypes] = {};

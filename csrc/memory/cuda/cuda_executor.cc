@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "memory/cuda/context.h"
 #include "memory/cuda/kernel_arguments.h"
@@ -15,6 +16,11 @@ namespace {
 
 constexpr std::size_t kVector = 16;  // bytes that a thread moves at a time
 constexpr unsigned kBlocksPerMultiprocessor = 8;
+constexpr std::size_t kDriverBlock = std::size_t{2} << 20U;  // parts of one may be several allocations
+
+constexpr char kWhyNotOpened[] =
+    "; each rank must see the devices of all ranks of its node (SLURM: ask for them per node, not per task), and "
+    "containers must share one IPC and one PID namespace";
 
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are numbers to the driver
@@ -26,9 +32,12 @@ class CudaEvent final : public Event {
     const Context::Current current(context_);
     PYC_CUDA(context_.driver(), cuEventCreate, &event_, CU_EVENT_DISABLE_TIMING);
   }
-  ~CudaEvent() override { context_.driver().cuEventDestroy_v2(event_); }
+  ~CudaEvent() override {
+    context_.end([&] { context_.driver().cuEventDestroy_v2(event_); });
+  }
 
   bool reached() override {
+    const BesideCaptures beside_captures(context_.driver());
     const CUresult result = context_.driver().cuEventQuery(event_);
     if (result == CUDA_ERROR_NOT_READY) return false;
     check(context_.driver(), result, "cuEventQuery");
@@ -46,11 +55,12 @@ class CudaStream final : public Stream {
   /// Of its own.
   explicit CudaStream(const Context& context) : context_(context), owned_(true) {
     const Context::Current current(context_);
-    PYC_CUDA(driver(), cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
+    PYC_CUDA(driver(), cuStreamCreateWithPriority, &stream_, CU_STREAM_NON_BLOCKING, context_.stream_priority());
   }
   CudaStream(const Context& context, CUstream callers) : context_(context), owned_(false), stream_(callers) {}
   ~CudaStream() override {
-    if (owned_) driver().cuStreamDestroy_v2(stream_);
+    if (!owned_) return;
+    context_.end([&] { driver().cuStreamDestroy_v2(stream_); });
   }
 
   void wait(Event& event) override {
@@ -59,7 +69,10 @@ class CudaStream final : public Stream {
   }
   void record(Event& event) override {
     const Context::Current current(context_);
-    PYC_CUDA(driver(), cuEventRecord, handle_of(event), stream_);
+    if (!owned_) check_not_captured();
+    const CUresult result = driver().cuEventRecord(handle_of(event), stream_);
+    if (!owned_) check_callers(result);
+    check(driver(), result, "cuEventRecord");
   }
 
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
@@ -106,6 +119,29 @@ class CudaStream final : public Stream {
 
  private:
   const DriverApi& driver() const { return context_.driver(); }
+
+  // Of the caller's stream: what the caller got wrong is no failure of the device.
+
+  void check_not_captured() const {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = driver().cuStreamIsCapturing(stream_, &status);
+    check_callers(status == CU_STREAM_CAPTURE_STATUS_NONE ? result : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    check(driver(), result, "cuStreamIsCapturing");
+  }
+  static void check_callers(CUresult result) {
+    if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_CAPTURED_EVENT) {
+      throw std::invalid_argument(
+          "stream: expected one that works, got one that is being captured into a CUDA graph: a collective cannot be "
+          "part of a graph, call it outside of the capture");
+    }
+    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
+        result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+      throw std::invalid_argument(
+          "stream: expected a stream of the device that the collective is on, got one of another device, or one that "
+          "was destroyed");
+    }
+  }
+
   static CUevent handle_of(Event& event) { return dynamic_cast<CudaEvent&>(event).handle(); }
 
   void launch(CUfunction kernel, DataType type, Outputs outputs, Inputs inputs, std::span<const double> factors,
@@ -157,6 +193,10 @@ class CudaExecutor final : public Executor {
     PYC_CUDA(context_.driver(), cuMemAlloc_v2, &data, std::max<std::size_t>(bytes, 1));
     return owned(pointer(data));
   }
+  ExecutorMemory allocate_shared(std::size_t bytes) override {
+    const std::size_t blocks = std::max<std::size_t>(bytes / kDriverBlock + (bytes % kDriverBlock != 0 ? 1 : 0), 1);
+    return allocate(checked_product(blocks, kDriverBlock));
+  }
   ExecutorMemory allocate_staging(std::size_t bytes) override {
     const Context::Current current(context_);
     void* data = nullptr;
@@ -185,32 +225,23 @@ class CudaExecutor final : public Executor {
     CUipcMemHandle handle;
     std::memcpy(&handle, shared.data(), sizeof handle);
     CUdeviceptr data = 0;
-    PYC_CUDA(context_.driver(), cuIpcOpenMemHandle_v2, &data, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const CUresult result = context_.driver().cuIpcOpenMemHandle_v2(&data, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    check(context_.driver(), result, "cuIpcOpenMemHandle_v2", kWhyNotOpened);
     return mapped(pointer(data));
   }
 
  protected:
-  // What fails here was reported by the work before it, or the driver has ended.
   void release(std::byte* data) noexcept override {
-    in_context([&] { context_.driver().cuMemFree_v2(address(data)); });
+    context_.end([&] { context_.driver().cuMemFree_v2(address(data)); });
   }
   void release_staging(std::byte* data) noexcept override {
-    in_context([&] { context_.driver().cuMemFreeHost(data); });
+    context_.end([&] { context_.driver().cuMemFreeHost(data); });
   }
   void unmap(std::byte* data) noexcept override {
-    in_context([&] { context_.driver().cuIpcCloseMemHandle(address(data)); });
+    context_.end([&] { context_.driver().cuIpcCloseMemHandle(address(data)); });
   }
 
  private:
-  template <class Action>
-  void in_context(Action action) noexcept {
-    try {
-      const Context::Current current(context_);
-      action();
-    } catch (const DriverError&) {  // NOLINT(bugprone-empty-catch)
-    }
-  }
-
   Context context_;
 };
 

@@ -1,6 +1,6 @@
 # The device code of csrc/memory/cuda: sets PYC_FAT_BINARY to the file that the build makes of kernels.cu and
-# PYC_FAT_BINARY_ARCHITECTURES to what it is for, as `info` says it, or PYC_NO_FAT_BINARY to why there is none, and
-# PYC_KERNEL_FILES to what it is made of. PYC_CUDA=ON insists on it.
+# PYC_FAT_BINARY_ARCHITECTURES to what it is for, as `info` says it, and PYC_FAT_BINARY_CUDA to nvcc's version, or
+# PYC_NO_FAT_BINARY to why there is none, and PYC_KERNEL_FILES to what it is made of. PYC_CUDA=ON insists on it.
 
 set(kernels ${PROJECT_SOURCE_DIR}/csrc/memory/cuda/kernels.cu)
 set(PYC_KERNEL_FILES ${kernels})  # and what it includes
@@ -24,9 +24,12 @@ else()
   endforeach()
   list(GET PYC_CUDA_ARCHITECTURES -1 newest)
   list(APPEND options -gencode=arch=compute_${newest},code=compute_${newest})
-  # From CUDA 12.8 on; without it the code is ten times as large.
-  execute_process(COMMAND ${PYC_NVCC} --help OUTPUT_VARIABLE help ERROR_QUIET)
-  if(help MATCHES "--compress-mode")
+  execute_process(COMMAND ${PYC_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9]+\\.[0-9]+)" version "${version}")
+  set(PYC_FAT_BINARY_CUDA "${CMAKE_MATCH_1}")
+  # Without it the code is ten times as large. Every driver for CUDA 13 unpacks it; of those for CUDA 12, the first do
+  # not.
+  if(PYC_FAT_BINARY_CUDA VERSION_GREATER_EQUAL 13)
     list(APPEND options --compress-mode=size)
   endif()
 

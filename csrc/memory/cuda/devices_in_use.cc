@@ -4,6 +4,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "memory/cuda/capture.h"
 #include "memory/cuda/cuda_executor.h"
 #include "memory/cuda/device_code.h"
 
@@ -14,11 +15,12 @@ struct Use {
   std::mutex mutex;
   const DriverApi* simulated = nullptr;
   const void* image = nullptr;
-  std::map<int, std::weak_ptr<Executor>> executors;
+  std::map<int, std::shared_ptr<Executor>> executors;
 };
 
+/// Never ends: by the end of the process the driver may be gone.
 Use& use() {
-  static Use one;
+  static Use& one = *new Use;
   return one;
 }
 
@@ -41,7 +43,7 @@ const DriverApi& driver() {
 std::shared_ptr<Executor> make(int ordinal) {
   const Use& u = use();
   if (u.simulated != nullptr) return make_executor(*u.simulated, ordinal, u.image);
-  return make_executor(driver(), ordinal, DeviceCode(driver(), ordinal).image());
+  return make_executor_with_code(driver(), ordinal);
 }
 
 }  // namespace
@@ -53,16 +55,15 @@ Availability availability_in_use() {
 
 std::shared_ptr<Executor> executor_in_use(int ordinal) {
   const std::lock_guard lock(use().mutex);
-  std::shared_ptr<Executor> executor = use().executors[ordinal].lock();
+  std::shared_ptr<Executor>& executor = use().executors[ordinal];
   if (executor) return executor;
   if (const std::string reason = found().reason; !reason.empty()) throw std::runtime_error("CUDA is off: " + reason);
-  executor = make(ordinal);
-  use().executors[ordinal] = executor;
-  return executor;
+  return executor = make(ordinal);
 }
 
 std::optional<int> device_of(const std::byte* data) {
   const std::lock_guard lock(use().mutex);
+  const BesideCaptures beside_captures(driver());
   int ordinal = 0;
   const CUresult result = driver().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                                          reinterpret_cast<CUdeviceptr>(data));
@@ -73,9 +74,9 @@ std::optional<int> device_of(const std::byte* data) {
 
 void use_driver(const DriverApi* driver, const void* image) {
   const std::lock_guard lock(use().mutex);
+  use().executors.clear();
   use().simulated = driver;
   use().image = image;
-  use().executors.clear();
 }
 
 }  // namespace pyc::cuda

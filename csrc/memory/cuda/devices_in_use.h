@@ -14,14 +14,14 @@ namespace pyc::cuda {
 /// Whether there are any.
 Availability availability_in_use();
 
-/// Of a device, the same for as long as somebody has it: its kernels are loaded once. std::runtime_error if it cannot
-/// be used.
+/// Of a device, always the same: its kernels are loaded once, and stay. std::runtime_error if it cannot be used.
 std::shared_ptr<Executor> executor_in_use(int ordinal);
 
 /// Which device an address is of; nothing if it is of none.
 std::optional<int> device_of(const std::byte* data);
 
-/// Tests only: from now on these; null: those of the machine. `image`: what its modules are loaded from.
+/// Tests only: from now on these, and nothing is kept of those before; null: those of the machine. `image`: what its
+/// modules are loaded from.
 void use_driver(const DriverApi* driver, const void* image);
 
 }  // namespace pyc::cuda

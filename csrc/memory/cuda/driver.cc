@@ -24,9 +24,9 @@ bool find(void* library, const char* name, Function& function) {
 
 }  // namespace
 
-void check(const DriverApi& driver, CUresult result, const char* call) {
+void check(const DriverApi& driver, CUresult result, const char* call, const char* advice) {
   if (result == CUDA_SUCCESS) return;
-  throw DriverError(result, std::string("CUDA: ") + call + ": " + text_of(driver, result));
+  throw DriverError(result, std::string("CUDA: ") + call + ": " + text_of(driver, result) + advice);
 }
 
 DriverFinding load_driver(const char* library, DriverApi& api) {
@@ -38,6 +38,9 @@ DriverFinding load_driver(const char* library, DriverApi& api) {
 #define PYC_FIND(name, parameters) \
   if (!find(handle, #name, api.name)) return {nullptr, std::string("the driver ") + library + " has no " #name};
   PYC_DRIVER_FUNCTIONS(PYC_FIND)
+#undef PYC_FIND
+#define PYC_FIND(name, parameters) find(handle, #name, api.name);
+  PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_FIND)
 #undef PYC_FIND
   const CUresult result = api.cuInit(0);
   if (result != CUDA_SUCCESS) return {nullptr, "the driver does not start: " + text_of(api, result)};

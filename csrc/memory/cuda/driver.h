@@ -18,8 +18,8 @@ class DriverError : public DeviceError {
   CUresult code_;
 };
 
-/// Throws DriverError if a call failed; `call` is what it was.
-void check(const DriverApi& driver, CUresult result, const char* call);
+/// Throws DriverError if a call failed; `call` is what it was, `advice` follows the driver's text.
+void check(const DriverApi& driver, CUresult result, const char* call, const char* advice = "");
 
 /// driver.cuNAME(...), checked.
 #define PYC_CUDA(driver, name, ...) ::pyc::cuda::check(driver, (driver).name(__VA_ARGS__), #name)

@@ -24,12 +24,23 @@ inline constexpr CUresult CUDA_SUCCESS = 0;
 inline constexpr CUresult CUDA_ERROR_INVALID_VALUE = 1;
 inline constexpr CUresult CUDA_ERROR_OUT_OF_MEMORY = 2;
 inline constexpr CUresult CUDA_ERROR_DEINITIALIZED = 4;
+inline constexpr CUresult CUDA_ERROR_INVALID_IMAGE = 200;
+inline constexpr CUresult CUDA_ERROR_INVALID_CONTEXT = 201;
+inline constexpr CUresult CUDA_ERROR_NO_BINARY_FOR_GPU = 209;
+inline constexpr CUresult CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222;
 inline constexpr CUresult CUDA_ERROR_INVALID_HANDLE = 400;
 inline constexpr CUresult CUDA_ERROR_NOT_FOUND = 500;
 inline constexpr CUresult CUDA_ERROR_NOT_READY = 600;
 inline constexpr CUresult CUDA_ERROR_ILLEGAL_ADDRESS = 700;
+inline constexpr CUresult CUDA_ERROR_CONTEXT_IS_DESTROYED = 709;
+inline constexpr CUresult CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900;  // the first of those about captures ...
+inline constexpr CUresult CUDA_ERROR_CAPTURED_EVENT = 907;              // ... and the last
 
 inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
+inline constexpr int CU_STREAM_CAPTURE_MODE_GLOBAL = 0;
+inline constexpr int CU_STREAM_CAPTURE_MODE_RELAXED = 2;
+inline constexpr int CU_STREAM_CAPTURE_STATUS_NONE = 0;
+inline constexpr int CU_STREAM_CAPTURE_STATUS_ACTIVE = 1;
 inline constexpr unsigned CU_EVENT_DISABLE_TIMING = 2;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1;
 inline constexpr unsigned CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1;
@@ -43,7 +54,7 @@ inline constexpr int CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
 inline constexpr int CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125;  // CUDA 12 and later
 inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
 
-// X(name, parameters) of every function; all return a CUresult.
+// X(name, parameters) of every function that must be there; all return a CUresult.
 #define PYC_DRIVER_FUNCTIONS(X)                                                                                  \
   X(cuInit, (unsigned flags))                                                                                    \
   X(cuDriverGetVersion, (int* version))                                                                          \
@@ -69,7 +80,10 @@ inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
   X(cuMemFreeHost, (void* data))                                                                                 \
   X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream))                       \
   X(cuPointerGetAttribute, (void* value, int attribute, CUdeviceptr data))                                       \
-  X(cuStreamCreate, (CUstream * stream, unsigned flags))                                                         \
+  X(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                                    \
+  X(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))                               \
+  X(cuStreamIsCapturing, (CUstream stream, int* status))                                                         \
+  X(cuThreadExchangeStreamCaptureMode, (int* mode))                                                              \
   X(cuStreamDestroy_v2, (CUstream stream))                                                                       \
   X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                                         \
   X(cuEventCreate, (CUevent * event, unsigned flags))                                                            \
@@ -83,10 +97,14 @@ inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
   X(cuIpcOpenMemHandle_v2, (CUdeviceptr * data, CUipcMemHandle handle, unsigned flags))                          \
   X(cuIpcCloseMemHandle, (CUdeviceptr data))
 
+// Those that not every driver has; null where it is missing.
+#define PYC_OPTIONAL_DRIVER_FUNCTIONS(X) X(cuFuncLoad, (CUfunction function)) /* CUDA 12.4 */
+
 struct DriverApi {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration
 #define PYC_DECLARE(name, parameters) CUresult(*name) parameters = nullptr;
   PYC_DRIVER_FUNCTIONS(PYC_DECLARE)
+  PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_DECLARE)
 #undef PYC_DECLARE
 };
 

@@ -22,10 +22,12 @@ namespace pyc::cuda {
 #if defined(PYC_FAT_BINARY)
 std::span<const std::byte> fat_binary() { return {pyc_fat_binary, pyc_fat_binary_end}; }
 const char* fat_binary_architectures() { return PYC_FAT_BINARY_ARCHITECTURES; }
+const char* fat_binary_cuda() { return PYC_FAT_BINARY_CUDA; }
 const char* why_no_fat_binary() { return ""; }
 #else
 std::span<const std::byte> fat_binary() { return {}; }
 const char* fat_binary_architectures() { return ""; }
+const char* fat_binary_cuda() { return ""; }
 const char* why_no_fat_binary() { return PYC_NO_FAT_BINARY; }
 #endif
 

@@ -80,6 +80,9 @@ PYC_HOST_DEVICE inline void for_each_further_input(const KernelArguments& a, std
 template <class T>
 PYC_HOST_DEVICE inline T divided(T total, std::uint64_t divisor) {
   if (divisor == 1) return total;
+  if constexpr (kIsFloat<T>) {
+    if (total != total) return quiet(total);
+  }
   return static_cast<T>(static_cast<Quotient<T>>(total) / static_cast<Quotient<T>>(divisor));
 }
 

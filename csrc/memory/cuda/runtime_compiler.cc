@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <vector>
 
+#include "memory/cuda/driver.h"
 #include "memory/cuda/kernel_sources.h"
 
 namespace pyc::cuda {
@@ -22,6 +24,13 @@ void check_compiler(const CompilerApi& compiler, nvrtcResult result, const char*
   throw std::runtime_error(std::string("NVRTC: ") + call + ": " + compiler.nvrtcGetErrorString(result));
 }
 #define PYC_NVRTC(compiler, name, ...) check_compiler(compiler, (compiler).name(__VA_ARGS__), #name)
+
+int major_of(const CompilerApi& compiler) {
+  int major = 0;
+  int minor = 0;
+  PYC_NVRTC(compiler, nvrtcVersion, &major, &minor);
+  return major;
+}
 
 /// The newest that is not newer than the device.
 int architecture_for(const CompilerApi& compiler, int capability) {
@@ -70,6 +79,15 @@ class Program {
     return text;
   }
 
+  /// Empty if it was compiled to PTX alone.
+  std::string machine_code() const {
+    std::size_t bytes = 0;
+    PYC_NVRTC(compiler_, nvrtcGetCUBINSize, program_, &bytes);
+    std::string code(bytes, '\0');
+    if (bytes != 0) PYC_NVRTC(compiler_, nvrtcGetCUBIN, program_, code.data());
+    return code;
+  }
+
  private:
   std::string log() const {
     std::size_t bytes = 0;
@@ -100,15 +118,27 @@ CompilerFinding load_compiler(const char* library, CompilerApi& api) {
   return {&api, ""};
 }
 
+CompilerFinding find_compiler(const std::vector<std::string>& libraries, int driver_major, CompilerApi& api) {
+  std::string reason;
+  for (const std::string& library : libraries) {
+    const CompilerFinding found = load_compiler(library.c_str(), api);
+    if (found.compiler != nullptr && major_of(api) <= driver_major) return found;
+    if (found.compiler != nullptr) {
+      reason =
+          "NVRTC " + version_of(api) + " is newer than the driver, which is for CUDA " + std::to_string(driver_major);
+    } else if (reason.empty()) {
+      reason = found.reason;
+    }
+  }
+  return {nullptr, reason};
+}
+
 const CompilerFinding& system_compiler() {
   static CompilerApi api;
   static const CompilerFinding finding = [] {
-    CompilerFinding found;
-    for (const char* library : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
-      found = load_compiler(library, api);
-      if (found.compiler != nullptr) break;
-    }
-    return found;
+    const DriverApi* const driver = system_driver().driver;
+    const int major = driver != nullptr ? version_of(*driver) / 1000 : std::numeric_limits<int>::max();
+    return find_compiler({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, major, api);
   }();
   return finding;
 }
@@ -120,12 +150,14 @@ std::string version_of(const CompilerApi& compiler) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
-std::string compile_kernels(const CompilerApi& compiler, int capability) {
-  const std::string target = "--gpu-architecture=compute_" + std::to_string(architecture_for(compiler, capability));
+CompiledKernels compile_kernels(const CompilerApi& compiler, int capability) {
+  const int architecture = architecture_for(compiler, capability);
+  const std::string kind = architecture == capability ? "sm_" : "compute_";
+  const std::string target = "--gpu-architecture=" + kind + std::to_string(architecture);
   Program program(compiler);
   // As nvcc in device_code.cmake. NVRTC knows no host: what is not marked, such as a lambda, is the device's.
   program.compile({target.c_str(), "--std=c++17", "--fmad=false", "--device-as-default-execution-space"});
-  return program.ptx();
+  return {program.ptx(), program.machine_code()};
 }
 
 #undef PYC_NVRTC

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace pyc::cuda {
 
@@ -25,6 +26,8 @@ using nvrtcProgram = struct nvrtcProgram_st*;
   X(nvrtcGetProgramLog, nvrtcResult, (nvrtcProgram program, char* log))                                   \
   X(nvrtcGetPTXSize, nvrtcResult, (nvrtcProgram program, std::size_t* bytes))                             \
   X(nvrtcGetPTX, nvrtcResult, (nvrtcProgram program, char* ptx))                                          \
+  X(nvrtcGetCUBINSize, nvrtcResult, (nvrtcProgram program, std::size_t* bytes))                           \
+  X(nvrtcGetCUBIN, nvrtcResult, (nvrtcProgram program, char* code))                                       \
   X(nvrtcDestroyProgram, nvrtcResult, (nvrtcProgram * program))
 
 struct CompilerApi {
@@ -44,14 +47,26 @@ struct CompilerFinding {
 
 CompilerFinding load_compiler(const char* library, CompilerApi& api);
 
-/// That of this process or machine; looked for once.
+/// The first of `libraries` that is there and no newer than a driver for CUDA `driver_major`.
+CompilerFinding find_compiler(const std::vector<std::string>& libraries, int driver_major, CompilerApi& api);
+
+/// That of this process or machine, for its driver; looked for once.
 const CompilerFinding& system_compiler();
 
 /// As in 13.1.
 std::string version_of(const CompilerApi& compiler);
 
-/// PTX of the kernels for devices of a compute capability (90: 9.0), or, if that is newer than the compiler, of the
-/// newest that it knows. std::runtime_error with what the compiler says.
-std::string compile_kernels(const CompilerApi& compiler, int capability);
+/// Machine code is for one kind of device, and any driver of the compiler's major version takes it. PTX is for later
+/// devices too, but a driver that is older than the compiler need not take it.
+struct CompiledKernels {
+  std::string ptx;
+  std::string machine_code;  ///< empty if the device is newer than the compiler
+
+  const void* image() const { return machine_code.empty() ? ptx.c_str() : machine_code.data(); }
+};
+
+/// The kernels for devices of a compute capability (90: 9.0), or, if that is newer than the compiler, of the newest
+/// that it knows. std::runtime_error with what the compiler says.
+CompiledKernels compile_kernels(const CompilerApi& compiler, int capability);
 
 }  // namespace pyc::cuda

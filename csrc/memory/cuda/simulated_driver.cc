@@ -12,10 +12,16 @@ namespace pyc::cuda {
 
 std::recursive_mutex simulated_mutex;
 SimulatedDriver::State* simulated_state = nullptr;
+thread_local SimulatedThread simulated_thread;
 
 namespace {
 
 constexpr char kImage[] = "simulated device code";
+constexpr std::string_view kFunctions[] = {
+#define PYC_NAME(name, parameters) #name,
+    PYC_DRIVER_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_NAME)
+#undef PYC_NAME
+};
 
 }  // namespace
 
@@ -29,11 +35,19 @@ CUresult SimulatedDriver::State::enter(const char* function, bool needs_context)
     failures.erase(failure);
     return error;
   }
-  if (needs_context && current == 0) {
-    misused(std::string(function) + " without a current context");
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (needs_context) check_context(function);
   return sticky;
+}
+
+void SimulatedDriver::State::check_context(const char* function) {
+  if (simulated_thread.contexts.empty()) misused(std::string(function) + " without a current context");
+}
+
+CUresult SimulatedDriver::State::check_captures(const char* function) {
+  if (captures.empty() || simulated_thread.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  misused(std::string(function) + " breaks a capture of the caller's");
+  for (auto& [stream, is_broken] : captures) is_broken = true;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 SimulatedDriver::State::Region* SimulatedDriver::State::find(std::uint64_t address, std::size_t bytes) {
@@ -79,7 +93,7 @@ SimulatedDriver::State::Region* SimulatedDriver::State::region_at(std::uint64_t 
 
 SimulatedDriver::State::Stream* SimulatedDriver::State::stream(CUstream handle) {
   if (reinterpret_cast<std::uintptr_t>(handle) <= 2 && !streams.contains(handle)) {  // the default streams
-    streams[handle] = std::make_unique<Stream>(Stream{.of_caller = true, .queue = {}});
+    streams[handle] = std::make_unique<Stream>(Stream{.of_caller = true});
   }
   const auto found = streams.find(handle);
   return found != streams.end() ? found->second.get() : nullptr;
@@ -90,6 +104,10 @@ CUresult SimulatedDriver::State::queue(CUstream handle, Work work) {
   if (on == nullptr) {
     misused("work on a stream that does not exist");
     return CUDA_ERROR_INVALID_HANDLE;
+  }
+  if (captures.contains(handle)) {
+    misused("work on a stream that is being captured: it would become part of the caller's graph");
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   on->queue.push_back(std::move(work));
   return CUDA_SUCCESS;
@@ -127,6 +145,9 @@ const void* SimulatedDriver::image() { return kImage; }
 
 void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUresult error) {
   const std::lock_guard lock(simulated_mutex);
+  if (std::find(std::begin(kFunctions), std::end(kFunctions), function) == std::end(kFunctions)) {
+    throw std::invalid_argument("simulated driver: there is no function " + function);
+  }
   state_->failures[function] = {nth - 1, error};
 }
 
@@ -140,12 +161,22 @@ void SimulatedDriver::fault(std::uint64_t nth) {
   state_->fault_at = state_->steps + nth;
 }
 
-std::uintptr_t SimulatedDriver::stream_of_caller() {
+std::uintptr_t SimulatedDriver::stream_of_caller(int device) {
   const std::lock_guard lock(simulated_mutex);
   const std::uint64_t handle = state_->next_handle++;
   state_->streams[reinterpret_cast<CUstream>(handle)] =
-      std::make_unique<State::Stream>(State::Stream{.of_caller = true, .queue = {}});
+      std::make_unique<State::Stream>(State::Stream{.of_caller = true, .device = device});
   return handle;
+}
+
+void SimulatedDriver::begin_capture(std::uintptr_t stream) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->captures[reinterpret_cast<CUstream>(stream)] = false;
+}
+
+bool SimulatedDriver::end_capture(std::uintptr_t stream) {
+  const std::lock_guard lock(simulated_mutex);
+  return !state_->captures.extract(reinterpret_cast<CUstream>(stream)).mapped();
 }
 
 void SimulatedDriver::produce(std::uintptr_t stream, const std::byte* to, std::vector<std::byte> bytes) {

@@ -27,10 +27,11 @@ Handle new_handle() {
   return reinterpret_cast<Handle>(state().next_handle++);
 }
 
-/// The devices whose contexts this thread has pushed.
-thread_local std::vector<int> pushed;
+// Of functions that a capture forbids to other threads, first.
+#define PYC_ENTER_BESIDE_CAPTURES() \
+  if (const CUresult due = state().check_captures(__func__); due != CUDA_SUCCESS) return due
 
-int current_device() { return pushed.empty() ? 0 : pushed.back(); }
+int current_device() { return simulated_thread.contexts.empty() ? 0 : simulated_thread.contexts.back(); }
 
 // ------------------------------------------------------------------------------------------------ driver and device
 
@@ -85,21 +86,23 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
-  pushed.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - kFirstContext));
+  simulated_thread.contexts.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - kFirstContext));
   return ++state().current, CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent_v2(CUcontext*) {
-  if (!pushed.empty()) pushed.pop_back();
+  if (!simulated_thread.contexts.empty()) simulated_thread.contexts.pop_back();
   if (state().current-- == 0) state().misused("a context popped that was not pushed");
   return CUDA_SUCCESS;
 }
 
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  PYC_ENTER_BESIDE_CAPTURES();
   PYC_ENTER();
-  if (image != SimulatedDriver::image()) return CUDA_ERROR_INVALID_VALUE;
+  if (image != SimulatedDriver::image()) return CUDA_ERROR_INVALID_IMAGE;
   return state().modules.insert(*module = new_handle<CUmodule>()), CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
+  PYC_ENTER_BESIDE_CAPTURES();
   if (state().modules.erase(module) == 0) state().misused("a module unloaded that is not loaded");
   return CUDA_SUCCESS;
 }
@@ -113,16 +116,18 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
 // ------------------------------------------------------------------------------------------------ memory
 
 CUresult cuMemAlloc_v2(CUdeviceptr* data, std::size_t bytes) {
+  PYC_ENTER_BESIDE_CAPTURES();
   PYC_ENTER();
   if (state().used + bytes > state().capacity) return CUDA_ERROR_OUT_OF_MEMORY;
   state().used += bytes;
   const auto storage = SimulatedStorage::create(bytes);
-  std::fill_n(storage->data(), bytes, State::kFresh);
+  std::fill_n(storage->data(), std::min(bytes, State::kMostPoisoned), State::kFresh);
   State::Region& region = state().add_region(storage, false);
   region.device = current_device();
   return *data = region.base, CUDA_SUCCESS;
 }
 CUresult cuMemFree_v2(CUdeviceptr data) {
+  PYC_ENTER_BESIDE_CAPTURES();
   State::Region* const region = state().region_at(data, false);
   if (region == nullptr) {
     state().misused("memory freed that is not allocated");
@@ -132,12 +137,13 @@ CUresult cuMemFree_v2(CUdeviceptr data) {
   if (region->storage->mappings() != 0) state().misused("memory freed while another rank has it mapped");
   state().used -= region->bytes();
   region->live = false;
-  std::fill_n(region->storage->data(), region->bytes(), State::kFreed);
+  std::fill_n(region->storage->data(), std::min(region->bytes(), State::kMostPoisoned), State::kFreed);
   region->storage->free();
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
+  PYC_ENTER_BESIDE_CAPTURES();
   PYC_ENTER();
   auto storage = std::make_unique<std::vector<std::byte>>(bytes, State::kFresh);
   std::byte* const begin = storage->data();
@@ -145,6 +151,7 @@ CUresult cuMemHostAlloc(void** data, std::size_t bytes, unsigned) {
   return *data = begin, CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void* data) {
+  PYC_ENTER_BESIDE_CAPTURES();
   if (state().pinned.erase(static_cast<std::byte*>(data)) == 0)
     state().misused("pinned memory freed that is not there");
   return CUDA_SUCCESS;
@@ -188,12 +195,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr data) {
   PYC_ENTER();
   const State::Region* const region = state().region_at(data, false);
   if (region == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (region->bytes() % State::kBlock != 0) state().misused("memory shared whose block others may have a part of");
   const SimulatedStorage::Handle found = region->storage->handle();
   static_assert(sizeof found <= sizeof handle->reserved);
   std::memcpy(handle->reserved, &found, sizeof found);
   return CUDA_SUCCESS;
 }
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* data, CUipcMemHandle handle, unsigned) {
+  PYC_ENTER_BESIDE_CAPTURES();
   PYC_ENTER();
   SimulatedStorage::Handle wanted{};
   std::memcpy(&wanted, handle.reserved, sizeof wanted);
@@ -204,6 +213,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* data, CUipcMemHandle handle, unsigne
   return *data = region.base, CUDA_SUCCESS;
 }
 CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
+  PYC_ENTER_BESIDE_CAPTURES();
   const auto found = state().regions.find(data);
   if (state().region_at(data, true) == nullptr) {
     state().misused("a mapping closed that is not open");
@@ -216,12 +226,28 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr data) {
 
 // ------------------------------------------------------------------------------------------------ streams, events
 
-CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   PYC_ENTER();
+  return *least = 0, *greatest = State::kPriority, CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+  PYC_ENTER();
+  if (priority != State::kPriority) state().misused("a stream that waits for kernels of the application");
   if (flags != CU_STREAM_NON_BLOCKING) state().misused("a stream that waits for the default stream");
-  return state().streams[*stream = new_handle<CUstream>()] = std::make_unique<State::Stream>(), CUDA_SUCCESS;
+  state().streams[*stream = new_handle<CUstream>()] =
+      std::make_unique<State::Stream>(State::Stream{.device = current_device()});
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream stream, int* status) {
+  PYC_ENTER();
+  *status = state().captures.contains(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult cuThreadExchangeStreamCaptureMode(int* mode) {
+  return std::swap(*mode, simulated_thread.capture_mode), CUDA_SUCCESS;
 }
 CUresult cuStreamDestroy_v2(CUstream stream) {
+  state().check_context(__func__);
   const auto found = state().streams.find(stream);
   if (found == state().streams.end() || found->second->of_caller) {
     state().misused("a stream destroyed that is not the library's");
@@ -233,15 +259,21 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
   PYC_ENTER();
-  return state().events[*event = new_handle<CUevent>()] = std::make_shared<State::Event>(), CUDA_SUCCESS;
+  state().events[*event = new_handle<CUevent>()] =
+      std::make_shared<State::Event>(State::Event{.device = current_device()});
+  return CUDA_SUCCESS;
 }
 CUresult cuEventDestroy_v2(CUevent event) {
+  state().check_context(__func__);
   if (state().events.erase(event) == 0) state().misused("an event destroyed that does not exist");
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   PYC_ENTER();
   const std::shared_ptr<State::Event> recorded = state().events.at(event);
+  const State::Stream* const on = state().stream(stream);
+  if (on == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (on->device != State::kAnyDevice && on->device != recorded->device) return CUDA_ERROR_INVALID_HANDLE;
   const std::uint64_t time = ++recorded->recorded;
   return state().queue(
       stream,
@@ -257,12 +289,18 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
                                 .regions = {}});
 }
 CUresult cuEventQuery(CUevent event) {
+  PYC_ENTER_BESIDE_CAPTURES();
   PYC_ENTER(false);
   const State::Event& queried = *state().events.at(event);
   return queried.reached >= queried.recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 // ------------------------------------------------------------------------------------------------ kernels
+
+CUresult cuFuncLoad(CUfunction function) {
+  PYC_ENTER();
+  return state().loaded.insert(function), CUDA_SUCCESS;
+}
 
 /// Runs a kernel on the host's addresses of its operands, its threads one after another.
 CUresult run_kernel(State& s, const KernelDescription& kernel, KernelArguments arguments, std::size_t threads) {
@@ -285,6 +323,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned
   PYC_ENTER();
   State& s = state();
   const KernelDescription kernel = s.functions.at(function);
+  if (!s.loaded.contains(function)) s.misused("a launch that loads its kernel first, which may wait");
   const KernelArguments arguments = *static_cast<const KernelArguments*>(parameters[0]);
   const std::size_t threads = std::size_t{grid_x} * block_x;
   State::Work work;
@@ -298,6 +337,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned, unsigned
   return s.queue(stream, std::move(work));
 }
 
+#undef PYC_ENTER_BESIDE_CAPTURES
 #undef PYC_ENTER
 
 /// A function of the driver, which may be called from any thread.
@@ -316,7 +356,7 @@ struct Locked<kFunction> {
 
 const DriverApi kSimulatedApi = {
 #define PYC_ENTRY(name, parameters) .name = &Locked<&name>::call,
-    PYC_DRIVER_FUNCTIONS(PYC_ENTRY)
+    PYC_DRIVER_FUNCTIONS(PYC_ENTRY) PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_ENTRY)
 #undef PYC_ENTRY
 };
 

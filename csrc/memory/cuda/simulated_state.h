@@ -24,8 +24,14 @@ namespace pyc::cuda {
 struct SimulatedDriver::State {
   static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 47U;  // beyond what Linux gives to a process
   static constexpr std::uint64_t kGap = std::uint64_t{1} << 20U;           // between two allocations
+  static constexpr std::size_t kBlock = std::size_t{2} << 20U;             // of the driver's allocator
+  static constexpr int kAnyDevice = -1;                                    // of the default streams
+  static constexpr int kPriority = -5;                                     // the highest of streams
   static constexpr auto kFresh = std::byte{0xfb};                          // large numbers, of every float type
   static constexpr auto kFreed = std::byte{0xdd};
+
+  /// Of an allocation, from its begin: whole blocks of the driver take long.
+  static constexpr std::size_t kMostPoisoned = std::size_t{256} << 10U;
 
   /// An allocation, or a mapping of one.
   struct Region {
@@ -38,6 +44,7 @@ struct SimulatedDriver::State {
     std::size_t bytes() const { return storage->bytes(); }
   };
   struct Event {
+    int device = 0;
     std::uint64_t recorded = 0;  // times
     std::uint64_t reached = 0;   // ... of which the work before is done
   };
@@ -48,7 +55,8 @@ struct SimulatedDriver::State {
   };
   struct Stream {
     bool of_caller = false;
-    std::deque<Work> queue;
+    int device = kAnyDevice;
+    std::deque<Work> queue = {};
   };
   struct Failure {
     std::uint64_t calls_before = 0;
@@ -59,6 +67,9 @@ struct SimulatedDriver::State {
 
   /// What every function begins with: errors that are due, and some work that happens meanwhile.
   CUresult enter(const char* function, bool needs_context = true);
+  void check_context(const char* function);
+  /// Of functions that no thread may call while another one captures, unless it is relaxed: that breaks the capture.
+  CUresult check_captures(const char* function);
   void misused(const std::string& what) { misuses.push_back("simulated driver: " + what); }
 
   Region* find(std::uint64_t address, std::size_t bytes);
@@ -94,16 +105,25 @@ struct SimulatedDriver::State {
   std::uint64_t next_address = kFirstAddress;
   std::map<std::byte*, std::unique_ptr<std::vector<std::byte>>> pinned;
   std::map<CUstream, std::unique_ptr<Stream>> streams;
-  std::set<std::uintptr_t> held;  // streams
+  std::set<std::uintptr_t> held;      // streams
+  std::map<CUstream, bool> captures;  // of streams; whether it is broken
   std::map<CUevent, std::shared_ptr<Event>> events;
   std::set<CUmodule> modules;
   std::map<CUfunction, KernelDescription> functions;
+  std::set<CUfunction> loaded;
   std::uint64_t next_handle = 0x1000;
   int contexts = 0;  // retained
   int current = 0;   // pushed
   std::uint64_t steps = 0;
   std::vector<std::string> misuses;
 };
+
+/// What the driver keeps of a thread.
+struct SimulatedThread {
+  std::vector<int> contexts;  // pushed, by device
+  int capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+};
+extern thread_local SimulatedThread simulated_thread;
 
 /// Guards all of it: the functions are called from any thread.
 extern std::recursive_mutex simulated_mutex;

@@ -1,5 +1,6 @@
 #include "services/common/arena_seats.h"
 
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -20,6 +21,14 @@ void ArenaSeats::begin_mapping() {
     if (!seat(rank).is_taken) throw InternalError("arenas are mapped before those of all ranks are made");
   }
   seat(local_).has_others = true;
+}
+
+void ArenaSeats::naming(std::size_t rank, const std::function<void()>& action) const {
+  try {
+    action();
+  } catch (const DeviceError& error) {
+    throw DeviceError(std::string(error.what()) + "; it was the memory of local rank " + std::to_string(rank));
+  }
 }
 
 bool ArenaSeats::is_mapped_by_others() const {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "memory/executor.h"
@@ -26,12 +27,13 @@ class ArenaSeats {
 
   /// Says how others map the own arena.
   void take(const SharedHandle& arena);
-  /// Calls map(rank, handle) for every other rank. InternalError if one has not taken its seat.
+  /// Calls map(rank, handle) for every other rank, which is named if that fails. InternalError if one has not taken its
+  /// seat.
   template <class Map>
   void map_others(Map map) {
     begin_mapping();
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      if (rank != local_) map(rank, seat(rank).arena);
+      if (rank != local_) naming(rank, [&] { map(rank, seat(rank).arena); });
     }
   }
   /// All mappings of this rank have ended.
@@ -44,6 +46,8 @@ class ArenaSeats {
  private:
   ArenaSeat& seat(std::size_t rank) const { return seats_.get()[rank]; }
   void begin_mapping();
+  /// A DeviceError of `action` says whose arena it was.
+  void naming(std::size_t rank, const std::function<void()>& action) const;
 
   const std::shared_ptr<ArenaSeat> seats_;
   const std::size_t ranks_;

@@ -1,26 +1,47 @@
 #include "services/common/device_caller.h"
 
+#include <chrono>
 #include <thread>
 #include <utility>
 
 namespace pyc {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(2);
+
+}  // namespace
 
 DeviceCaller::DeviceCaller(Executor& executor, std::size_t bytes)
     : bytes_(bytes), out_(executor.new_stream()), called_(executor.new_event()), given_(executor.new_event()) {}
 
-DeviceCaller::~DeviceCaller() {
+DeviceCaller::~DeviceCaller() { finish(); }
+
+bool DeviceCaller::finish() {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
   try {
-    while (!is_given()) std::this_thread::yield();
+    while (!is_given()) {
+      if (std::chrono::steady_clock::now() > until) return abandon(), false;
+      std::this_thread::yield();
+    }
   } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a device that fails does nothing any more
   }
+  return true;
+}
+
+/// A copy that may still be done has what it needs for good.
+void DeviceCaller::abandon() {
+  static_cast<void>(new std::shared_ptr<const std::byte>(std::move(giving_)));
+  static_cast<void>(out_.release());
+  static_cast<void>(called_.release());
+  static_cast<void>(given_.release());
 }
 
 void DeviceCaller::give(std::shared_ptr<const std::byte> value, std::byte* out, Stream* consumer) {
-  giving_ = std::move(value);
   if (consumer != nullptr) {
     consumer->record(*called_);
     out_->wait(*called_);
   }
+  giving_ = std::move(value);
   out_->copy(out, giving_.get(), bytes_);
   out_->record(*given_);
   if (consumer != nullptr) consumer->wait(*given_);

@@ -72,7 +72,7 @@ DeviceModels::DeviceModels(std::shared_ptr<Executor> executor, const ModelShape&
       held_{shape.type, shape.type},
       width_(size_of(shape.type)),
       local_(local),
-      arena_(executor_->allocate(bytes_of_arena(shape))),
+      arena_(executor_->allocate_shared(bytes_of_arena(shape))),
       arenas_(ranks),
       staging_(executor_->allocate_staging(shape.segment_bytes())),
       seats_(seats_in(shared, ranks, local), ranks, local) {

@@ -17,7 +17,8 @@ namespace pyc {
 std::size_t BoardBuffers::count(const BoardShape& shape) {
   const std::size_t per_rank = (shape.on_device ? 6 : 8) + (shape.keeps_totals ? 1 + shape.records : 0);
   const std::size_t between_nodes = shape.on_device ? 0 : kRunsInFlight;
-  const std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + between_nodes;
+  std::size_t buffers = checked_product(per_rank, shape.local_ranks()) + shape.records + 1 + between_nodes;
+  if (shape.on_device) buffers = round_up(buffers, shape.local_ranks());  // arenas have equally many
   if (buffers > static_cast<std::size_t>(std::numeric_limits<BufferNumber>::max())) {
     throw std::length_error("history: a board cannot number " + std::to_string(buffers) + " buffers");
   }
@@ -35,8 +36,14 @@ BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
       stride_(stride(shape)),
       data_(shape.on_device ? DeviceMemory::shared() : memory.take_pages(checked_product(count(shape), stride_))) {
   if (!memory.constructs()) return;
-  stack_->free = static_cast<std::uint32_t>(count(shape));
-  for (std::uint32_t i = 0; i < stack_->free; ++i) free_[i] = static_cast<BufferNumber>(stack_->free - 1 - i);
+  // Taken from the end: 0, 1, 2 ...; on devices by turns of each arena's, so that no device serves all ranks.
+  const std::size_t arenas = shape.on_device ? shape.local_ranks() : 1;
+  std::size_t place = stack_->free = static_cast<std::uint32_t>(count(shape));
+  for (std::size_t first = 0; first < per_arena(shape, arenas); ++first) {
+    for (std::size_t arena = 0; arena < arenas; ++arena) {
+      free_[--place] = static_cast<BufferNumber>(arena * per_arena(shape, arenas) + first);
+    }
+  }
 }
 
 PYC_HOT BufferNumber BoardBuffers::take() {

@@ -25,6 +25,8 @@ class BoardBuffers {
   // Of the buffers of a node.
   static std::size_t count(const BoardShape& shape);
   static std::size_t stride(const BoardShape& shape);
+  /// Of each of so many arenas: one, or on devices one of each rank.
+  static std::size_t per_arena(const BoardShape& shape, std::size_t arenas) { return count(shape) / arenas; }
 
   /// A free one, with one reference.
   BufferNumber take();

@@ -12,7 +12,7 @@ namespace {
 
 DeviceMemory::Shape memory_for(const BoardShape& shape) {
   const std::size_t stride = BoardBuffers::stride(shape);
-  const std::size_t buffers = (BoardBuffers::count(shape) + shape.local_ranks() - 1) / shape.local_ranks();
+  const std::size_t buffers = BoardBuffers::per_arena(shape, shape.local_ranks());
   return {.elements = shape.elements,
           .op = shape.op,
           .buffer_bytes = shape.buffer_bytes(),

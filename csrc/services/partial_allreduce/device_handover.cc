@@ -24,10 +24,8 @@ DeviceHandover::Turn::Turn(DeviceHandover& handover) : handover_(handover) {
 }
 
 void DeviceHandover::begin(std::shared_ptr<Call> call, const std::byte* values, Producers producers) {
-  for (std::size_t i = 0; i < producers.size(); ++i) {
-    producers[i]->record(*called_.at(i));
-    stream_->wait(*called_.at(i));
-  }
+  for (std::size_t i = 0; i < producers.size(); ++i) producers[i]->record(*called_.at(i));
+  for (std::size_t i = 0; i < producers.size(); ++i) stream_->wait(*called_.at(i));
   stream_->copy(values_.get(), values, bytes_);
   stream_->record(*there_);
   for (const std::unique_ptr<Stream>& producer : producers) producer->wait(*there_);

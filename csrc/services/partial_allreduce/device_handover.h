@@ -45,7 +45,8 @@ class DeviceHandover {
   bool try_enter() { return !entered_.test_and_set(std::memory_order_acquire); }
   void leave() { entered_.clear(std::memory_order_release); }
 
-  /// After what `producers` have been given so far. Only if none is open.
+  /// After what `producers` have been given so far. Only if none is open. std::invalid_argument, and nothing is copied,
+  /// if one of them takes no work.
   void begin(std::shared_ptr<Call> call, const std::byte* values, Producers producers);
   /// Whether there is one that the board has not got; also for who has not entered.
   bool is_open() const { return open_.load(std::memory_order_acquire); }

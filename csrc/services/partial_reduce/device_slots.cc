@@ -21,7 +21,7 @@ DeviceSlots::DeviceSlots(Executor& executor, std::size_t ranks, std::size_t loca
     : executor_(executor),
       local_(local),
       slot_bytes_(slot_bytes),
-      own_(executor.allocate(slot_bytes)),
+      own_(executor.allocate_shared(slot_bytes)),
       others_(checked(ranks)),
       stream_(executor.new_stream()),
       done_(executor.new_event()),

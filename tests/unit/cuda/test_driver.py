@@ -127,6 +127,16 @@ def test_where_kernels_come_from():
 
 
 @needs_cuda
+@pytest.mark.skipif(not getattr(testing, "fat_binary", bytes)(), reason="built without nvcc")
+def test_a_driver_that_takes_no_code_says_which_does():
+    driver = testing.SimulatedDriver(1)
+    text = r"^CUDA: cuModuleLoadData: .*; the driver is for CUDA 13\.0 and takes no code for this device: install a "
+    with pytest.raises(RuntimeError, match=text + r"driver for CUDA \d+\.\d+ or later, or the NVRTC"):
+        driver.executor_with_code()
+    assert driver.problems() == []
+
+
+@needs_cuda
 def test_a_driver_without_a_device():
     driver = testing.SimulatedDriver(1, devices=0)
     assert driver.availability("") == ("the driver has no device", 0)
@@ -161,7 +171,7 @@ def test_an_executor_that_cannot_be_made_leaves_nothing(call, nth):
     assert driver.problems() == []
 
 
-STEPS = ["cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate"]
+STEPS = ["cuMemAlloc_v2", "cuStreamCreateWithPriority", "cuEventCreate"]
 
 
 @needs_cuda
@@ -206,11 +216,60 @@ def test_a_poll_raises_what_went_wrong_on_the_device():
 
 
 @needs_cuda
+def test_a_capture_of_the_application_is_not_broken():
+    """The driver forbids others to poll and to allocate meanwhile, unless they say that they know what they do."""
+    device = Simulated()
+    captured = device.stream_of_caller()
+    device.driver.begin_capture(captured)
+    block = device.put(np.ones(4))
+    assert block.get().tolist() == [1.0] * 4
+    staging = device.executor.allocate_staging(32)
+    for memory in (block, staging):
+        memory.free()
+    del staging, memory
+    assert device.driver.end_capture(captured)
+    device.end()
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("stream", "text"),
+    [
+        ("captured", "one that is being captured into a CUDA graph: a collective cannot be part of a graph"),
+        ("of another device", "one of another device, or one that was destroyed"),
+        ("destroyed", "one of another device, or one that was destroyed"),
+    ],
+)
+def test_a_stream_of_the_caller_that_takes_no_work(stream, text):
+    """It is what the caller got wrong, and not a failure of the device."""
+    device = Simulated(devices=2)
+    handle = 0x99 if stream == "destroyed" else device.stream_of_caller(stream == "of another device")
+    if stream == "captured":
+        device.driver.begin_capture(handle)
+    event = device.executor.new_event()
+    with pytest.raises(ValueError, match=rf"^stream: expected .*, got {text}"):
+        device.executor.stream_of_caller(handle).record(event)
+    assert event.reached()
+    if stream == "captured":
+        assert device.driver.end_capture(handle)
+        device.executor.stream_of_caller(handle).record(event)
+        wait(event.reached)
+    del event
+    device.end()
+
+
+@needs_cuda
+def test_a_function_that_the_driver_has_not_cannot_fail():
+    with pytest.raises(ValueError, match=r"there is no function cuStreamCreate$"):
+        Simulated().driver.fail("cuStreamCreate", 1, NOT_SUPPORTED)
+
+
+@needs_cuda
 def test_the_simulated_driver_sees_misuse():
     """What tests of leaks and early frees rely on."""
     device = Simulated()
     executor, driver = device.executor, device.driver
-    stream, event, block = executor.new_stream(), executor.new_event(), executor.allocate(64)
+    stream, event, block = executor.new_stream(), executor.new_event(), executor.allocate(2 << 20)
     mapping = executor.map(executor.share(block.address))
     assert [p.removeprefix("simulated driver: ") for p in driver.problems()] == [
         "1 left: allocations", "1 left: mappings", "1 left: streams", "1 left: events", "1 left: modules",

@@ -71,6 +71,24 @@ def test_folds_give_the_bits_of_the_host(machines, op, dtype):
             np.testing.assert_array_equal(bits(found), bits(expected), f"{count} elements, {inputs} inputs")
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_nan_that_is_divided_keeps_its_bits(machines, dtype):
+    """Of one contribution, which is added to nothing; a signalling one becomes quiet."""
+    bits_of = {
+        "float16": [0x7E01, 0xFE55, 0x7D01],
+        "bfloat16": [0x7FC1, 0xFFD5, 0x7FA1],
+        "float32": [0x7FC00001, 0xFFD55555, 0x7FA00001],
+        "float64": [0x7FF8000000000001, 0xFFFA555555555555, 0x7FF4000000000001],
+    }[dtype]
+    width = 64 if dtype == "float64" else 32 if dtype == "float32" else 16
+    unsigned = np.array(bits_of * 11, f"uint{width}")
+    values = unsigned if dtype == "bfloat16" else unsigned.view(dtype)
+    expected, found = (folded(machine, dtype, "AVG", [values], 3) for machine in machines)
+    quiet = unsigned | {"float16": 0x200, "bfloat16": 0x40, "float32": 1 << 22, "float64": 1 << 51}[dtype]
+    for result in (expected, found):
+        np.testing.assert_array_equal(result.view(unsigned.dtype), quiet.astype(unsigned.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "complex64"])
 def test_operands_that_are_not_aligned(machines, dtype):
     arrays = [draw(np.random.default_rng(r), dtype, 301) for r in range(3)]

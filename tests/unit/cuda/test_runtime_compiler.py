@@ -34,7 +34,9 @@ needs_nvrtc = pytest.mark.skipif(
 @needs_nvrtc
 @pytest.mark.parametrize("capability", [75, 90])
 def test_it_compiles_the_kernels(capability):
-    ptx = testing.compile_kernels(NVRTC, capability)
+    ptx, machine_code = testing.compile_kernels(NVRTC, capability)
+    assert machine_code.startswith(b"\x7fELF")  # which an older driver takes, where it may not take the PTX
+    assert all(f".text.{name}".encode() in machine_code for name in testing.kernel_names())
     assert f".target sm_{capability}" in ptx
     assert set(re.findall(r"\.entry (\w+)", ptx)) == set(testing.kernel_names())
     fold = ptx[ptx.index(".entry pyc_fold_sum_float32") :]
@@ -46,14 +48,23 @@ def test_it_compiles_the_kernels(capability):
 @needs_nvrtc
 def test_a_device_that_is_newer_than_the_compiler():
     """Gets code of the newest that it knows, which the driver compiles further."""
-    (target,) = re.findall(r"\.target sm_(\d+)", testing.compile_kernels(NVRTC, 999))
+    ptx, machine_code = testing.compile_kernels(NVRTC, 999)
+    (target,) = re.findall(r"\.target sm_(\d+)", ptx)
     assert 90 <= int(target) < 999
+    assert machine_code == b""
 
 
 @needs_nvrtc
 def test_a_device_that_is_too_old():
     with pytest.raises(RuntimeError, match=r"^NVRTC \d+\.\d+ compiles nothing for compute capability 2\.1$"):
         testing.compile_kernels(NVRTC, 21)
+
+
+@needs_nvrtc
+def test_a_compiler_that_is_newer_than_the_driver():
+    said = testing.why_no_compiler_for(NVRTC, 11)
+    assert re.fullmatch(r"NVRTC \d+\.\d+ is newer than the driver, which is for CUDA 11", said)
+    assert testing.why_no_compiler_for(NVRTC, 99) == ""
 
 
 @needs_cuda

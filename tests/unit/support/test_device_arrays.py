@@ -1,7 +1,9 @@
 """What is known of arrays on a device. No device is needed: the arrays are made up."""
 
+import contextlib
 import ctypes
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,15 +40,17 @@ class Tensor:
         return capsule
 
 
-@pytest.mark.parametrize("stream", [None, 1, 2, 0x5555])
+@pytest.mark.parametrize("stream", [1, 2, 0x5555])
 def test_the_stream_is_the_producers(stream):
     found = describe_device(Interface(stream=stream))
     assert found == DeviceArray(ADDRESS, (2, 3), np.dtype("float32"), stream, False)
     assert found.count == 6
 
 
-def test_before_version_3_there_is_no_stream():
-    assert describe_device(Interface(version=2, stream="missing")).stream is None
+@pytest.mark.parametrize(("version", "stream"), [(3, None), (2, "missing")])
+def test_a_stream_that_is_not_named_is_the_legacy_default(version, stream):
+    """Numba names none for what a kernel on its default stream may still write; version 2 cannot name one."""
+    assert describe_device(Interface(version=version, stream=stream)).stream == LEGACY_STREAM
 
 
 def test_a_stream_that_is_given_comes_after_the_producers():
@@ -80,6 +84,17 @@ def test_strides_that_do_not_matter(shape, strides):
 
 def test_read_only():
     assert describe_device(Interface(data=(ADDRESS, True))).readonly
+
+
+@pytest.mark.parametrize(("typestr", "offset"), [("<f4", 2), ("<f8", 4), ("<c8", 2), ("<f2", 1)])
+def test_elements_that_are_not_aligned(typestr, offset):
+    with pytest.raises(BufferError, match=rf"^expected \w+ at multiples of \d bytes, got {ADDRESS + offset:#x}$"):
+        describe_device(Interface(typestr=typestr, data=(ADDRESS + offset, False)))
+
+
+def test_elements_that_are_aligned_as_they_need_be():
+    """Complex numbers are pairs of floats."""
+    assert describe_device(Interface(typestr="<c8", data=(ADDRESS + 4, False))).pointer == ADDRESS + 4
 
 
 def test_nothing_may_have_no_address():
@@ -247,8 +262,20 @@ class Torch:
             def __init__(self, cuda_stream):
                 self.cuda_stream = cuda_stream
 
+            def __dlpack__(tensor, *, stream=None):  # noqa: N805
+                if tensor.device != self.current_device:
+                    raise BufferError("Can't export tensors on a different CUDA device index.")
+                return super().__dlpack__(stream=stream)
+
+        @contextlib.contextmanager
+        def device(number):
+            before, self.current_device = self.current_device, number
+            yield
+            self.current_device = before
+
+        self.current_device = 0
         self.Tensor = FakeTensor
-        self.cuda = type("cuda", (), {"current_stream": staticmethod(lambda device: Stream(streams[device]))})
+        self.cuda = SimpleNamespace(current_stream=lambda device: Stream(streams[device]), device=device)
 
 
 @pytest.mark.parametrize(("handle", "stream"), [(0x5555, 0x5555), (0, 1)])
@@ -258,6 +285,7 @@ def test_a_tensors_stream_is_the_one_that_pytorch_works_on(monkeypatch, handle, 
     tensor = torch.Tensor(np.zeros(3), number=1)
     assert describe_device(tensor).stream == tensor.asked_for == stream
     assert describe_device(tensor, stream=99).stream == tensor.asked_for == 99
+    assert torch.current_device == 0  # again: PyTorch exports tensors of its current device alone
 
 
 def test_other_arrays_have_no_stream_of_pytorch(monkeypatch):
