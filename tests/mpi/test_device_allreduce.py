@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, device_and_node, failing_device, play_and_check
+from device_programs import OnDevice, device_and_node, failing_device, play_and_check, simulated_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT

@@ -17,8 +17,8 @@ __all__ = ["Log", "replay"]
 class Log:
     """One rank's part."""
 
-    told: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Groups that answered its calls, by number."""
+    told: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
+    """Groups that answered its calls, by number and members: groups of one step of a rule have one number."""
     seen: list[np.ndarray] = field(default_factory=list)
     """Its weights after each call."""
     has_left_weights: bool = True
@@ -29,12 +29,20 @@ def replay(logs: list[Log], update: Callable[[int, int], np.ndarray], start: lis
     """Fail unless each rank saw the averages of the groups that ranks were told of, in the order of their numbers.
 
     A rank adds `update(rank, number of its call)` to its weights before a call. Of groups that a rank was not told of
-    it is a member because it had left.
+    it is a member because it had left. If all members had left, nobody was told: then a number is missing, and what the
+    weights of ranks are that have left by then is not known any more.
     """
     weights = [np.asarray(each, np.float64) for each in start]
     calls = [0] * len(logs)
     members = {number: group for log in logs for number, group in log.told.items()}
+    expected = 0
     for number in sorted(members):
+        sequence = number[0]
+        if sequence > expected:
+            for rank, log in enumerate(logs):
+                if calls[rank] == len(log.told):
+                    weights[rank] = np.full_like(weights[rank], np.nan)
+        expected = sequence + 1
         given = []
         for rank in members[number]:
             log = logs[rank]
@@ -46,6 +54,8 @@ def replay(logs: list[Log], update: Callable[[int, int], np.ndarray], start: lis
             if number in log.told or log.has_left_weights:
                 given.append(weights[rank])
         average = np.mean(given, axis=0)
+        if np.isnan(average).any():  # what one of them saw, all have
+            average = next(logs[rank].seen[calls[rank]] for rank in members[number] if number in logs[rank].told)
         for rank in members[number]:
             weights[rank] = average
             if number in logs[rank].told:

@@ -21,6 +21,7 @@ constexpr std::string_view kFunctions[] = {
 #define PYC_NAME(name, parameters) #name,
     PYC_DRIVER_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_NAME)
 #undef PYC_NAME
+        "cuMemcpyAsync to the host",
 };
 
 }  // namespace

@@ -31,7 +31,8 @@ class SimulatedDriver {
   const DriverApi& api() const;
   static const void* image();  ///< what its modules are loaded from
 
-  /// The n-th call of a function from now on, counted from 1, returns an error.
+  /// The n-th call of a function from now on, counted from 1, returns an error. There is also "cuMemcpyAsync to the
+  /// host".
   void fail(const std::string& function, std::uint64_t nth, CUresult error);
   /// What its devices say of an attribute from now on; nothing: that the driver does not know it.
   void set_attribute(int attribute, std::optional<int> value);
