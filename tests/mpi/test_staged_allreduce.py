@@ -200,13 +200,13 @@ def test_what_fails_on_one_rank_fails_on_all():
 
 def test_more_ranks_than_memory():
     """What the ranks before it have left of a device is too little for the last one."""
-    count = 1 << 16
-    with device_and_nodes(9, capacity=1 << 21 if WORLD.rank == BAD else 1 << 28) as (machine, comm):
+    count = 1 << 20
+    with device_and_nodes(9, capacity=1 << 24 if WORLD.rank == BAD else 1 << 28) as (machine, comm):
         x = OnDevice(machine, np.zeros(count, "float32"))
         with pytest.raises(RuntimeError, match=f"'sum': on rank {BAD}: CUDA: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"):
             comm.partial_allreduce(like=x, name="sum")
         x.free()
-        x = OnDevice(machine, np.ones(count // 16, "float32"))
+        x = OnDevice(machine, np.ones(count // 256, "float32"))
         with comm.partial_allreduce(like=x, policy=pc.Full()) as ar:  # all that the first had is free again
             ar.allreduce(x)
             assert (ar.result.to_host() == comm.size).all()
