@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..support.extras import how_to_install
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ..partial_allreduce.eager_mean import Average, EagerMean
     from ..support.typing import Missed
     from .deadlock_guard import Waits
-    from .means import Memory
 
 __all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
@@ -181,7 +180,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             warnings.warn(f"{text}; give staged=True if that is as it should be", RuntimeWarning, stacklevel=3)
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> Literal["host", "device", "staged"]:
         """What the partial allreduce works on: gradients in memory of the "host", on their "device", or "staged"."""
         return self._arguments.memory
 
