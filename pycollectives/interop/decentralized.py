@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
     from .exchanges import Exchange
-    from .means import Memory
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -147,7 +146,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             every = self._begin(lambda: self._checked_arguments(topology))
             parameters = [parameter for parameter in every if parameter.requires_grad]
             self._with_exchange = set(map(id, parameters))
-            self._memory: Memory = "staged" if parameters[0].is_cuda else "host"
+            self._memory: Literal["host", "staged"] = "staged" if parameters[0].is_cuda else "host"
             self._exchange: Exchange[Any] = EXCHANGES[method](
                 self._comm, ShownParameters(parameters), self._topology, name=f"{name} {method}", **options
             )
@@ -163,7 +162,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return {"method": self._method, "topology": described(self._topology)}, kind.waits
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> Literal["host", "staged"]:
         """What the method works on: parameters in memory of the "host", or copies of them there, "staged"."""
         return self._memory
 
