@@ -56,7 +56,7 @@ class SimulatedArrays(DeviceArrays):
     def __init__(self, device: int):
         super().__init__(device)
         self._executor = self.machine.driver.executor(device)
-        self.handle = self.machine.stream_of_caller()
+        self.handle = self.machine.stream_of_caller(device)
         self._stream = self._executor.stream_of_caller(self.handle)
         self._done = self._executor.new_event()
         self._pinned: list[Any] = []
