@@ -39,8 +39,8 @@ struct RunContext {
   std::size_t element_bytes;  ///< of the accumulator; 0 for a collective of no elements
   std::uint32_t collective;   ///< id, the same on all ranks
   bool track_members;
-  Trace* trace;                       ///< null if off
-  std::optional<BufferId> elsewhere;  ///< in a memory of its own: only copied, by `copier`
+  Trace* trace;                                      ///< null if off
+  std::optional<BufferId> elsewhere = std::nullopt;  ///< in a memory of its own: only copied, by `copier`
   Copier* copier = nullptr;
 };
 
