@@ -166,7 +166,7 @@ std::uintptr_t SimulatedDriver::stream_of_caller(int device) {
   const std::lock_guard lock(simulated_mutex);
   const std::uint64_t handle = state_->next_handle++;
   state_->streams[reinterpret_cast<CUstream>(handle)] =
-      std::make_unique<State::Stream>(State::Stream{.of_caller = true, .device = device});
+      std::make_unique<State::Stream>(State::Stream{.of_caller = true, .device = device, .queue = {}});
   return handle;
 }
 

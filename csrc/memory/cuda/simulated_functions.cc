@@ -235,7 +235,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priori
   if (priority != State::kPriority) state().misused("a stream that waits for kernels of the application");
   if (flags != CU_STREAM_NON_BLOCKING) state().misused("a stream that waits for the default stream");
   state().streams[*stream = new_handle<CUstream>()] =
-      std::make_unique<State::Stream>(State::Stream{.device = current_device()});
+      std::make_unique<State::Stream>(State::Stream{.device = current_device(), .queue = {}});
   return CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream stream, int* status) {

@@ -56,7 +56,7 @@ struct SimulatedDriver::State {
   struct Stream {
     bool of_caller = false;
     int device = kAnyDevice;
-    std::deque<Work> queue = {};
+    std::deque<Work> queue;
   };
   struct Failure {
     std::uint64_t calls_before = 0;

@@ -30,10 +30,13 @@ bool DeviceCaller::finish() {
 
 /// A copy that may still be done has what it needs for good.
 void DeviceCaller::abandon() {
-  static_cast<void>(new std::shared_ptr<const std::byte>(std::move(giving_)));
-  static_cast<void>(out_.release());
-  static_cast<void>(called_.release());
-  static_cast<void>(given_.release());
+  struct Left {
+    std::shared_ptr<const std::byte> giving;
+    std::unique_ptr<Stream> out;
+    std::unique_ptr<Event> called;
+    std::unique_ptr<Event> given;
+  };
+  static_cast<void>(new Left{std::move(giving_), std::move(out_), std::move(called_), std::move(given_)});
 }
 
 void DeviceCaller::give(std::shared_ptr<const std::byte> value, std::byte* out, Stream* consumer) {
