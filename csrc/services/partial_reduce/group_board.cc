@@ -1,6 +1,7 @@
 #include "services/partial_reduce/group_board.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <string>
 #include <utility>
@@ -86,7 +87,8 @@ bool GroupBoard::can_step() const {
 void GroupBoard::step() {
   if (is_working_) {
     is_working_ = false;
-    return reach(static_cast<Stage>(stage_ + 1));
+    constexpr std::array kNext{kDeposited, kReduced, kCopied};
+    return reach(kNext.at(stage_));
   }
   switch (stage_) {
     case kBegun:
