@@ -1,11 +1,11 @@
 // Tests only: a CUDA driver that works on the memory of the host and is as unkind as a device may be.
 //
 // Work is queued on its stream and done later, piece by piece, in an order drawn from the seed that keeps nothing but
-// the order of a stream and the waits for events. Addresses of devices are no addresses of the host. Memory is poisoned,
-// at its begin, when it is allocated and when it is freed; work on an address that nothing is allocated at, or mapped
-// to, is an illegal address, which fails every later call. Errors can be injected, and handles are counted: `problems`
-// says what was misused and what is left: also a call that breaks a capture of the caller's. Kernels run by their host
-// instantiation (host_kernels.h).
+// the order of a stream and the waits for events. Addresses of devices are no addresses of the host. Memory is
+// poisoned, at its begin, when it is allocated and when it is freed; work on an address that nothing is allocated at,
+// or mapped to, is an illegal address, which fails every later call. Errors can be injected, and handles are counted:
+// `problems` says what was misused and what is left: also a call that breaks a capture of the caller's. Kernels run by
+// their host instantiation (host_kernels.h).
 //
 // At most one exists at a time, since the driver's functions have no argument that says which.
 #pragma once
