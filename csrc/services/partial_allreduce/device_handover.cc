@@ -39,7 +39,13 @@ std::shared_ptr<Call> DeviceHandover::end() {
 }
 
 bool DeviceHandover::drop() {
-  if (!is_open() || !try_enter()) return false;
+  constexpr int kTries = 10000;  // the engine's progress looks for a moment; a call of another thread may take long
+  bool entered = false;
+  for (int tries = 0; is_open() && !entered && tries < kTries; ++tries) {
+    entered = try_enter();
+    if (!entered) std::this_thread::yield();
+  }
+  if (!entered) return false;
   const bool was_open = end() != nullptr;
   leave();
   return was_open;
