@@ -402,8 +402,8 @@ class DevicePairwiseAveraging:
         """Memory for one model, for `read`."""
     def show(self, values: Any, streams: Sequence[int]) -> None:
         """Copies a model of the host there, when `streams` have done what they were given."""
-    def fetch(self) -> bytes:
-        """What is there, on the host."""
+    def fetch(self, into: NDArray[Any]) -> None:
+        """Copies what is there to the host."""
     def read_kept(self, out: Any) -> None:
         """What averages keep the sum of, as it is held: float32 or float64."""
     def replace_held(self, before: Any, values: Any) -> None:

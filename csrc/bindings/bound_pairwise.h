@@ -32,8 +32,8 @@ class BoundPairwise {
   std::shared_ptr<PairwiseAveraging> collective_;
 };
 
-template <class Bound>
-void bind_what_needs_no_array(py::class_<Bound>& type) {
+template <class Bound, class... Options>
+void bind_what_needs_no_array(py::class_<Bound, Options...>& type) {
   type.def("read_kept", &Bound::read_kept, py::arg("out"))
       .def("replace_held", &Bound::replace_held, py::arg("before"), py::arg("values"))
       .def("pause", &Bound::pause, py::kw_only(), py::arg("timeout") = py::none())

@@ -15,20 +15,9 @@
 namespace pyc {
 namespace {
 
-std::byte* device_data(std::uintptr_t address) {
-  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-
 class BoundDeviceAllreduce {
  public:
-  /// Without the GIL: the application's streams, which are waited for, may wait for its Python.
-  struct Deleter {
-    void operator()(BoundDeviceAllreduce* bound) const {
-      const GilReleased released;
-      delete bound;
-    }
-  };
-  using Holder = std::unique_ptr<BoundDeviceAllreduce, Deleter>;
+  using Holder = std::unique_ptr<BoundDeviceAllreduce, DeletedWithoutGil<BoundDeviceAllreduce>>;
 
   /// Collective: what a rank has no memory for fails on all.
   static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
@@ -67,7 +56,7 @@ class BoundDeviceAllreduce {
     (*bound_).on_device([&] {
       for (const std::uintptr_t stream : streams) producers.push_back(executor_->stream_of_caller(stream));
     });
-    return bound_.contribute_when_made(device_data(data), producers);
+    return bound_.contribute_when_made(memory_at(data), producers);
   }
 
   /// Copies the result there, in order with that stream; without one, it is there on return.
@@ -77,7 +66,7 @@ class BoundDeviceAllreduce {
       (*bound_).on_device([&] {
         poll_until(*engine_, [&] { return caller_->is_given(); });
         const std::unique_ptr<Stream> consumer = stream ? executor_->stream_of_caller(*stream) : nullptr;
-        caller_->give(std::move(result), device_data(out), consumer.get());
+        caller_->give(std::move(result), memory_at(out), consumer.get());
         if (!consumer) poll_until(*engine_, [&] { return caller_->is_given(); });
       });
     });

@@ -23,28 +23,28 @@ using CallersStreams = std::vector<std::uintptr_t>;
 struct PairwiseDevice {
   std::shared_ptr<Executor> executor;
   std::unique_ptr<DeviceCaller> caller;  // of models
-  ExecutorMemory shown;                  // a model, for the application to look at
+  std::unique_ptr<Event> called;
+  ExecutorMemory shown;  // a model, for the application to look at
 
   PairwiseDevice(int ordinal, std::size_t bytes)
       : executor(executor_in_use(ordinal)),
         caller(std::make_unique<DeviceCaller>(*executor, bytes)),
+        called(executor->new_event()),
         shown(executor->allocate(bytes)) {}
 
   /// Until the streams have done what they were given.
   void wait_for(Engine& engine, const CallersStreams& streams) {
-    for (const std::uintptr_t stream : streams) {
-      caller->follow(*executor->stream_of_caller(stream));
-      poll_until(engine, [&] { return caller->is_ready(); });
-    }
+    wait_for_streams(engine, *executor, *called, streams);
   }
 };
 
 class BoundDevicePairwise final : public BoundPairwise {
  public:
+  using Holder = std::unique_ptr<BoundDevicePairwise, DeletedWithoutGil<BoundDevicePairwise>>;
+
   /// Collective: what a rank has no memory for fails on all.
-  static std::unique_ptr<BoundDevicePairwise> make(const std::shared_ptr<Engine>& engine, int ordinal,
-                                                   const Nodes& nodes, Seconds timeout, const PairwiseOptions& options,
-                                                   std::uintptr_t initial, const CallersStreams& streams) {
+  static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
+                     const PairwiseOptions& options, std::uintptr_t initial, const CallersStreams& streams) {
     std::unique_ptr<PairwiseDevice> device;
     const auto open = [&] {
       device = std::make_unique<PairwiseDevice>(ordinal, options.count * size_of(options.type));
@@ -53,7 +53,7 @@ class BoundDevicePairwise final : public BoundPairwise {
     };
     auto made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
                                                     run_signal_handlers);
-    return std::unique_ptr<BoundDevicePairwise>(new BoundDevicePairwise(engine, std::move(made), std::move(device)));
+    return Holder(new BoundDevicePairwise(engine, std::move(made), std::move(device)));
   }
 
   /// As pyc::device_of; a device that fails ends this rank's part.
@@ -81,23 +81,20 @@ class BoundDevicePairwise final : public BoundPairwise {
     wait_for(streams);
     copy(static_cast<const std::byte*>(memory.ptr), device_->shown.get());
   }
-  py::bytes fetch() {
-    std::string bytes(collective().options().count * size_of(collective().options().type), '\0');
-    {
-      const GilReleased released;
-      copy(device_->shown.get(), reinterpret_cast<std::byte*>(bytes.data()));
+  void fetch(py::array into) {
+    const PairwiseOptions& options = collective().options();
+    if (static_cast<std::size_t>(into.nbytes()) != options.count * size_of(options.type)) {
+      throw InternalError("a model of another size");
     }
-    return {bytes};
+    auto* const to = static_cast<std::byte*>(into.mutable_data());
+    const GilReleased released;
+    copy(device_->shown.get(), to);
   }
 
  private:
   BoundDevicePairwise(std::shared_ptr<Engine> engine, std::shared_ptr<PairwiseAveraging> made,
                       std::unique_ptr<PairwiseDevice> device)
       : BoundPairwise(std::move(made)), engine_(std::move(engine)), device_(std::move(device)) {}
-
-  static std::byte* memory_at(std::uintptr_t address) {
-    return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-  }
 
   /// On the device, one thread after another.
   template <class Call>
@@ -129,7 +126,7 @@ class BoundDevicePairwise final : public BoundPairwise {
 
 void bind_device_pairwise(py::module_& m) {
   using Bound = BoundDevicePairwise;
-  py::class_<Bound> type(m, "DevicePairwiseAveraging", py::is_final());
+  py::class_<Bound, Bound::Holder> type(m, "DevicePairwiseAveraging", py::is_final());
   type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
                        const py::object& timeout, std::uintptr_t initial, const CallersStreams& streams,
                        const py::kwargs& arguments) {
@@ -145,7 +142,7 @@ void bind_device_pairwise(py::module_& m) {
       .def("apply", &Bound::apply, py::arg("delta"), py::arg("streams"), py::call_guard<GilReleased>())
       .def_property_readonly("shown", &Bound::shown)
       .def("show", &Bound::show, py::arg("values"), py::arg("streams"))
-      .def("fetch", &Bound::fetch);
+      .def("fetch", &Bound::fetch, py::arg("into"));
   bind_what_needs_no_array(type);
 }
 

@@ -17,10 +17,6 @@
 namespace pyc {
 namespace {
 
-std::byte* weights_at(std::uintptr_t address) {
-  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-
 class BoundDevicePartialReduce {
  public:
   /// Collective: what a rank has no memory for fails on all.
@@ -49,12 +45,12 @@ class BoundDevicePartialReduce {
     const OneThread one(in_use_, collective_->options().name);
     const Seconds limit = timeout_from(timeout);
     GroupInfo info;
-    run_on(owner, weights_at(data), *collective_, [&] {
+    run_on(owner, memory_at(data), *collective_, [&] {
       const Seconds begin = engine_->transport().now();
       collective_->check_failure();
       follow(streams, limit);
       const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
-      info = collective_->sync(weights_at(data), step, group, rest, run_signal_handlers);
+      info = collective_->sync(memory_at(data), step, group, rest, run_signal_handlers);
     });
     return to_python(info);
   }
@@ -67,7 +63,7 @@ class BoundDevicePartialReduce {
       collective_->close(nullptr);
       throw;
     }
-    collective_->close(data ? weights_at(*data) : nullptr);
+    collective_->close(data ? memory_at(*data) : nullptr);
   }
 
   PartialReduce& operator*() { return *collective_; }
@@ -75,14 +71,8 @@ class BoundDevicePartialReduce {
  private:
   /// Until the streams have done what they were given.
   void follow(const std::vector<std::uintptr_t>& streams, Seconds limit) {
-    const bool is_ready = collective_->on_device([&] {
-      for (const std::uintptr_t stream : streams) {
-        executor_->stream_of_caller(stream)->record(*called_);
-        if (!poll_until(*engine_, [&] { return called_->reached(); }, limit)) return false;
-      }
-      return true;
-    });
-    if (is_ready) return;
+    const auto wait = [&] { return wait_for_streams(*engine_, *executor_, *called_, streams, limit); };
+    if (collective_->on_device(wait)) return;
     throw StallError("partial reduce '" + collective_->options().name +
                      "': the stream on which the weights are made has not done its work in time; no group was asked "
                      "for, and another call may be made");
@@ -99,14 +89,15 @@ class BoundDevicePartialReduce {
 
 void bind_device_partial_reduce(py::module_& m) {
   using Bound = BoundDevicePartialReduce;
-  py::class_<Bound>(m, "DevicePartialReduce", py::is_final())
+  using Holder = std::unique_ptr<Bound, DeletedWithoutGil<Bound>>;
+  py::class_<Bound, Holder>(m, "DevicePartialReduce", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
                        const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
                        std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
                        std::string name) {
-             return std::make_unique<Bound>(std::move(engine), device, Nodes(std::move(nodes)), timeout_from(timeout),
-                                            options_from(count, dtype_name, op, by_staleness, generator,
-                                                         coordinator_rank, std::move(algorithms), std::move(name)));
+             return Holder(new Bound(std::move(engine), device, Nodes(std::move(nodes)), timeout_from(timeout),
+                                     options_from(count, dtype_name, op, by_staleness, generator, coordinator_rank,
+                                                  std::move(algorithms), std::move(name))));
            }),
            py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,

@@ -35,6 +35,15 @@ class GilReleased {
   PyThreadState* state_;
 };
 
+/// Deletes what an object of Python owns without the lock: what its end waits for may need Python.
+template <class Owned>
+struct DeletedWithoutGil {
+  void operator()(Owned* owned) const {
+    const GilReleased released;
+    delete owned;
+  }
+};
+
 /// This thread, which need not be Python's, runs Python.
 class GilHeld {
  public:

@@ -1,10 +1,15 @@
 // How a call waits for the streams of its application: on the host, where Ctrl-C ends it.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "engine/engine.h"
+#include "memory/executor.h"
 
 namespace pyc {
 
@@ -25,6 +30,19 @@ bool poll_until(Engine& engine, Done done, Seconds timeout = -1) {
     next_interrupt = now + kInterruptPeriod;
   }
   return true;
+}
+
+/// Until streams of the application have done what they were given so far. `called` is used on the way.
+inline bool wait_for_streams(Engine& engine, Executor& executor, Event& called,
+                             const std::vector<std::uintptr_t>& streams, Seconds timeout = -1) {
+  std::vector<std::unique_ptr<Stream>> callers;
+  for (const std::uintptr_t stream : streams) callers.push_back(executor.stream_of_caller(stream));
+  const Seconds begin = engine.transport().now();
+  return std::all_of(callers.begin(), callers.end(), [&](const std::unique_ptr<Stream>& stream) {
+    stream->record(called);
+    const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
+    return poll_until(engine, [&] { return called.reached(); }, rest);
+  });
 }
 
 }  // namespace pyc

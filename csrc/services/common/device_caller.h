@@ -1,10 +1,7 @@
 // Between a collective on a device and the streams of its application.
 //
-//   follow, is_ready   values are taken when what the application's stream has queued before is done
-//   give               a result is copied to where the application reads it: after what its stream has queued before,
-//                      and before what it queues afterwards
-//
-// No call waits. Owned by who calls the collective, one call at a time.
+// A result is copied to where the application reads it: after what its stream has queued before, and before what it
+// queues afterwards. No call waits, but the end. Owned by who calls the collective, one call at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +19,6 @@ class DeviceCaller {
   ~DeviceCaller();
   DeviceCaller(const DeviceCaller&) = delete;
   DeviceCaller& operator=(const DeviceCaller&) = delete;
-
-  /// Notes the point that `producer` has been given work up to; again only when `is_ready`.
-  void follow(Stream& producer) { producer.record(*called_); }
-  bool is_ready() { return called_->reached(); }
 
   /// Copies `value`, which is held until that is done, to `out`; again only when `is_given`. Without a stream of the
   /// consumer the copy is not ordered: ask `is_given`. std::invalid_argument, and nothing is copied, if the stream

@@ -22,7 +22,6 @@ std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* da
   std::shared_ptr<Call> call = new_call();
   call->round = kNoRound;
   on_device([&] { handover_->begin(call, data, producers); });
-  if (producers.empty()) await_handover(nullptr, -1, interrupt);  // nothing else would tell when it may be overwritten
   const bool is_handed_over = hand_over_if_made();
   if (leader_ || !is_handed_over) engine_->advance();  // which learns what there is to do in the background
   if (!is_handed_over) engine_->wake();
@@ -40,7 +39,7 @@ bool PartialAllreduce::hand_over_if_made() {
   if (!handover_->is_open()) return true;
   return naming_the_dead([&] {
     if (!handover_->is_there()) return false;
-    do_contribute(handover_->end(), handover_->values(), Taker::kLater);
+    if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
     return true;
   });
 }

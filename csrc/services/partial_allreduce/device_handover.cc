@@ -33,22 +33,4 @@ void DeviceHandover::begin(std::shared_ptr<Call> call, const std::byte* values, 
   open_.store(true, std::memory_order_release);
 }
 
-std::shared_ptr<Call> DeviceHandover::end() {
-  open_.store(false, std::memory_order_relaxed);
-  return std::move(call_);
-}
-
-bool DeviceHandover::drop() {
-  constexpr int kTries = 10000;  // the engine's progress looks for a moment; a call of another thread may take long
-  bool entered = false;
-  for (int tries = 0; is_open() && !entered && tries < kTries; ++tries) {
-    entered = try_enter();
-    if (!entered) std::this_thread::yield();
-  }
-  if (!entered) return false;
-  const bool was_open = end() != nullptr;
-  leave();
-  return was_open;
-}
-
 }  // namespace pyc

@@ -54,11 +54,9 @@ class DeviceHandover {
   /// Whether its values are there.
   bool is_there() { return there_->reached(); }
   const std::byte* values() const { return values_.get(); }
-  /// Ends it: somebody takes its values to the board, or nobody does.
-  std::shared_ptr<Call> end();
-
-  /// Ends it without its values, by who has not entered. Whether there was one.
-  bool drop();
+  /// Ends it: who is told true takes its values to the board, or drops them; also for who has not entered.
+  bool claim() { return open_.exchange(false, std::memory_order_acq_rel); }
+  const std::shared_ptr<Call>& call() const { return call_; }
 
   /// What went wrong where nobody could be told; the next call throws it.
   void fail(std::exception_ptr error) { error_ = std::move(error); }

@@ -213,7 +213,7 @@ void PartialAllreduce::close() {
 
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
-  const std::size_t in_the_making = handover_ && handover_->drop() ? 1 : 0;
+  const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
   const Lock lock(board_->mutex());
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
