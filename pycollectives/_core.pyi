@@ -186,8 +186,8 @@ class DevicePartialAllreduce:
     def contribute(self, data: int, streams: Sequence[int]) -> Round:
         """Takes the values when `streams` have done what they were given; what they are given later may overwrite them.
         `ValueError` if one of them takes no work: of another device, destroyed, or being captured."""
-    def give(self, out: int, stream: int | None) -> None:
-        """Copies the newest result to `out`, in order with `stream`; without one it is there on return."""
+    def give(self, out: int, stream: int) -> None:
+        """Copies the newest result to `out`, in order with `stream`."""
     def fetch(self, into: NDArray[Any]) -> None:
         """Copies the newest result to the host."""
     @property

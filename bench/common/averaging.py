@@ -100,7 +100,6 @@ class GroupAveraging:
         self._comm = comm
         self._generator = generator
         self._ranks_per_node = ranks_per_node
-        self._arrays = arrays
         self.model = Model(count, comm.rank, arrays=arrays)
         self._open = contextlib.ExitStack()
 
@@ -116,7 +115,6 @@ class GroupAveraging:
     def synchronise(self, step: int, over: bool) -> Answer | None:
         del over
         answer: Answer = self._collective.sync(self.model.weights, step)
-        self._arrays.synchronize()  # on a device, the average is only queued
         return answer
 
     def goes_on(self, over: bool) -> bool:

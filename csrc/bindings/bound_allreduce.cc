@@ -188,12 +188,19 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
 
 std::size_t BoundPartialAllreduce::abort() {
   std::size_t discarded = 0;
-  try {
-    discarded = collective_->discard();
-  } catch (const RankFailedError&) {
-    discarded = 0;  // the board is lost to everybody
+  const auto discard = [&] {
+    try {
+      discarded = collective_->discard();
+    } catch (const RankFailedError&) {
+      discarded = 0;  // the board is lost to everybody
+    }
+    collective_->abort();
+  };
+  if (engine_->is_in_own_process()) {
+    engine_->exclusively(discard);  // the engine's progress may be handing something over
+  } else {
+    discard();
   }
-  collective_->abort();
   engine_->advance();
   return discarded;
 }

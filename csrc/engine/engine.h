@@ -148,6 +148,12 @@ class Engine final : private Listener {
     return true;
   }
 
+  /// A collective has something to do in the background from now on.
+  void work_in_background() {
+    exclusively([this] { in_background_ = true; });
+    wake();
+  }
+
   // ---- the whole communicator
 
   /// What a comparison has found: nothing if all texts are the same, else the text of each rank.

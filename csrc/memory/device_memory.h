@@ -41,7 +41,10 @@ class DeviceMemory final : public ReductionMemory {
   /// Ends all mappings of the others' arenas. The shared memory is used no more.
   void detach();
   /// Frees the own arena: nobody has it mapped any more.
-  void free() { arena_.reset(); }
+  void free() {
+    const std::lock_guard lock(mutex_);  // a call may be at work in it
+    arena_.reset();
+  }
   /// Leaves the own arena as it is for good.
   void abandon() { static_cast<void>(arena_.release()); }
 

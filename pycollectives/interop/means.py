@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 
 from ..partial_allreduce.eager_mean import EagerMean
+from ..support.device_arrays import why_staged
 from ..support.device_streams import handle_of_stream
 from .host_copy import HostCopy
 
@@ -25,17 +26,9 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for", "why_staged"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
-
-
-def why_staged() -> str:
-    """Say why arrays on a CUDA device have to be staged through the host; empty: collectives take them."""
-    from ..support.native import core
-
-    reason = core.cuda_availability()["reason"]
-    return f"CUDA is off in pycollectives: {reason}" if reason else ""
 
 
 def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
@@ -120,7 +113,7 @@ def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
     newest contribution, which a backward pass may have made on another one.
     """
     written_on, current = result.__cuda_array_interface__["stream"], torch.cuda.current_stream(device)
-    if written_on not in (None, handle_of_stream(current)):
+    if written_on != handle_of_stream(current):
         current.wait_stream(torch.cuda.ExternalStream(written_on, device=device))
     return torch.as_tensor(result, device=device)
 

@@ -76,7 +76,7 @@ class DeviceArrays:
         self._stream = initial.stream
         self.buffer = specification.buffer
         self.collective: _core.DevicePairwiseAveraging = core.DevicePairwiseAveraging(
-            device=self._device, initial=initial.pointer, streams=_streams_of(initial), **made
+            device=self._device, initial=initial.pointer, streams=initial.streams, **made
         )
 
     def read(self, out: object, stream: object) -> Any:
@@ -87,14 +87,14 @@ class DeviceArrays:
             self.collective.read(self.shown, self._shown_to)
             return DeviceResult(self, None)
         array = self._fitting(out, stream, writable=True)
-        self.collective.read(array.pointer, _streams_of(array))
+        self.collective.read(array.pointer, array.streams)
         self._stream = array.stream
         return out
 
     def apply(self, delta: object, stream: object) -> None:
         """As `PairwiseAveraging.apply`."""
         array = self._fitting(delta, stream, writable=False)
-        self.collective.apply(array.pointer, _streams_of(array))
+        self.collective.apply(array.pointer, array.streams)
         self._stream = array.stream
 
     def given(self, mean: Array) -> Any:
@@ -115,7 +115,7 @@ class DeviceArrays:
 
     @property
     def _shown_to(self) -> list[int]:
-        return [] if self._stream is None else [self._stream]
+        return [self._stream]
 
     def _fitting(self, x: object, stream: object, *, writable: bool) -> DeviceArray:
         try:
@@ -124,7 +124,3 @@ class DeviceArrays:
             )
         except (ValueError, TypeError, BufferError) as error:
             raise type(error)(f"{self._name}: {error}") from None
-
-
-def _streams_of(array: DeviceArray) -> list[int]:
-    return [handle for handle in (array.after, array.stream) if handle is not None]

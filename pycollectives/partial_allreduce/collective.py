@@ -108,6 +108,7 @@ class PartialAllreduce(Reduction):
                 **specification.engine_arguments(),
             )
         else:
+            assert specification.stream is not None
             made = core.DevicePartialAllreduce(context.engine, **limits, **specification.device_arguments())
             collective = DeviceCollective(made, specification.buffer, specification.device, specification.stream)
         watched = checked(collective, context.checks, specification)

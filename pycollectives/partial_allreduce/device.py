@@ -28,7 +28,7 @@ class DeviceCollective:
         collective: _core.DevicePartialAllreduce,
         buffer: BufferDescription,
         device: int,
-        stream: int | None,
+        stream: int,
     ) -> None:
         """`device`: its number. `stream`: of the caller, before it contributes."""
         self._collective = collective

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .buffers import BufferDescription
 
-__all__ = ["DeviceArray", "describe_device", "device_number", "fitting_array"]
+__all__ = ["DeviceArray", "describe_device", "device_number", "fitting_array", "why_staged"]
 
 _CUDA = (2, 13)
 """DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
@@ -47,7 +47,7 @@ class DeviceArray:
     @property
     def streams(self) -> list[int]:
         """Streams after whose work the values are there."""
-        return [handle for handle in (self.after, self.stream) if handle is not None]
+        return [self.stream] if self.after is None else [self.after, self.stream]
 
     @property
     def count(self) -> int:
@@ -97,6 +97,14 @@ def _described(buffer: object, stream: Any) -> DeviceArray | None:
         return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(buffer, interface, given)
+
+
+def why_staged() -> str:
+    """Say why arrays on a CUDA device have to be staged through the host; empty: collectives take them."""
+    from .native import core
+
+    reason = core.cuda_availability()["reason"]
+    return f"CUDA is off in pycollectives: {reason}" if reason else ""
 
 
 def device_number(array: DeviceArray) -> int:

@@ -152,7 +152,7 @@ def _train_and_score(
     model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
     placement.place(model)
     if show and comm.rank == 0:
-        placement.announce(comm.rank)
+        placement.announce()
     optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
     clock = Clock()
     totals = Totals(control.comm, clock)
@@ -175,6 +175,7 @@ def _train_and_score(
     sums = totals.sums
     return Summary(
         finished=finished,
+        device=str(placement),
         ranks=comm.size,
         batch=plan.batches.batch,
         steps=plan.steps,
@@ -189,7 +190,6 @@ def _train_and_score(
         not_finite=int(sums["not_finite"]),
         is_same_on_all_ranks=same,
         curve=points,
-        device=str(placement),
     )
 
 

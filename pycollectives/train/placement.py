@@ -89,14 +89,14 @@ class Placement:
         device: contextlib.AbstractContextManager[Any] = torch.cuda.device(self.device)
         return device
 
-    def announce(self, rank: int) -> None:
-        """Say on stderr where a rank computes, if not on the host."""
+    def announce(self) -> None:
+        """Say on stderr where rank 0 computes, if not on the host."""
         if self.memory == "staged":
             how = f"weights and gradients are staged through the host: {self.why_staged}"
         else:
             how = "weights and gradients stay there"
         if self.memory != "host":
-            print(f"Rank {rank} computes on {self.device}; {how}.", file=sys.stderr, flush=True)
+            print(f"Rank 0 computes on {self.device}; {how}.", file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         """Return the kind of device, which is the same on all ranks, and whether its arrays are staged."""

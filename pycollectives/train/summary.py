@@ -76,6 +76,8 @@ class Summary:
     ----------
     finished
         Whether all steps were taken, and the replicas at the ends of epochs scored: if not, it was stopped.
+    device
+        Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     ranks, batch, steps
         Ranks, examples of all together in a step, and steps that each was to take or skip.
     epochs
@@ -96,11 +98,10 @@ class Summary:
         Whether the replicas, running statistics included, are equal at the end, bit for bit.
     curve
         The ends of epochs, and the replica at the end: those that are scored, which is done once all steps are taken.
-    device
-        Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     """
 
     finished: bool
+    device: str
     ranks: int
     batch: int
     steps: int
@@ -115,7 +116,6 @@ class Summary:
     not_finite: int
     is_same_on_all_ranks: bool
     curve: tuple[Point, ...]
-    device: str = "cpu"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON writes it, but for numbers that are not finite."""

@@ -131,7 +131,6 @@ def p_reduce(options: Options, machine, *, staged: bool) -> tuple[float, bool]:
 
         def action():
             collective.sync(arrays.x, next(steps))
-            arrays.synchronize()
 
         seconds = options.median(action)
     return seconds, arrays.close(arrays.x)

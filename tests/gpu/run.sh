@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs on a machine with a GPU, without network: installs the wheels that were carried along, builds, runs the tests that
-# are marked `gpu`, and the benchmarks, at 1, 2, 4 and 8 ranks on one device, and writes what came of it to a JSON file.
+# are marked `gpu` and bench_bars.py at 1, 2, 4 and 8 ranks, and bench's skew, latency and groups at 8, and writes what
+# came of it to a JSON file.
 # Nothing is skipped: without a usable GPU it fails.
 #
 #   tests/gpu/run.sh WHEELS [RECORD]

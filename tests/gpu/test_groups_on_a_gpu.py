@@ -55,8 +55,6 @@ def test_results_are_those_of_the_host_bit_for_bit(machine, comm, dtype, count):
 
 @pytest.mark.parametrize("groups", [pc.RandomGroups(2), pc.SmartGroups(2), pc.PunctualGroups(2)], ids=repr)
 def test_an_average_keeps_equal_weights(machine, comm, groups):
-    if comm.size == 1:
-        pytest.skip("a group of two")
     pattern = np.arange(100_003, dtype=np.float32) % 7
     x = OnDevice(machine, pattern)
     with comm.partial_reduce(like=x, groups=groups) as pr:

@@ -28,8 +28,15 @@ std::unique_ptr<Executor> try_code(const DriverApi& driver, int ordinal, const v
 
 std::unique_ptr<Executor> try_compiler(const DriverApi& driver, int ordinal, std::string& reason) {
   const CompilerApi& compiler = *system_compiler().compiler;
-  const CompiledKernels kernels = compile_kernels(compiler, compute_capability(driver, ordinal));
-  return try_code(driver, ordinal, kernels.image(), reason);
+  try {
+    const CompiledKernels kernels = compile_kernels(compiler, compute_capability(driver, ordinal));
+    return try_code(driver, ordinal, kernels.image(), reason);
+  } catch (const DriverError&) {
+    throw;
+  } catch (const std::runtime_error& error) {  // of the compiler
+    reason += (reason.empty() ? "" : "; ") + std::string(error.what());
+    return nullptr;
+  }
 }
 
 std::string text_of_version(int version) {

@@ -1,18 +1,11 @@
 // Calls on devices: what is contributed is handed over when a stream of the application has made it
 // (device_handover.h). A call that is not handed over has no round yet, and is no arrival.
 #include <algorithm>
-#include <utility>
 
 #include "core/error.h"
-#include "engine/backoff.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
 namespace pyc {
-namespace {
-
-constexpr Seconds kLookAround = 0.05;  // whether it was interrupted, and everybody lives
-
-}  // namespace
 
 std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
                                                              const Engine::Interrupt& interrupt) {
@@ -23,8 +16,8 @@ std::shared_ptr<Call> PartialAllreduce::contribute_when_made(const std::byte* da
   call->round = kNoRound;
   on_device([&] { handover_->begin(call, data, producers); });
   const bool is_handed_over = hand_over_if_made();
-  if (leader_ || !is_handed_over) engine_->advance();  // which learns what there is to do in the background
-  if (!is_handed_over) engine_->wake();
+  if (leader_) engine_->advance();  // the arrival is on its way before the caller does anything else
+  if (!is_handed_over) engine_->work_in_background();
   return call;
 }
 
@@ -37,21 +30,25 @@ void PartialAllreduce::finish_handing_over(Seconds timeout, const Engine::Interr
 bool PartialAllreduce::hand_over_if_made() {
   handover_->throw_failure();
   if (!handover_->is_open()) return true;
-  return naming_the_dead([&] {
-    if (!handover_->is_there()) return false;
-    if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
-    return true;
-  });
+  try {
+    return naming_the_dead([&] {
+      if (!handover_->is_there()) return false;
+      if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
+      return true;
+    });
+  } catch (const std::exception&) {
+    handover_->fail(std::current_exception());
+    throw;
+  }
 }
 
-/// Of the engine's progress, which nobody listens to.
+/// Of the engine's progress, to which nobody listens: the next call is told what went wrong.
 bool PartialAllreduce::advance_handover() {
   if (!handover_->is_open() || !handover_->try_enter()) return false;
   bool moved = true;
   try {
     moved = handover_->is_open() && hand_over_if_made();
-  } catch (const std::exception&) {
-    handover_->fail(std::current_exception());
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): kept
   }
   handover_->leave();
   return moved;
@@ -59,28 +56,18 @@ bool PartialAllreduce::advance_handover() {
 
 /// Until all is handed over, or `call`, of before, is done. By who has entered. StallError after `timeout` seconds.
 void PartialAllreduce::await_handover(Call* call, Seconds timeout, const Engine::Interrupt& interrupt) {
-  Transport& clock = engine_->transport();
-  const Seconds begin = clock.now();
-  Seconds next_look = begin + kLookAround;
-  Backoff backoff(clock.local_ranks());
-  while (!hand_over_if_made()) {
-    if (call != nullptr && !handover_->is_of(*call) && naming_the_dead([&] { return drive(*call); })) return;
-    if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
-    const Seconds now = clock.now();
-    if (timeout >= 0 && now - begin >= timeout) {
-      if (call != nullptr && !handover_->is_of(*call)) return;  // others are waited for
-      throw StallError("'" + options_.name + "': what this rank has contributed is not made after " +
-                       in_seconds(now - begin) + ": its stream on the device has other work, or hangs");
-    }
-    if (now >= next_look) {
-      next_look = now + kLookAround;
-      if (interrupt) interrupt();
-      engine_->check();
-      board_->check_failure();
-      inspector_.check_alive();
-    }
-    backoff.pause(true);
-  }
+  const auto is_others = [&] { return call != nullptr && !handover_->is_of(*call); };
+  const auto done = [&] {
+    return hand_over_if_made() || (is_others() && naming_the_dead([&] { return drive(*call); }));
+  };
+  const auto look = [&] {
+    if (interrupt) interrupt();
+    board_->check_failure();
+  };
+  if (wait_while_alive(*engine_, done, timeout, look, [this] { inspector_.check_alive(); }, {})) return;
+  if (is_others()) return;  // others are waited for
+  throw StallError("'" + options_.name + "': what this rank has contributed is not made after " + in_seconds(timeout) +
+                   ": its stream on the device has other work, or hangs");
 }
 
 bool PartialAllreduce::test_on_device(Call& call) {
@@ -91,6 +78,7 @@ bool PartialAllreduce::test_on_device(Call& call) {
 }
 
 void PartialAllreduce::check_not_dropped(const Call& call) const {
+  handover_->throw_failure();
   if (call.round != kNoRound || handover_->is_of(call)) return;
   throw ClosedError("'" + options_.name + "': this contribution was discarded by abort()");
 }

@@ -56,10 +56,14 @@ class DeviceHandover {
   const std::byte* values() const { return values_.get(); }
   /// Ends it: who is told true takes its values to the board, or drops them; also for who has not entered.
   bool claim() { return open_.exchange(false, std::memory_order_acq_rel); }
+  /// For who was told true.
   const std::shared_ptr<Call>& call() const { return call_; }
 
-  /// What went wrong where nobody could be told; the next call throws it.
-  void fail(std::exception_ptr error) { error_ = std::move(error); }
+  /// What went wrong: all later calls throw it.
+  void fail(std::exception_ptr error) {
+    error_ = std::move(error);
+    claim();
+  }
   void throw_failure() const {
     if (error_) std::rethrow_exception(error_);
   }

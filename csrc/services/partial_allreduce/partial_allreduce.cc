@@ -208,7 +208,7 @@ void PartialAllreduce::close() {
     }
   }
   if (leader_ || device_) engine_->advance();
-  if (device_) engine_->wake();  // to release what is on the device, when nobody uses it
+  if (device_) engine_->work_in_background();  // to release what is on the device, when nobody uses it
 }
 
 std::size_t PartialAllreduce::discard() {
@@ -372,8 +372,14 @@ bool PartialAllreduce::advance() {
   if (leader_) moved = leader_->advance() || moved;
   if (device_ && is_over() && (!leader_ || leader_->finished())) return release_device() || moved;
   if (leader_ || deadline() > engine_->transport().now()) return moved;
-  Lock lock(board_->mutex());
-  run_rounds(lock);
+  if (device_ && board_->failed()) return moved;
+  try {
+    on_device([&] {
+      Lock lock(board_->mutex());
+      run_rounds(lock);
+    });
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): the board says so to every call
+  }
   return true;
 }
 

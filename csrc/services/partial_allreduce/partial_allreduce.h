@@ -85,8 +85,8 @@ class PartialAllreduce final : public Collective {
                                                   Options options, const Nodes& nodes, Seconds timeout,
                                                   const Engine::Interrupt& interrupt);
 
-  /// The same on devices: `contribute` takes, and `result` gives, memory of this rank's device, where all is done when
-  /// a call returns. Between nodes data goes through memory of the host. What fails on one rank's device is a
+  /// The same on devices: `contribute_when_made` instead of `contribute` takes, and `result` gives, memory of this
+  /// rank's device. Between nodes data goes through memory of the host. What fails on one rank's device is a
   /// DeviceError there, and by the next call of every other rank, with that rank's number. `open` gives the device;
   /// what it throws is an error on all ranks.
   static std::shared_ptr<PartialAllreduce> create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,

@@ -113,7 +113,8 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
     made->results_.reserve(kResultsHeld);
     plan = made->plan();
     if (!plan) return;
-    made->staging_ = std::make_unique<Staging>(*executor, memory, shape.buffer_bytes(), kRunsInFlight, plan->pieces);
+    const std::size_t runs = kRunsInFlight + 1;  // one more is armed
+    made->staging_ = std::make_unique<Staging>(*executor, memory, shape.buffer_bytes(), runs, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
   share_memory(e, nodes, board_bytes + DeviceBuffers::bytes(shape), what, prepare, timeout, interrupt);

@@ -1,6 +1,7 @@
 #include "services/partial_allreduce/staging.h"
 
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 
@@ -29,6 +30,7 @@ bool Staging::attempt(Action action) {
 }
 
 void Staging::finish() {
+  if (std::exchange(is_finished_, true)) return;
   for (Lane* const lane : {&to_host_, &to_device_}) {
     Queued& last = lane->copies.front();
     last.is_queued = attempt([&] { lane->stream->record(*last.done); });

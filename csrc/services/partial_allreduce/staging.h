@@ -65,6 +65,7 @@ class Staging final : public Copier {
   Lane to_host_;
   Lane to_device_;
   std::exception_ptr error_;
+  bool is_finished_ = false;
 };
 
 }  // namespace pyc

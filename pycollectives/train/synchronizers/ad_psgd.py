@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...neighbor_averaging.pairwise_arguments import PairwiseSpecification
+from ...support.device_arrays import why_staged
 from ..arrays import module_of
 from .base import Outcome, Simulated, Synchronizer
 
@@ -56,8 +57,6 @@ class AdPsgd(Synchronizer):
     @classmethod
     def why_staged(cls) -> str:
         """Whether pairwise averaging takes models on a device."""
-        from ...interop.means import why_staged
-
         return why_staged()
 
     @classmethod

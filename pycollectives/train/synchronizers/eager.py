@@ -16,6 +16,7 @@ import numpy as np
 
 from ...partial_allreduce import policies
 from ...partial_allreduce.eager_mean import EagerMean
+from ...support.device_arrays import why_staged
 from ..arrays import module_of
 from .base import GradientSynchronizer, Outcome, Simulated
 from .base import average as average_over_all
@@ -64,8 +65,6 @@ class Eager(GradientSynchronizer):
     @classmethod
     def why_staged(cls) -> str:
         """Whether the partial allreduce takes tensors on a device."""
-        from ...interop.means import why_staged
-
         return why_staged()
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...partial_reduce import generators as generators
+from ...support.device_arrays import why_staged
 from .base import Outcome, WeightSynchronizer
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ class Ripples(WeightSynchronizer):
     @classmethod
     def why_staged(cls) -> str:
         """Whether P-Reduce takes weights on a device."""
-        from ...interop.means import why_staged
-
         return why_staged()
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:

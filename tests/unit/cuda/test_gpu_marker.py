@@ -26,6 +26,11 @@ def marked(**environment: str) -> subprocess.CompletedProcess[str]:
     return run("pytest", "-q", "-rs", "-p", "no:cacheprovider", test, **environment)
 
 
+def test_all_can_be_collected():
+    done = run("pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/gpu")
+    assert done.returncode == 0, done.stdout
+
+
 @without_gpu
 def test_it_is_skipped_and_says_why():
     done = marked(PYC_REQUIRE_CUDA="")

@@ -52,9 +52,7 @@ class Stream:
         self.waits_for.append(other.cuda_stream)
 
 
-@pytest.mark.parametrize(
-    ("written_on", "current", "waits_for"), [(7, 7, []), (1, 0, []), (None, 7, []), (7, 9, [7]), (7, 0, [7])]
-)
+@pytest.mark.parametrize(("written_on", "current", "waits_for"), [(7, 7, []), (1, 0, []), (7, 9, [7]), (7, 0, [7])])
 def test_pytorchs_stream_waits_for_a_result_that_is_written_on_another(monkeypatch, written_on, current, waits_for):
     """0 is PyTorch's default stream, and 1 the protocol's number of it."""
     stream = Stream(current)

@@ -226,7 +226,7 @@ def test_methods_that_take_tensors_are_given_them(devices, monkeypatch, method, 
 
 def test_the_head_of_a_run_says_what_is_staged(capsys):
     for where in (Placement(), Placement("cuda:1", "device"), Placement("cuda:1", "staged", "it is so")):
-        where.announce(0)
+        where.announce()
     assert capsys.readouterr().err.splitlines() == [
         "Rank 0 computes on cuda:1; weights and gradients stay there.",
         "Rank 0 computes on cuda:1; weights and gradients are staged through the host: it is so.",

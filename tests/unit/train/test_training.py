@@ -392,6 +392,7 @@ def test_points_that_are_not_finite_are_null_and_come_back(tmp_path):
 def summary(**changed):
     figures = {
         "finished": True,
+        "device": "cpu",
         "ranks": 2,
         "batch": 8,
         "steps": 4,
