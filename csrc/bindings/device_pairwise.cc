@@ -1,18 +1,18 @@
 // Asynchronous averaging in pairs (AD-PSGD), of models on CUDA devices. Addresses and streams are integers, as the CUDA
 // array interface has them; what they belong to, and that they fit, Python has checked.
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "bindings/bound_pairwise.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
-#include "services/common/device_caller.h"
 
 namespace pyc {
 namespace {
@@ -22,19 +22,21 @@ using CallersStreams = std::vector<std::uintptr_t>;
 /// What a rank has on its device for the calls of its application.
 struct PairwiseDevice {
   std::shared_ptr<Executor> executor;
-  std::unique_ptr<DeviceCaller> caller;  // of models
-  std::unique_ptr<Event> called;
+  CallersEvents events;
   ExecutorMemory shown;  // a model, for the application to look at
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Event> done;
 
   PairwiseDevice(int ordinal, std::size_t bytes)
       : executor(executor_in_use(ordinal)),
-        caller(std::make_unique<DeviceCaller>(*executor, bytes)),
-        called(executor->new_event()),
-        shown(executor->allocate(bytes)) {}
+        events(*executor),
+        shown(executor->allocate(bytes)),
+        stream(executor->new_stream()),
+        done(executor->new_event()) {}
 
-  /// Until the streams have done what they were given.
-  void wait_for(Engine& engine, const CallersStreams& streams) {
-    wait_for_streams(engine, *executor, *called, streams);
+  /// Whether the streams have done what they were given, within `timeout` seconds.
+  bool wait_for(Engine& engine, const CallersStreams& streams, Seconds timeout = -1) {
+    return wait_for_streams(engine, *executor, events, streams, timeout);
   }
 };
 
@@ -46,13 +48,25 @@ class BoundDevicePairwise final : public BoundPairwise {
   static Holder make(const std::shared_ptr<Engine>& engine, int ordinal, const Nodes& nodes, Seconds timeout,
                      const PairwiseOptions& options, std::uintptr_t initial, const CallersStreams& streams) {
     std::unique_ptr<PairwiseDevice> device;
+    std::exception_ptr interrupted;
     const auto open = [&] {
       device = std::make_unique<PairwiseDevice>(ordinal, options.count * size_of(options.type));
-      device->wait_for(*engine, streams);
-      return device->executor;
+      try {
+        if (device->wait_for(*engine, streams, timeout)) return device->executor;
+      } catch (const py::error_already_set&) {  // the others are told, and then it is raised here
+        interrupted = std::current_exception();
+        throw std::runtime_error("interrupted");
+      }
+      throw std::runtime_error("the stream on which the model is made has not done its work in time");
     };
-    auto made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
-                                                    run_signal_handlers);
+    std::shared_ptr<PairwiseAveraging> made;
+    try {
+      made = PairwiseAveraging::create_on_device(engine, open, options, memory_at(initial), nodes, timeout,
+                                                 run_signal_handlers);
+    } catch (...) {
+      if (interrupted) std::rethrow_exception(interrupted);
+      throw;
+    }
     return Holder(new BoundDevicePairwise(engine, std::move(made), std::move(device)));
   }
 
@@ -96,30 +110,31 @@ class BoundDevicePairwise final : public BoundPairwise {
                       std::unique_ptr<PairwiseDevice> device)
       : BoundPairwise(std::move(made)), engine_(std::move(engine)), device_(std::move(device)) {}
 
-  /// On the device, one thread after another.
+  /// On this rank's device, unless it has failed.
   template <class Call>
-  void in_turn(Call call) {
-    poll_until(*engine_, [this] { return turn_.try_lock(); });
-    const std::lock_guard lock(turn_, std::adopt_lock);
+  void on_device(Call call) {
     collective().check_device();
     collective().on_device(call);
   }
 
   void wait_for(const CallersStreams& streams) {
-    if (streams.empty()) return;
-    in_turn([&] { device_->wait_for(*engine_, streams); });
+    if (streams.empty() || collective().closed()) return;
+    on_device([&] { device_->wait_for(*engine_, streams); });
   }
 
+  /// One thread after another.
   void copy(const std::byte* from, std::byte* to) {
-    in_turn([&] {
-      device_->caller->give(std::shared_ptr<const std::byte>(std::shared_ptr<void>(), from), to, nullptr);
-      while (!device_->caller->is_given()) std::this_thread::yield();
+    poll_until(*engine_, [this] { return turn_.try_lock(); });
+    const std::lock_guard lock(turn_, std::adopt_lock);
+    on_device([&] {
+      device_->stream->copy(to, from, collective().options().count * size_of(collective().options().type));
+      finish(*device_->stream, *device_->done);
     });
   }
 
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<PairwiseDevice> device_;
-  std::mutex turn_;  // of the caller
+  std::mutex turn_;  // to copy
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ class BoundDevicePartialReduce {
     const GilReleased released;
     const auto open = [&] {
       executor_ = executor_in_use(ordinal);
-      called_ = executor_->new_event();
+      callers_events_ = std::make_unique<CallersEvents>(*executor_);
       return executor_;
     };
     collective_ =
@@ -48,7 +48,7 @@ class BoundDevicePartialReduce {
     run_on(owner, memory_at(data), *collective_, [&] {
       const Seconds begin = engine_->transport().now();
       collective_->check_failure();
-      follow(streams, limit);
+      if (!collective_->closed()) follow(streams, limit);
       const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
       info = collective_->sync(memory_at(data), step, group, rest, run_signal_handlers);
     });
@@ -71,7 +71,7 @@ class BoundDevicePartialReduce {
  private:
   /// Until the streams have done what they were given.
   void follow(const std::vector<std::uintptr_t>& streams, Seconds limit) {
-    const auto wait = [&] { return wait_for_streams(*engine_, *executor_, *called_, streams, limit); };
+    const auto wait = [&] { return wait_for_streams(*engine_, *executor_, *callers_events_, streams, limit); };
     if (collective_->on_device(wait)) return;
     throw StallError("partial reduce '" + collective_->options().name +
                      "': the stream on which the weights are made has not done its work in time; no group was asked "
@@ -80,7 +80,7 @@ class BoundDevicePartialReduce {
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Executor> executor_;
-  std::unique_ptr<Event> called_;
+  std::unique_ptr<CallersEvents> callers_events_;
   std::shared_ptr<PartialReduce> collective_;
   std::atomic_flag in_use_;
 };
@@ -93,20 +93,27 @@ void bind_device_partial_reduce(py::module_& m) {
   py::class_<Bound, Holder>(m, "DevicePartialReduce", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
                        const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-                       std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
-                       std::string name) {
+                       std::vector<std::string> algorithms, bool by_communicators, std::vector<Rank> nodes,
+                       const py::object& timeout, std::string name) {
+             PartialReduceOptions options = options_from(count, dtype_name, op, by_staleness, generator,
+                                                         coordinator_rank, std::move(algorithms), std::move(name));
+             options.by_communicators = by_communicators;
              return Holder(new Bound(std::move(engine), device, Nodes(std::move(nodes)), timeout_from(timeout),
-                                     options_from(count, dtype_name, op, by_staleness, generator, coordinator_rank,
-                                                  std::move(algorithms), std::move(name))));
+                                     std::move(options)));
            }),
            py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
-           py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+           py::arg("algorithms"), py::arg("by_communicators") = false, py::arg("nodes"),
+           py::arg("timeout") = py::none(), py::arg("name"))
       .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
       .def("sync", &Bound::sync, py::arg("data"), py::kw_only(), py::arg("owner"), py::arg("streams"), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
       .def("close", &Bound::close, py::arg("data") = py::none(), py::arg("streams") = std::vector<std::uintptr_t>{})
-      .def_property_readonly("failed", [](Bound& b) { return (*b).has_failed(); })
+      .def_property_readonly("failed",
+                             [](Bound& b) {
+                               const GilReleased released;
+                               return (*b).has_failed();
+                             })
       .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
       .def_property_readonly("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
       .def_property_readonly("cache_misses", [](Bound& b) { return (*b).cache_misses(); });

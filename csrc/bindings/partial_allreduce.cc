@@ -17,11 +17,19 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
   return *static_cast<BoundPartialAllreduce*>(bound);
 }
 
+[[noreturn]] void refuse_stream(BoundPartialAllreduce& bound, PyObject* stream) {
+  throw py::value_error((*bound).options().name + ": stream: expected None, as this collective is on the host, got " +
+                        py::repr(stream).cast<std::string>());
+}
+
 PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
-    take_arguments("contribute", {values, count, names}, std::array{Parameter{"x", &x}}, 1);
+    PyObject* stream = Py_None;
+    take_arguments("contribute", {values, count, names}, std::array{Parameter{"x", &x}, Parameter{"stream", &stream}},
+                   1);
+    if (stream != Py_None) refuse_stream(bound, stream);
     return make_round(self, bound, bound.contribute(x));
   });
 }
@@ -46,8 +54,12 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     PyObject* x = nullptr;
     PyObject* out = Py_None;
     PyObject* timeout = Py_None;
+    PyObject* stream = Py_None;
     take_arguments("allreduce", {values, count, names},
-                   std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout}}, 1);
+                   std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout},
+                              Parameter{"stream", &stream}},
+                   1);
+    if (stream != Py_None) refuse_stream(bound, stream);
     const Seconds limit = bound.limit_from(timeout);
     py::object into;
     if (out != Py_None) into = bound.receiver(out);

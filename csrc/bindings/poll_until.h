@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -32,16 +34,54 @@ bool poll_until(Engine& engine, Done done, Seconds timeout = -1) {
   return true;
 }
 
-/// Until streams of the application have done what they were given so far. `called` is used on the way.
-inline bool wait_for_streams(Engine& engine, Executor& executor, Event& called,
+/// An event for each thread that waits for streams of its own. The first is made at creation.
+class CallersEvents {
+ public:
+  explicit CallersEvents(Executor& executor) : executor_(executor) { idle_.push_back(executor.new_event()); }
+
+  /// Calls `action` with one.
+  template <class Action>
+  auto with(Action action) {
+    std::unique_ptr<Event> event;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        event = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (!event) event = executor_.new_event();
+    const Returned returned{*this, event};
+    return action(*event);
+  }
+
+ private:
+  struct Returned {
+    CallersEvents& events;
+    std::unique_ptr<Event>& event;
+    ~Returned() {
+      const std::lock_guard lock(events.mutex_);
+      events.idle_.push_back(std::move(event));
+    }
+  };
+
+  Executor& executor_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Event>> idle_;
+};
+
+/// Until streams of the application have done what they were given so far.
+inline bool wait_for_streams(Engine& engine, Executor& executor, CallersEvents& events,
                              const std::vector<std::uintptr_t>& streams, Seconds timeout = -1) {
   std::vector<std::unique_ptr<Stream>> callers;
   for (const std::uintptr_t stream : streams) callers.push_back(executor.stream_of_caller(stream));
   const Seconds begin = engine.transport().now();
-  return std::all_of(callers.begin(), callers.end(), [&](const std::unique_ptr<Stream>& stream) {
-    stream->record(called);
-    const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
-    return poll_until(engine, [&] { return called.reached(); }, rest);
+  return events.with([&](Event& called) {
+    return std::all_of(callers.begin(), callers.end(), [&](const std::unique_ptr<Stream>& stream) {
+      stream->record(called);
+      const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
+      return poll_until(engine, [&] { return called.reached(); }, rest);
+    });
   });
 }
 

@@ -122,9 +122,9 @@ void bind_recorder(py::module_& t) {
 class GroupBoards {
  public:
   /// `executor`: slots are on its device, else on the host.
-  GroupBoards(std::size_t ranks, std::size_t slot_bytes, Executor* executor)
-      : seats_(std::make_unique<ArenaSeat[]>(ranks)) {
-    const std::shared_ptr<ArenaSeat> seats(seats_.get(), [](ArenaSeat*) {});
+  GroupBoards(std::size_t ranks, std::size_t slot_bytes, Executor* executor) {
+    const auto shared = SharedMemory::create_private(ArenaSeats::bytes(ranks));
+    const std::shared_ptr<std::byte> seats(shared, shared->data());
     for (std::size_t local_rank = 0; local_rank < ranks; ++local_rank) {
       const auto memory = SharedMemory::create_private(GroupBoard::bytes(executor == nullptr ? slot_bytes : 0));
       memories_.emplace_back(memory, memory->data());
@@ -171,7 +171,6 @@ class GroupBoards {
  private:
   static std::byte* bytes(py::array array) { return static_cast<std::byte*>(array.mutable_data()); }
 
-  std::unique_ptr<ArenaSeat[]> seats_;
   std::vector<std::shared_ptr<std::byte>> memories_;
   std::vector<DeviceSlots*> on_device_;
   std::vector<std::unique_ptr<GroupBoard>> boards_;

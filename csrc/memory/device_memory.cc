@@ -46,10 +46,7 @@ void DeviceMemory::make_identity(const Shape& shape) {
 
 void DeviceMemory::detach() {
   const std::lock_guard lock(mutex_);
-  try {
-    finish();
-  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a device that fails does nothing any more
-  }
+  finish_at_end(*stream_, *done_);
   for (ExecutorMemory& arena : arenas_) arena.reset();
 }
 
@@ -67,12 +64,7 @@ template <class Work>
 void DeviceMemory::run(Work work) {
   const std::lock_guard lock(mutex_);
   work(*stream_);
-  finish();
-}
-
-void DeviceMemory::finish() {
-  stream_->record(*done_);
-  while (!done_->reached()) std::this_thread::yield();
+  finish(*stream_, *done_);
 }
 
 void DeviceMemory::release(std::byte* data) noexcept { executor_.owned(data).reset(); }

@@ -35,8 +35,8 @@ class DeviceMemory final : public ReductionMemory {
   /// Where it is on this rank's device; all other addresses are as they are.
   std::byte* at(const std::byte* address) const;
 
-  /// For `attach` of the others.
-  SharedHandle share() { return executor_.share(arena_.get()); }
+  /// What the others map, for `attach`.
+  std::byte* arena() { return arena_.get(); }
   void attach(std::size_t rank, const SharedHandle& handle) { arenas_[rank] = executor_.map(handle); }
   /// Ends all mappings of the others' arenas. The shared memory is used no more.
   void detach();
@@ -62,7 +62,6 @@ class DeviceMemory final : public ReductionMemory {
  private:
   template <class Work>
   void run(Work work);
-  void finish();
   void make_identity(const Shape& shape);
 
   Executor& executor_;

@@ -11,9 +11,12 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <thread>
 
 #include "core/types.h"
+#include "memory/communicator.h"
 
 namespace pyc {
 
@@ -107,6 +110,11 @@ class Executor {
   /// The memory of another executor, which it must not free before the mapping ends.
   virtual ExecutorMemory map(const SharedHandle& handle) = 0;
 
+  /// What reduces among devices of several processes; what it gives ends before the executor.
+  virtual CommunicatorFinding communicators() { return {nullptr, "memory of the host has no library for it"}; }
+  /// The same for all who use one device, and for nobody else.
+  virtual std::string device_id() { return "host"; }
+
  protected:
   virtual void release(std::byte* data) noexcept = 0;
   virtual void release_staging(std::byte* data) noexcept = 0;
@@ -115,6 +123,19 @@ class Executor {
   ExecutorMemory owned_staging(std::byte* data) { return {data, {this, &Executor::release_staging}}; }
   ExecutorMemory mapped(std::byte* data) { return {data, {this, &Executor::unmap}}; }
 };
+
+/// Waits until what `stream` was given is done: of work of the library's own, which ends.
+inline void finish(Stream& stream, Event& done) {
+  stream.record(done);
+  while (!done.reached()) std::this_thread::yield();
+}
+/// The same in destructors: a device that fails does nothing any more.
+inline void finish_at_end(Stream& stream, Event& done) noexcept {
+  try {
+    finish(stream, done);
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
 
 inline void ExecutorDeleter::operator()(std::byte* data) const { (executor->*free)(data); }
 

@@ -53,7 +53,7 @@ class HostArrays:
 
     def _check(self, stream: object) -> None:
         if stream is not None:
-            raise TypeError(f"{self._name}: stream: expected None, as this model is on the host, got {stream!r}")
+            raise ValueError(f"{self._name}: stream: expected None, as this collective is on the host, got {stream!r}")
 
 
 class DeviceArrays:

@@ -58,7 +58,7 @@ class NeighborhoodSpecification:
         if describe_device(like) is not None:
             raise BufferError(
                 f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
-                "pairwise_averaging, which takes it"
+                "pairwise_averaging, which takes arrays on CUDA devices where `python -m pycollectives info` lists some"
             )
         return cls(checked_model(like), topology, weights, overlap, checked_name(name))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..collective import Reduction
+from ..support import nccl
 from .arguments import PartialAllreduceSpecification
 from .checked import checked
 from .device import DeviceCollective
@@ -99,6 +100,7 @@ class PartialAllreduce(Reduction):
 
         limits: dict[str, Any] = {"timeout": deadline.remaining(), "default_timeout": context.timeout}
         collective: Any
+        without_nccl = ""
         if specification.device is None:
             collective = core.PartialAllreduce(
                 context.engine,
@@ -108,11 +110,17 @@ class PartialAllreduce(Reduction):
                 **specification.engine_arguments(),
             )
         else:
-            assert specification.stream is not None
+            specification, without_nccl = specification.as_it_can_be(context, deadline)
+            limits["timeout"] = deadline.remaining()
+            device, stream = specification.device, specification.stream
+            assert device is not None
+            assert stream is not None
             made = core.DevicePartialAllreduce(context.engine, **limits, **specification.device_arguments())
-            collective = DeviceCollective(made, specification.buffer, specification.device, specification.stream)
+            collective = DeviceCollective(made, specification.buffer, device, stream)
         watched = checked(collective, context.checks, specification)
-        return cls(watched, specification, context)
+        public = cls(watched, specification, context)
+        nccl.warn(context, public, without_nccl, specification.algorithm)
+        return public
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Hand data over; it may be reused as soon as this returns.

@@ -44,7 +44,9 @@ class HostWeights:
 
     def _refuse(self, stream: Any) -> None:
         if stream is not None:
-            raise ValueError(f"{self._specification.name}: stream: expected none for host memory, got {stream!r}")
+            raise ValueError(
+                f"{self._specification.name}: stream: expected None, as this collective is on the host, got {stream!r}"
+            )
 
 
 class DeviceWeights:

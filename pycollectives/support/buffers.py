@@ -165,8 +165,8 @@ def device_type(buffer: Any) -> tuple[str, int, int] | None:
 
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
-        f"expected host memory, got {type(buffer).__name__} on {where}: arrays on a device are taken by collectives "
-        "that were made like one; copy it to the host first"
+        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; partial_allreduce, "
+        "partial_reduce and pairwise_averaging take arrays on CUDA devices, alone, if they are made like one"
     )
 
 

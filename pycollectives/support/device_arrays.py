@@ -118,7 +118,10 @@ def device_number(array: DeviceArray) -> int:
     from .native import core
 
     if reason := core.cuda_availability()["reason"]:
-        raise BufferError(f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}")
+        raise BufferError(
+            f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}; copy it to the host, or "
+            "see what `python -m pycollectives info` says"
+        )
     return _number_of(array, core.device_of)
 
 

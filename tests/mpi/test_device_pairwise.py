@@ -282,7 +282,7 @@ def test_arrays_refused():
         with comm.pairwise_averaging(like=x.like, name="h") as on_host:
             with pytest.raises(BufferError, match=r"^h: expected host memory"):
                 on_host.apply(x)
-            with pytest.raises(TypeError, match=r"^h: stream: expected None"):
+            with pytest.raises(ValueError, match=r"^h: stream: expected None"):
                 on_host.read(stream=x.handle)
         for array in (x, other, wide, fixed):
             array.free()

@@ -9,7 +9,7 @@ KERNELS = "csrc/memory/cuda/kernels.cuh"
 
 RANKS = ("tests/unit/cuda/test_group_board_on_a_device.py",)
 CALLER = "csrc/services/common/device_caller.cc"
-BUFFERS = "csrc/services/partial_allreduce/device_buffers.cc"
+SEATS = "csrc/services/common/arena_seats.h"
 MEMORY = "csrc/memory/device_memory.cc"
 MODELS = "csrc/services/neighbor_averaging/device_models.cc"
 HANDOVER = "csrc/services/partial_allreduce/device_handover.cc"
@@ -25,7 +25,11 @@ ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 NODES = ("tests/mpi/test_staged_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
+RANKS_WITH_NCCL = ("tests/mpi/test_nccl.py",)
+KILLED = ("tests/launch/test_killed_on_device.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
+NCCL = "csrc/memory/cuda/nccl_communicator.cc"
+COMMUNICATORS = ("tests/unit/cuda/test_nccl.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
 MUTANTS = [
@@ -36,6 +40,36 @@ MUTANTS = [
         "kBlockThreads, 1, 1, 0, stream_,",
         "kBlockThreads, 1, 1, 0, nullptr,",
         RANKS,
+    ),
+    # --- NCCL
+    Mutant(
+        "NCCL: a reduction is taken for queued while it is in progress",
+        NCCL,
+        "    return state == ncclSuccess;\n",
+        "    return true;\n",
+        COMMUNICATORS,
+    ),
+    Mutant("NCCL: a reduction on another stream", NCCL, "handle_of(stream)", "nullptr", COMMUNICATORS),
+    Mutant(
+        "NCCL: an error of what is in progress is swallowed",
+        NCCL,
+        "    check_nccl(nccl_, state, last_call_);\n",
+        "",
+        COMMUNICATORS,
+    ),
+    Mutant(
+        "NCCL: an end of a communicator that leaves its work waiting",
+        NCCL,
+        "    context_.end([&] { nccl_.ncclCommAbort(communicator_); });\n",
+        "",
+        COMMUNICATORS,
+    ),
+    Mutant(
+        "NCCL: a poll without the device's context",
+        NCCL,
+        "    const Context::Current current(context_);\n    ncclResult_t state",
+        "    ncclResult_t state",
+        COMMUNICATORS,
     ),
     # --- the application's mistakes and captures
     Mutant(
@@ -68,9 +102,9 @@ MUTANTS = [
     ),
     Mutant(
         "the end of a collective keeps Python from running, for which a stream waits",
-        "csrc/bindings/device_allreduce.cc",
-        "      const GilReleased released;\n      delete bound;\n",
-        "      delete bound;\n",
+        "csrc/bindings/gil.h",
+        "    const GilReleased released;\n    delete owned;\n",
+        "    delete owned;\n",
         CONTRIBUTIONS,
     ),
     Mutant(
@@ -176,7 +210,7 @@ MUTANTS = [
     Mutant(
         "others are told of work that is not done",
         MEMORY,
-        "  work(*stream_);\n  finish();\n",
+        "  work(*stream_);\n  finish(*stream_, *done_);\n",
         "  work(*stream_);\n",
         ALLREDUCE,
     ),
@@ -196,15 +230,15 @@ MUTANTS = [
     ),
     Mutant(
         "an arena freed early: another rank has it mapped",
-        BUFFERS,
-        "  if (seats_.is_mapped_by_others()) return false;\n",
+        SEATS,
+        "    if (is_mapped_by_others()) return false;\n",
         "",
         ALLREDUCE,
     ),
     Mutant(
         "an arena that is never freed",
-        BUFFERS,
-        "    seats_.end_mapping();\n",
+        SEATS,
+        "      end_mapping();\n",
         "",
         ALLREDUCE,
     ),
@@ -232,8 +266,8 @@ MUTANTS = [
     ),
     Mutant(
         "an error swallowed: a copy that failed counts as done",
-        STAGING,
-        "    if (!error_) error_ = std::current_exception();\n",
+        "csrc/services/partial_allreduce/device_copier.h",
+        "      if (!error_) error_ = std::current_exception();\n",
         "",
         NODES,
     ),
@@ -276,21 +310,14 @@ MUTANTS = [
     Mutant(
         "an IPC handle closed early: work on the mapping is under way",
         SLOTS,
-        "  if (!has_stopped()) return false;\n",
-        "",
-        RANKS,
-    ),
-    Mutant(
-        "a slot freed early: others have it mapped",
-        SLOTS,
-        "  if (seats_.is_mapped_by_others()) return false;\n",
+        "has_stopped() &&",
         "",
         RANKS,
     ),
     Mutant(
         "a missing wait: weights are averaged before the caller's stream has made them",
         "csrc/bindings/device_partial_reduce.cc",
-        "        if (!poll_until(*engine_, [&] { return called_->reached(); }, limit)) return false;\n",
+        "      if (!collective_->closed()) follow(streams, limit);\n",
         "",
         GROUPS,
     ),
@@ -311,14 +338,14 @@ MUTANTS = [
     Mutant(
         "a missing wait: the application overwrites its final weights while they are copied",
         "csrc/services/partial_reduce/group_device.cc",
-        "  while (!kept_->reached()) std::this_thread::yield();\n",
+        "  pyc::finish(*stream_, *kept_);\n",
         "",
         GROUPS,
     ),
     Mutant(
         "an error swallowed: the others wait for a rank whose device has failed",
         "csrc/services/partial_reduce/partial_reduce.cc",
-        "  if (!failure_) source_->report_failure(error.what());\n",
+        "  if (!failure_ && !has_performed_all()) source_->report_failure(error.what());\n",
         "",
         GROUPS,
     ),
@@ -326,7 +353,7 @@ MUTANTS = [
     Mutant(
         "a lock given up while the device still works",
         MODELS,
-        "    while (!lane_.done->reached()) std::this_thread::yield();\n",
+        "    pyc::finish(*lane_.stream, *lane_.done);\n",
         "",
         PAIRWISE,
     ),
@@ -373,17 +400,67 @@ MUTANTS = [
         PAIRWISE,
     ),
     Mutant(
-        "an arena of models freed early: another rank has it mapped",
-        MODELS,
-        "  if (seats_.is_mapped_by_others()) return false;\n",
+        "an error swallowed: nobody is told that a device has failed",
+        "csrc/services/neighbor_averaging/pairwise_failures.cc",
+        "  if (!failed_ && !is_over()) mailbox_->broadcast(ModelLost{});\n",
         "",
         PAIRWISE,
     ),
+    # --- NCCL, among ranks
     Mutant(
-        "an error swallowed: nobody is told that a device has failed",
-        "csrc/services/neighbor_averaging/pairwise_failures.cc",
-        "  if (!failed_) mailbox_->broadcast(ModelLost{});\n",
+        "a rank that has left brings what its buffer holds to NCCL's reduction",
+        "csrc/services/partial_allreduce/communicator_copier.cc",
+        "    if (!contributes) memory_.fill_identity(data_.elements, data_.op, to, data_.count);\n",
         "",
-        PAIRWISE,
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "an average is divided before NCCL has queued its reduction",
+        "csrc/services/common/device_reduction.cc",
+        "    if (communicator_ != nullptr && !communicator_->is_settled()) return false;\n",
+        "",
+        GROUPS,
+    ),
+    Mutant(
+        "a rank waits in NCCL for one whose device has failed",
+        "csrc/services/partial_reduce/partial_reduce.cc",
+        "  if (device_) device_->wait_for_nobody();\n",
+        "",
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "... in a round of all ranks",
+        "csrc/services/partial_allreduce/leader_on_devices.cc",
+        "  devices_->give_up();\n",
+        "",
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "a group whose members do not all have its communicator uses it",
+        "csrc/services/partial_reduce/communicator_runs.cc",
+        "  if (votes.have_communicator < all) return name(runs);\n",
+        "",
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "ranks on one device are joined by an NCCL that cannot",
+        "csrc/services/common/communicators.cc",
+        "if (!is_new && !(facts.shares_devices && all[first->second].shares_devices)) {",
+        "if (false) {",
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "a device waits in NCCL for a rank that has died",
+        "csrc/services/partial_allreduce/partial_allreduce.cc",
+        "  if (devices_) devices_->give_up();  // work that waits for who is gone waits for ever\n",
+        "",
+        KILLED,
+    ),
+    Mutant(
+        "... in a group",
+        "csrc/services/partial_reduce/partial_reduce.h",
+        "    if (device_) device_->wait_for_nobody();\n",
+        "",
+        KILLED,
     ),
 ]

@@ -259,8 +259,8 @@ MUTANTS = [
     Mutant(
         "a gradient on its way is overwritten by the next",
         f"{SERVICE}/served_worker.cc",
-        "return open_gradients_.load() == 0 && std::all_of(",
-        "return std::all_of(",
+        "return !has_left_ && open_gradients_.load() == 0 && std::all_of(",
+        "return !has_left_ && std::all_of(",
         BY_HAND,
     ),
     Mutant(
@@ -359,8 +359,8 @@ MUTANTS = [
     Mutant(
         "a worker that waits for others says that a message is near",
         f"{SERVICE}/served.h",
-        "bool busy() const override { return !is_idle() || is_push_near(); }",
-        "bool busy() const override { return has_waiting(rank()) || !is_idle(); }",
+        "return (!is_idle() && !is_calling()) || is_push_near(); }",
+        "return has_waiting(rank()) || (!is_idle() && !is_calling()); }",
         SERVED,
     ),
 ]

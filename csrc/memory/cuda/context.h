@@ -17,6 +17,7 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   const DriverApi& driver() const { return driver_; }
+  CUdevice device() const { return device_; }
   unsigned multiprocessors() const { return multiprocessors_; }
   int stream_priority() const { return stream_priority_; }  ///< the highest
 

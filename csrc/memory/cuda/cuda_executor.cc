@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "memory/cuda/context.h"
 #include "memory/cuda/kernel_arguments.h"
 #include "memory/cuda/kernel_names.h"
+#include "memory/cuda/nccl_communicator.h"
 
 namespace pyc::cuda {
 namespace {
@@ -25,6 +27,16 @@ constexpr char kWhyNotOpened[] =
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are numbers to the driver
 std::byte* pointer(CUdeviceptr data) { return reinterpret_cast<std::byte*>(data); }
+
+std::string hexadecimal(const CUuuid& id) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : id.bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += {digits[byte / 16], digits[byte % 16]};
+  }
+  return text;
+}
 
 class CudaEvent final : public Event {
  public:
@@ -65,12 +77,12 @@ class CudaStream final : public Stream {
 
   void wait(Event& event) override {
     const Context::Current current(context_);
-    PYC_CUDA(driver(), cuStreamWaitEvent, stream_, handle_of(event), 0);
+    PYC_CUDA(driver(), cuStreamWaitEvent, stream_, event_handle(event), 0);
   }
   void record(Event& event) override {
     const Context::Current current(context_);
     if (!owned_) check_not_captured();
-    const CUresult result = driver().cuEventRecord(handle_of(event), stream_);
+    const CUresult result = driver().cuEventRecord(event_handle(event), stream_);
     if (!owned_) check_callers(result);
     check(driver(), result, "cuEventRecord");
   }
@@ -117,6 +129,8 @@ class CudaStream final : public Stream {
     fold(elements, ReduceOp::kAvg, {&into, 1}, {&from, 1}, count, divisor);
   }
 
+  CUstream handle() const { return stream_; }
+
  private:
   const DriverApi& driver() const { return context_.driver(); }
 
@@ -142,7 +156,7 @@ class CudaStream final : public Stream {
     }
   }
 
-  static CUevent handle_of(Event& event) { return dynamic_cast<CudaEvent&>(event).handle(); }
+  static CUevent event_handle(Event& event) { return dynamic_cast<CudaEvent&>(event).handle(); }
 
   void launch(CUfunction kernel, DataType type, Outputs outputs, Inputs inputs, std::span<const double> factors,
               std::size_t count, std::size_t divisor) {
@@ -183,7 +197,8 @@ class CudaStream final : public Stream {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const DriverApi& driver, int ordinal, const void* image) : context_(driver, ordinal, image) {}
+  CudaExecutor(const DriverApi& driver, int ordinal, const void* image, NcclSource find_nccl)
+      : context_(driver, ordinal, image), find_nccl_(find_nccl) {}
 
   std::string_view kind() const override { return "cuda"; }
 
@@ -230,6 +245,21 @@ class CudaExecutor final : public Executor {
     return mapped(pointer(data));
   }
 
+  CommunicatorFinding communicators() override {
+    const std::lock_guard lock(library_mutex_);
+    if (library_) return {library_.get(), ""};
+    const NcclFinding found = find_nccl_();
+    if (found.nccl == nullptr) return {nullptr, found.reason};
+    library_ = make_communicator_library(*found.nccl, context_);
+    return {library_.get(), ""};
+  }
+
+  std::string device_id() override {
+    CUuuid id;
+    PYC_CUDA(context_.driver(), cuDeviceGetUuid_v2, &id, context_.device());
+    return hexadecimal(id);
+  }
+
  protected:
   void release(std::byte* data) noexcept override {
     context_.end([&] { context_.driver().cuMemFree_v2(address(data)); });
@@ -243,12 +273,17 @@ class CudaExecutor final : public Executor {
 
  private:
   Context context_;
+  NcclSource find_nccl_;
+  std::mutex library_mutex_;
+  std::unique_ptr<CommunicatorLibrary> library_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image) {
-  return std::make_unique<CudaExecutor>(driver, ordinal, image);
+std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image, NcclSource find_nccl) {
+  return std::make_unique<CudaExecutor>(driver, ordinal, image, find_nccl);
 }
+
+CUstream handle_of(Stream& stream) { return dynamic_cast<CudaStream&>(stream).handle(); }
 
 }  // namespace pyc::cuda

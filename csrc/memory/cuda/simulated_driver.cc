@@ -1,7 +1,12 @@
 #include "memory/cuda/simulated_driver.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 
 #include "memory/cuda/simulated_state.h"
 
@@ -17,11 +22,16 @@ thread_local SimulatedThread simulated_thread;
 namespace {
 
 constexpr char kImage[] = "simulated device code";
+constexpr auto kPatience = std::chrono::seconds(20);  // with other ranks
 constexpr std::string_view kFunctions[] = {
 #define PYC_NAME(name, parameters) #name,
     PYC_DRIVER_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_NAME)
 #undef PYC_NAME
         "cuMemcpyAsync to the host",
+#define PYC_NAME(name, result, parameters) #name,
+    PYC_NCCL_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_NCCL_FUNCTIONS(PYC_NAME)
+#undef PYC_NAME
+        "ncclCommGetAsyncError finds",
 };
 
 }  // namespace
@@ -29,15 +39,20 @@ constexpr std::string_view kFunctions[] = {
 // ------------------------------------------------------------------------------------------------ what it knows
 
 CUresult SimulatedDriver::State::enter(const char* function, bool needs_context) {
-  for (std::size_t i = random.below(4); i > 1; --i) step();
-  const auto failure = failures.find(function);
-  if (failure != failures.end() && failure->second.calls_before-- == 0) {
-    const CUresult error = failure->second.error;
-    failures.erase(failure);
-    return error;
-  }
+  work_meanwhile();
+  if (const std::optional<int> error = due_error(function)) return *error;
   if (needs_context) check_context(function);
   return sticky;
+}
+
+void SimulatedDriver::State::work_meanwhile() {
+  for (std::size_t i = random.below(4); i > 1; --i) step();
+}
+
+std::optional<int> SimulatedDriver::State::due_error(const std::string& function) {
+  const auto failure = failures.find(function);
+  if (failure == failures.end() || failure->second.calls_before-- != 0) return std::nullopt;
+  return failures.extract(failure).mapped().error;
 }
 
 void SimulatedDriver::State::check_context(const char* function) {
@@ -79,6 +94,11 @@ bool SimulatedDriver::State::is_touched(std::uint64_t base) const {
   });
 }
 
+std::vector<std::uint64_t> SimulatedDriver::State::regions_of(std::uint64_t address, std::size_t bytes) {
+  const Region* const region = find(address, bytes);
+  return region != nullptr ? std::vector{region->base} : std::vector<std::uint64_t>();
+}
+
 SimulatedDriver::State::Region& SimulatedDriver::State::add_region(std::shared_ptr<SimulatedStorage> storage,
                                                                    bool is_mapping) {
   const std::uint64_t base = next_address;
@@ -94,7 +114,8 @@ SimulatedDriver::State::Region* SimulatedDriver::State::region_at(std::uint64_t 
 
 SimulatedDriver::State::Stream* SimulatedDriver::State::stream(CUstream handle) {
   if (reinterpret_cast<std::uintptr_t>(handle) <= 2 && !streams.contains(handle)) {  // the default streams
-    streams[handle] = std::make_unique<Stream>(Stream{.of_caller = true});
+    streams[handle] = std::make_unique<Stream>();
+    streams[handle]->of_caller = true;
   }
   const auto found = streams.find(handle);
   return found != streams.end() ? found->second.get() : nullptr;
@@ -129,6 +150,16 @@ bool SimulatedDriver::State::step() {
   return true;
 }
 
+CUuuid SimulatedDriver::State::uuid(int device) const {
+  std::uint64_t hash = 0;
+  for (const char c : device_id) hash = mix(hash ^ static_cast<unsigned char>(c));
+  const std::uint64_t words[] = {hash, mix(hash + static_cast<std::uint64_t>(device))};
+  CUuuid id;
+  static_assert(sizeof words == sizeof id);
+  std::memcpy(&id, words, sizeof id);
+  return id;
+}
+
 // ------------------------------------------------------------------------------------------------ for tests
 
 SimulatedDriver::SimulatedDriver(std::uint64_t seed, std::size_t capacity, int devices)
@@ -136,6 +167,7 @@ SimulatedDriver::SimulatedDriver(std::uint64_t seed, std::size_t capacity, int d
   if (simulated_state != nullptr) throw std::runtime_error("simulated driver: there is one already");
   state_->capacity = capacity;
   state_->devices = devices;
+  state_->device_id = "of process " + std::to_string(getpid());
   simulated_state = state_.get();
 }
 
@@ -144,7 +176,7 @@ SimulatedDriver::~SimulatedDriver() { simulated_state = nullptr; }
 const DriverApi& SimulatedDriver::api() const { return kSimulatedApi; }
 const void* SimulatedDriver::image() { return kImage; }
 
-void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUresult error) {
+void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, int error) {
   const std::lock_guard lock(simulated_mutex);
   if (std::find(std::begin(kFunctions), std::end(kFunctions), function) == std::end(kFunctions)) {
     throw std::invalid_argument("simulated driver: there is no function " + function);
@@ -155,6 +187,21 @@ void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, CUres
 void SimulatedDriver::set_attribute(int attribute, std::optional<int> value) {
   const std::lock_guard lock(simulated_mutex);
   state_->attributes[attribute] = value;
+}
+
+void SimulatedDriver::use_nccl(std::optional<int> version) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->nccl.version = version;
+}
+
+std::size_t SimulatedDriver::communicators() const {
+  const std::lock_guard lock(simulated_mutex);
+  return state_->nccl.members.size();
+}
+
+void SimulatedDriver::set_device_id(const std::string& id) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->device_id = id;
 }
 
 void SimulatedDriver::fault(std::uint64_t nth) {
@@ -215,12 +262,23 @@ bool SimulatedDriver::step() {
 }
 
 void SimulatedDriver::finish() {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!finish_if_it_can()) {
+    if (std::chrono::steady_clock::now() > until) throw std::runtime_error("simulated driver: other ranks do not come");
+    std::this_thread::yield();
+  }
+}
+
+/// False: work is left that waits for other ranks.
+bool SimulatedDriver::finish_if_it_can() {
   const std::lock_guard lock(simulated_mutex);
   while (state_->step()) continue;
-  if (state_->sticky != CUDA_SUCCESS) return;
-  for (const auto& [handle, one] : state_->streams) {
-    if (!one->queue.empty()) throw std::runtime_error("simulated driver: streams wait for each other for ever");
-  }
+  const auto& streams = state_->streams;
+  const bool is_done =
+      std::all_of(streams.begin(), streams.end(), [](const auto& s) { return s.second->queue.empty(); });
+  if (is_done || state_->sticky != CUDA_SUCCESS) return true;
+  if (!state_->nccl.is_reducing()) throw std::runtime_error("simulated driver: streams wait for each other for ever");
+  return false;
 }
 
 std::vector<std::byte> SimulatedDriver::read(const std::byte* from, std::size_t bytes) const {
@@ -252,6 +310,7 @@ std::vector<std::string> SimulatedDriver::problems(bool end) const {
   left("streams", std::count_if(state_->streams.begin(), state_->streams.end(),
                                 [](const auto& one) { return !one.second->of_caller; }));
   left("events", state_->events.size());
+  left("communicators", state_->nccl.members.size());
   left("modules", state_->modules.size());
   left("contexts", state_->contexts);
   left("contexts made current", state_->current);

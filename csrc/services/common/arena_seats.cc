@@ -1,18 +1,22 @@
 #include "services/common/arena_seats.h"
 
+#include <unistd.h>
+
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "core/error.h"
 
 namespace pyc {
 
-ArenaSeats::ArenaSeats(std::shared_ptr<ArenaSeat> seats, std::size_t ranks, std::size_t local)
-    : seats_(std::move(seats)), ranks_(ranks), local_(local) {}
+ArenaSeats::ArenaSeats(const std::shared_ptr<std::byte>& shared, std::size_t ranks, std::size_t local)
+    : seats_(shared, reinterpret_cast<ArenaSeat*>(shared.get())), ranks_(ranks), local_(local) {
+  if (local == 0) std::uninitialized_default_construct_n(seats_.get(), ranks);
+  seat(local).process = ProcessId::own();
+}
 
-void ArenaSeats::take(const SharedHandle& arena) {
-  seat(local_).process = ProcessId::own();
-  seat(local_).arena = arena;
+void ArenaSeats::take(Executor& executor, std::byte* arena) {
+  if (ranks_ > 1) seat(local_).arena = executor.share(arena);
   seat(local_).is_taken = true;
 }
 
@@ -31,11 +35,19 @@ void ArenaSeats::naming(std::size_t rank, const std::function<void()>& action) c
   }
 }
 
+void ArenaSeats::end_mapping() {
+  seat(local_).has_others = false;
+  is_unmapped_ = true;
+}
+
 bool ArenaSeats::is_mapped_by_others() const {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    if (rank != local_ && seat(rank).has_others && !is_gone(rank)) return true;
+    if (rank == local_ || !seat(rank).has_others) continue;
+    if (state_of(seat(rank).process) != ProcessState::kGone) return true;
   }
   return false;
 }
+
+bool ArenaSeats::is_in_own_process() const { return seat(local_).process.number == getpid(); }
 
 }  // namespace pyc

@@ -22,11 +22,12 @@ struct ArenaSeat {
 
 class ArenaSeats {
  public:
-  /// `seats`, by local rank: the same memory on all ranks.
-  ArenaSeats(std::shared_ptr<ArenaSeat> seats, std::size_t ranks, std::size_t local);
+  static std::size_t bytes(std::size_t ranks) { return ranks * sizeof(ArenaSeat); }
+  /// `shared`: `bytes`, the same on all ranks. The first one of the node comes before the others, and makes the seats.
+  ArenaSeats(const std::shared_ptr<std::byte>& shared, std::size_t ranks, std::size_t local);
 
-  /// Says how others map the own arena.
-  void take(const SharedHandle& arena);
+  /// Says how others map the own arena. A rank that is alone shares nothing.
+  void take(Executor& executor, std::byte* arena);
   /// Calls map(rank, handle) for every other rank, which is named if that fails. InternalError if one has not taken its
   /// seat.
   template <class Map>
@@ -36,22 +37,36 @@ class ArenaSeats {
       if (rank != local_) naming(rank, [&] { map(rank, seat(rank).arena); });
     }
   }
-  /// All mappings of this rank have ended.
-  void end_mapping() { seat(local_).has_others = false; }
-  /// Whether another rank that lives may have the own arena mapped.
-  bool is_mapped_by_others() const;
-
-  bool is_gone(std::size_t rank) const { return state_of(seat(rank).process) == ProcessState::kGone; }
+  /// Calls `unmap`, which ends all mappings of this rank, once; then, when no other rank that lives may have the own
+  /// arena mapped, `free`, once. Whether it is freed. In a fork nothing ends: all of it is the parent's.
+  template <class Unmap, class Free>
+  bool release(Unmap unmap, Free free) {
+    if (is_released_) return true;
+    if (!is_in_own_process()) return false;
+    if (!is_unmapped_) {
+      unmap();
+      end_mapping();
+    }
+    if (is_mapped_by_others()) return false;
+    free();
+    return is_released_ = true;
+  }
+  bool is_released() const { return is_released_; }
+  bool is_in_own_process() const;
 
  private:
   ArenaSeat& seat(std::size_t rank) const { return seats_.get()[rank]; }
   void begin_mapping();
+  void end_mapping();
+  bool is_mapped_by_others() const;
   /// A DeviceError of `action` says whose arena it was.
   void naming(std::size_t rank, const std::function<void()>& action) const;
 
   const std::shared_ptr<ArenaSeat> seats_;
   const std::size_t ranks_;
   const std::size_t local_;
+  bool is_unmapped_ = false;
+  bool is_released_ = false;
 };
 
 }  // namespace pyc

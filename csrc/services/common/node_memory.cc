@@ -21,17 +21,29 @@ std::string refusal_of(const std::function<void()>& part) {
   }
 }
 
+/// The first of all ranks' refusals; empty if there is none.
+std::string first_of_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
+                         const Engine::Interrupt& interrupt) {
+  const Engine::Texts all = engine.compare(refusal, what, timeout, interrupt);
+  if (!all && refusal.empty()) return {};
+  std::size_t rank = 0;
+  while (all && (*all)[rank].empty()) ++rank;
+  return what + ": on rank " + std::to_string(rank) + ": " + (all ? (*all)[rank] : refusal);
+}
+
 /// Throws on all ranks if one could not do its part, which `refusal` then says.
 void check_all(Engine& engine, const std::string& refusal, const std::string& what, Seconds timeout,
                const Engine::Interrupt& interrupt) {
-  const Engine::Texts all = engine.compare(refusal, what, timeout, interrupt);
-  if (!all && refusal.empty()) return;
-  std::size_t rank = 0;
-  while (all && (*all)[rank].empty()) ++rank;
-  throw std::runtime_error(what + ": on rank " + std::to_string(rank) + ": " + (all ? (*all)[rank] : refusal));
+  const std::string first = first_of_all(engine, refusal, what, timeout, interrupt);
+  if (!first.empty()) throw std::runtime_error(first);
 }
 
 }  // namespace
+
+std::string try_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
+                         const Engine::Interrupt& interrupt) {
+  return first_of_all(engine, refusal_of(part), what, timeout, interrupt);
+}
 
 void attempt_together(Engine& engine, const std::string& what, const std::function<void()>& part, Seconds timeout,
                       const Engine::Interrupt& interrupt) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
-#include <thread>
 #include <utility>
 
 #include "core/checked.h"
@@ -17,13 +15,6 @@ std::size_t bytes_of_arena(const ModelShape& shape) {
   return checked_product(in_pages(checked_product(shape.count, size_of(shape.type))), shape.acceleration ? 2 : 1);
 }
 
-/// For all ranks of a node; the first one makes them.
-std::shared_ptr<ArenaSeat> seats_in(const std::shared_ptr<std::byte>& shared, std::size_t ranks, std::size_t local) {
-  auto* const seats = reinterpret_cast<ArenaSeat*>(shared.get());
-  for (std::size_t i = 0; local == 0 && i < ranks; ++i) ::new (seats + i) ArenaSeat;
-  return {shared, seats};
-}
-
 }  // namespace
 
 /// A call's use of a lane: what it has queued is done when it ends, by `finish` or by an error.
@@ -33,10 +24,7 @@ class DeviceModels::Turn {
     if (models.is_detached_) throw ClosedError("the collective has ended: what ranks had on their devices is freed");
   }
   ~Turn() {
-    try {
-      if (has_work_) finish();
-    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a device that fails does nothing any more
-    }
+    if (has_work_) finish_at_end(*lane_.stream, *lane_.done);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -49,9 +37,8 @@ class DeviceModels::Turn {
 
   /// Waits: it is all the library's own, and ends.
   void finish() {
+    pyc::finish(*lane_.stream, *lane_.done);
     has_work_ = false;
-    lane_.stream->record(*lane_.done);
-    while (!lane_.done->reached()) std::this_thread::yield();
   }
 
  private:
@@ -62,10 +49,8 @@ class DeviceModels::Turn {
 
 // ------------------------------------------------------------------------------------------------ arenas
 
-std::size_t DeviceModels::shared_bytes(std::size_t ranks) { return ranks * sizeof(ArenaSeat); }
-
 DeviceModels::DeviceModels(std::shared_ptr<Executor> executor, const ModelShape& shape,
-                           const std::shared_ptr<std::byte>& shared, std::size_t ranks, std::size_t local)
+                           const std::shared_ptr<std::byte>& seats, std::size_t ranks, std::size_t local)
     : executor_(std::move(executor)),
       shape_(shape),
       acceleration_(shape.acceleration.value_or(Acceleration{})),
@@ -75,11 +60,11 @@ DeviceModels::DeviceModels(std::shared_ptr<Executor> executor, const ModelShape&
       arena_(executor_->allocate_shared(bytes_of_arena(shape))),
       arenas_(ranks),
       staging_(executor_->allocate_staging(shape.segment_bytes())),
-      seats_(seats_in(shared, ranks, local), ranks, local) {
+      seats_(seats, ranks, local) {
   make(application_, 1);
   make(averages_, shape.acceleration ? 2 : 1);
   clear();
-  seats_.take(executor_->share(arena_.get()));
+  seats_.take(*executor_, arena_.get());
 }
 
 void DeviceModels::make(Lane& lane, std::size_t scratch) {
@@ -102,21 +87,17 @@ DeviceModels::~DeviceModels() {
   if (!release()) static_cast<void>(arena_.release());
 }
 
-void DeviceModels::attach() {
+void DeviceModels::map_others() {
   seats_.map_others([this](std::size_t rank, const SharedHandle& arena) { arenas_[rank] = executor_->map(arena); });
 }
 
 bool DeviceModels::release() {
-  if (is_released_) return true;
-  if (!is_detached_) {
+  const auto unmap = [this] {
     const std::scoped_lock all(application_.mutex, averages_.mutex);
     is_detached_ = true;
     arenas_.clear();
-    seats_.end_mapping();
-  }
-  if (seats_.is_mapped_by_others()) return false;
-  arena_.reset();
-  return is_released_ = true;
+  };
+  return seats_.release(unmap, [this] { arena_.reset(); });
 }
 
 std::byte* DeviceModels::model(std::size_t local, std::size_t element) const {

@@ -20,22 +20,19 @@ namespace pyc {
 
 class DeviceModels final : public Models {
  public:
-  /// Of what the ranks of a node share of this in memory of the host.
-  static std::size_t shared_bytes(std::size_t ranks);
-
-  /// Of the rank at `local` of `ranks`; `shared` is zeroed. Allocates all that it will ever need but what `make_values`
-  /// is asked for. The models are zero.
-  DeviceModels(std::shared_ptr<Executor> executor, const ModelShape& shape, const std::shared_ptr<std::byte>& shared,
+  /// Of the rank at `local` of `ranks`, which share `seats`, of ArenaSeats. Allocates all that it will ever need but
+  /// what `make_values` is asked for. The models are zero.
+  DeviceModels(std::shared_ptr<Executor> executor, const ModelShape& shape, const std::shared_ptr<std::byte>& seats,
                std::size_t ranks, std::size_t local);
   /// If others may still have the arena mapped, leaves it to the driver, which frees it with the process.
   ~DeviceModels() override;
 
   /// Maps the arenas of all others, which are made.
-  void attach();
+  void map_others();
   /// Ends this rank's part, at first; then says whether nobody uses its arena any more, which is freed by that. Calls
   /// that are made afterwards throw ClosedError.
   bool release();
-  bool is_released() const { return is_released_; }
+  bool is_released() const { return seats_.is_released(); }
 
   void read(Elements as, const ModelRange& range, std::byte* out) override;
   void apply(Elements as, const ModelRange& range, const std::byte* delta, double factor) override;
@@ -89,7 +86,6 @@ class DeviceModels final : public Models {
   Lane averages_;
   ArenaSeats seats_;
   bool is_detached_ = false;  // under both lanes
-  bool is_released_ = false;
 };
 
 }  // namespace pyc

@@ -136,6 +136,7 @@ ModelBoard::Outcome ModelBoard::average(std::size_t other, std::size_t number) {
   if (!higher.mutex.try_lock_for(kImpatience)) return Outcome::kLocked;
   const Held second(higher.mutex, std::adopt_lock);
   if (lower.lent || higher.lent) return Outcome::kLent;
+  if (has_failed(other)) return Outcome::kFailed;  // what is there is worth nothing
   return try_to([&] { models_.average(other, range(number)); }) ? Outcome::kAveraged : Outcome::kFailed;
 }
 

@@ -34,21 +34,14 @@ std::shared_ptr<PairwiseAveraging> PairwiseAveraging::create_on_device(std::shar
                                                                        const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   const std::size_t ranks = nodes.neighbours(e.rank()).size();
-  const std::size_t bytes = ranks * ModelBoard::bytes(shape_of(options)) + DeviceModels::shared_bytes(ranks);
+  const std::size_t bytes = ranks * ModelBoard::bytes(shape_of(options)) + ArenaSeats::bytes(ranks);
   std::shared_ptr<PairwiseAveraging> made(new PairwiseAveraging(e, host_memory(), std::move(options), nodes));
   const std::string what = made->what_is_made();
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
     made->make_on_device(shared, open(), initial);
   };
   share_memory(e, nodes, bytes, what, prepare, timeout, interrupt);
-  try {
-    attempt_together(e, what, [&] { made->device_->attach(); }, timeout, interrupt);
-  } catch (const StallError&) {
-    throw;
-  } catch (const std::runtime_error&) {  // on all ranks: nobody may have an arena mapped when it is freed
-    attempt_together(e, what, [&] { made->device_->release(); }, timeout, interrupt);
-    throw;
-  }
+  map_together(e, what, *made->device_, timeout, interrupt);
   return enroll(std::move(engine), std::move(made));
 }
 

@@ -60,7 +60,7 @@ void PairwiseAveraging::announce_failure() {
   if (is_failure_announced_ || !has_failed_device(engine_->rank())) return;
   is_failure_announced_ = true;
   if (messages_) messages_->fail();
-  if (!failed_) mailbox_->broadcast(ModelLost{});
+  if (!failed_ && !is_over()) mailbox_->broadcast(ModelLost{});
 }
 
 void PairwiseAveraging::check_device() const {

@@ -22,34 +22,24 @@ DeviceMemory::Shape memory_for(const BoardShape& shape) {
 
 }  // namespace
 
-std::size_t DeviceBuffers::bytes(const BoardShape& shape) { return shape.local_ranks() * sizeof(ArenaSeat); }
-
 DeviceBuffers::DeviceBuffers(std::shared_ptr<Executor> executor, const BoardShape& shape, std::size_t local,
-                             const std::shared_ptr<std::byte>& shared, bool first)
+                             const std::shared_ptr<std::byte>& seats)
     : executor_(std::move(executor)),
-      seats_({shared, BoardMemory(shared.get(), first).take<ArenaSeat>(shape.local_ranks())}, shape.local_ranks(),
-             local),
+      seats_(seats, shape.local_ranks(), local),
       memory_(*executor_, memory_for(shape), local) {
-  seats_.take(shape.local_ranks() > 1 ? memory_.share() : SharedHandle{});
+  seats_.take(*executor_, memory_.arena());
 }
 
 DeviceBuffers::~DeviceBuffers() {
   if (!release()) memory_.abandon();
 }
 
-void DeviceBuffers::attach() {
+void DeviceBuffers::map_others() {
   seats_.map_others([this](std::size_t rank, const SharedHandle& arena) { memory_.attach(rank, arena); });
 }
 
 bool DeviceBuffers::release() {
-  if (is_released_) return true;
-  if (!std::exchange(is_detached_, true)) {
-    memory_.detach();
-    seats_.end_mapping();
-  }
-  if (seats_.is_mapped_by_others()) return false;
-  memory_.free();
-  return is_released_ = true;
+  return seats_.release([this] { memory_.detach(); }, [this] { memory_.free(); });
 }
 
 }  // namespace pyc

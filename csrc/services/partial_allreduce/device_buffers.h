@@ -13,12 +13,9 @@ namespace pyc {
 
 class DeviceBuffers {
  public:
-  /// Of what the ranks share of this.
-  static std::size_t bytes(const BoardShape& shape);
-
-  /// Of the rank at `local`; `first`: constructs what is shared. Allocates this rank's arena.
+  /// Of the rank at `local`; `seats`: what the ranks share of ArenaSeats. Allocates this rank's arena.
   DeviceBuffers(std::shared_ptr<Executor> executor, const BoardShape& shape, std::size_t local,
-                const std::shared_ptr<std::byte>& shared, bool first);
+                const std::shared_ptr<std::byte>& seats);
   /// If others may still have the arena mapped, leaves it to the driver, which frees it with the process.
   ~DeviceBuffers();
   DeviceBuffers(const DeviceBuffers&) = delete;
@@ -27,17 +24,15 @@ class DeviceBuffers {
   DeviceMemory& memory() { return memory_; }
 
   /// Maps the arenas of all others, which are made.
-  void attach();
+  void map_others();
   /// Ends this rank's part, at first; then says whether nobody uses its arena any more, which is freed by that.
   bool release();
-  bool is_released() const { return is_released_; }
+  bool is_released() const { return seats_.is_released(); }
 
  private:
   const std::shared_ptr<Executor> executor_;
   ArenaSeats seats_;
   DeviceMemory memory_;
-  bool is_detached_ = false;
-  bool is_released_ = false;
 };
 
 }  // namespace pyc

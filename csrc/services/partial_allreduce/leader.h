@@ -10,7 +10,8 @@
 //   running   the node's part is complete and on its way; the result is published when it comes
 //
 // Of data on devices the run works on pinned memory of the host (staging.h), and the plan has the copies there and
-// back. If a device fails, rounds go on without data until all ranks have closed, and no result is published.
+// back. Or the devices reduce among each other (communicator_copier.h). If a device fails, rounds go on without data
+// until all ranks have closed, and no result is published.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,10 @@
 #include "services/common/mailbox.h"
 #include "services/common/rank_state.h"
 #include "services/partial_allreduce/board.h"
+#include "services/partial_allreduce/device_copier.h"
 #include "services/partial_allreduce/membership.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 #include "services/partial_allreduce/plan.h"
-#include "services/partial_allreduce/staging.h"
 #include "services/partial_allreduce/stall_inspector.h"
 
 namespace pyc {
@@ -41,10 +42,11 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 
 class Leader {
  public:
-  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `staging`: of data on devices,
+  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `devices`: of data on devices,
   /// else null. Arms the first round.
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
-         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
+         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id,
+         DeviceCopier* devices);
 
   bool advance();
   void on_message(Rank from, ConstBytes message);
@@ -136,7 +138,7 @@ class Leader {
   const Nodes& nodes_;
   Board& board_;
   const StallInspector& inspector_;
-  Staging* const staging_;
+  DeviceCopier* const devices_;
   const Rank node_;
   const std::uint32_t id_;
   const Messages messages_;

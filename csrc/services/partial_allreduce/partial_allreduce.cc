@@ -7,8 +7,8 @@
 #include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
+#include "services/partial_allreduce/device_copier.h"
 #include "services/partial_allreduce/leader.h"
-#include "services/partial_allreduce/staging.h"
 
 namespace pyc {
 namespace {
@@ -346,6 +346,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
+  if (devices_) devices_->give_up();  // work that waits for who is gone waits for ever
   if ((leader_ || device_) && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
@@ -386,7 +387,7 @@ bool PartialAllreduce::advance() {
 /// Whether that ends now.
 bool PartialAllreduce::release_device() {
   if (device_->is_released()) return false;
-  if (staging_) staging_->finish();
+  if (devices_) devices_->finish();
   return device_->release();
 }
 

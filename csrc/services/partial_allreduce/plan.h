@@ -20,7 +20,7 @@ struct PartialAllreducePlan {
   OpId release;                  ///< trigger: this node's part is complete
   OpId result;                   ///< signal: `data` holds the result
   Rank root;                     ///< node that must be asked to start too; kNoRank: none
-  std::optional<Slice> staging;  ///< where data of devices is sent from and reduced
+  std::optional<Slice> staging;  ///< of data on devices: what messages carry
   std::size_t pieces = 0;        ///< ... and in how many copies it comes there, and goes back
 };
 
@@ -31,5 +31,9 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
 /// pieces of at least `piece` elements if there are several. What one piece needs is done while others are copied.
 PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                            Rank nodes, std::size_t count, std::size_t piece);
+
+/// The same where the devices reduce among each other (communicator_copier.h): messages carry who contributes, and no
+/// data. The data is an element of no bytes, whose copy back from `staging` is the reduction.
+PartialAllreducePlan plan_communicator_allreduce(const std::string& activation, Rank node, Rank nodes);
 
 }  // namespace pyc

@@ -17,18 +17,6 @@ Staging::Staging(Executor& executor, const DeviceMemory& memory, std::size_t byt
   while (memory_of_runs_.size() < runs) memory_of_runs_.push_back(executor.allocate_staging(bytes));
 }
 
-/// Whether the device has not failed in it.
-template <class Action>
-bool Staging::attempt(Action action) {
-  try {
-    action();
-    return true;
-  } catch (const DeviceError&) {
-    if (!error_) error_ = std::current_exception();
-    return false;
-  }
-}
-
 void Staging::finish() {
   if (std::exchange(is_finished_, true)) return;
   for (Lane* const lane : {&to_host_, &to_device_}) {

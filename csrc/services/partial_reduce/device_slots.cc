@@ -17,7 +17,7 @@ std::size_t checked(std::size_t ranks) {
 }  // namespace
 
 DeviceSlots::DeviceSlots(Executor& executor, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
-                         std::shared_ptr<ArenaSeat> seats)
+                         const std::shared_ptr<std::byte>& seats)
     : executor_(executor),
       local_(local),
       slot_bytes_(slot_bytes),
@@ -25,12 +25,12 @@ DeviceSlots::DeviceSlots(Executor& executor, std::size_t ranks, std::size_t loca
       others_(checked(ranks)),
       stream_(executor.new_stream()),
       done_(executor.new_event()),
-      seats_(std::move(seats), ranks, local) {
-  seats_.take(executor.share(own_.get()));
+      seats_(seats, ranks, local) {
+  seats_.take(executor, own_.get());
 }
 
 DeviceSlots::~DeviceSlots() {
-  while (!has_stopped()) std::this_thread::yield();
+  while (seats_.is_in_own_process() && !has_stopped()) std::this_thread::yield();
   if (release()) return;
   static_cast<void>(own_.release());
   for (ExecutorMemory& other : others_) static_cast<void>(other.release());
@@ -93,14 +93,11 @@ bool DeviceSlots::has_stopped() {
 }
 
 bool DeviceSlots::release() {
-  if (!has_stopped()) return false;
-  if (!std::exchange(is_unmapped_, true)) {
+  const auto unmap = [this] {
     for (ExecutorMemory& other : others_) other.reset();
-    seats_.end_mapping();
-  }
-  if (seats_.is_mapped_by_others()) return false;
-  own_.reset();
-  return true;
+  };
+  return seats_.is_released() ||
+         (seats_.is_in_own_process() && has_stopped() && seats_.release(unmap, [this] { own_.reset(); }));
 }
 
 }  // namespace pyc

@@ -20,10 +20,10 @@ class DeviceSlots final : public GroupSlots {
   static constexpr std::size_t kLongestSlot = std::size_t{256} << 20U;
   static constexpr std::size_t kMostRanks = 64;  ///< operands of a kernel
 
-  /// Allocates all that it will ever need. `slot_bytes`: the same on all `ranks`, enough for an element. `seats`: by
-  /// local rank, the same memory on all. std::runtime_error, of more than `kMostRanks` too.
+  /// Allocates all that it will ever need. `slot_bytes`: the same on all `ranks`, enough for an element. `seats`: what
+  /// the ranks share of ArenaSeats. std::runtime_error, of more than `kMostRanks` too.
   DeviceSlots(Executor& executor, std::size_t ranks, std::size_t local, std::size_t slot_bytes,
-              std::shared_ptr<ArenaSeat> seats);
+              const std::shared_ptr<std::byte>& seats);
   /// Waits for work that is under way. If others may still have the slot mapped, leaves it to the driver, which frees
   /// it with the process.
   ~DeviceSlots() override;
@@ -45,6 +45,7 @@ class DeviceSlots final : public GroupSlots {
   bool has_stopped();
   /// The same, and ends this rank's part: true when nobody uses its slot any more, which is freed by that.
   bool release();
+  bool is_released() const { return seats_.is_released(); }
 
  private:
   void scale(DataType type, std::byte* data, double factor, std::size_t count);
@@ -60,7 +61,6 @@ class DeviceSlots final : public GroupSlots {
   ArenaSeats seats_;
   bool is_used_ = false;
   bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
-  bool is_unmapped_ = false;
 };
 
 }  // namespace pyc

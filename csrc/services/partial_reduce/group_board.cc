@@ -66,8 +66,8 @@ bool GroupBoard::advance() {
 }
 
 std::optional<std::uint32_t> GroupBoard::rings() const {
-  const std::uint32_t rings = at(local_).events.rings();  // before looking
-  if (ended() || can_step()) return std::nullopt;
+  const std::uint32_t rings = at(local_).events.rings();          // before looking
+  if (ended() || is_working_ || can_step()) return std::nullopt;  // a device rings nobody
   return rings;
 }
 

@@ -1,7 +1,8 @@
 #include "services/partial_reduce/group_device.h"
 
-#include <thread>
 #include <utility>
+
+#include "core/error.h"
 
 namespace pyc {
 
@@ -15,12 +16,27 @@ GroupDevice::GroupDevice(std::shared_ptr<Executor> executor, std::size_t bytes, 
 
 void GroupDevice::keep(const std::byte* values) {
   stream_->copy(final_.get(), values, bytes_);
-  stream_->record(*kept_);
-  while (!kept_->reached()) std::this_thread::yield();
+  pyc::finish(*stream_, *kept_);
+}
+
+void GroupDevice::use_communicators(Rank own, const GroupData& most) {
+  if (!runs_ || slots_ != nullptr) throw InternalError("ranks that NCCL joins share nodes");
+  communicators_ = std::make_unique<CommunicatorRuns>(*executor_, *runs_, own, most.count, most.elements());
+}
+
+void GroupDevice::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,
+                        const std::string& algorithm, std::uint64_t number) {
+  if (communicators_) return communicators_->start(runs, members, data, algorithm, number);
+  runs_->start(runs, members, data, algorithm, number);
 }
 
 void GroupDevice::give_up() {
   if (runs_) runs_->give_up_device();
+  wait_for_nobody();
+}
+
+void GroupDevice::wait_for_nobody() {
+  if (communicators_) communicators_->give_up();
 }
 
 }  // namespace pyc

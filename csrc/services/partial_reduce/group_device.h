@@ -1,11 +1,16 @@
 // What a partial reduce of arrays on a device has there, beside what its groups compute in (device_slots.h): a copy of
-// the final weights, and the way of messages. All of it is made at creation.
+// the final weights, and the way between nodes, through the host or by a library of the devices. All of it is made at
+// creation, but for the library's communicators.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "memory/executor.h"
+#include "services/partial_reduce/communicator_runs.h"
 #include "services/partial_reduce/device_slots.h"
 #include "services/partial_reduce/staged_runs.h"
 
@@ -19,7 +24,14 @@ class GroupDevice {
   GroupDevice& operator=(const GroupDevice&) = delete;
 
   Executor& executor() { return *executor_; }
-  StagedRuns& runs() { return *runs_; }
+  /// From now on a library of the devices performs groups, of the rank `own`; `most`: the longest values.
+  void use_communicators(Rank own, const GroupData& most);
+  const CommunicatorRuns* communicators() const { return communicators_.get(); }
+
+  /// A group that does not meet on the node's board: as `StagedRuns::start` and `finish`.
+  void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
+             std::uint64_t number);
+  bool finish(GroupRuns& runs) { return communicators_ ? communicators_->finish(runs) : runs_->finish(runs); }
 
   /// Of the node's board, which owns them.
   void use(DeviceSlots& slots) { slots_ = &slots; }
@@ -29,13 +41,15 @@ class GroupDevice {
   void keep(const std::byte* values);
   std::byte* kept() { return final_.get(); }
 
-  /// After an error: no further work is queued.
+  /// After an error of this rank's device: no further work is queued.
   void give_up();
+  /// ... of another one's: what waits for it is given up.
+  void wait_for_nobody();
   /// ... and whether what was queued is done.
   bool has_stopped() { return slots_ == nullptr || slots_->has_stopped(); }
   /// Again and again when no further group will come: until nobody uses what this rank has on its device.
-  void release() { is_released_ = slots_ == nullptr || slots_->release(); }
-  bool is_released() const { return is_released_; }
+  bool release() { return slots_ == nullptr || slots_->release(); }
+  bool is_released() const { return slots_ == nullptr || slots_->is_released(); }
 
  private:
   const std::shared_ptr<Executor> executor_;
@@ -44,8 +58,8 @@ class GroupDevice {
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> kept_;
   const std::unique_ptr<StagedRuns> runs_;  // null: all groups are within a node
-  DeviceSlots* slots_ = nullptr;            // null: none is
-  bool is_released_ = false;
+  std::unique_ptr<CommunicatorRuns> communicators_;
+  DeviceSlots* slots_ = nullptr;  // null: none is
 };
 
 }  // namespace pyc

@@ -40,7 +40,10 @@ std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<E
   PartialReduce& m = *made;
   const std::string what = "the memory of '" + m.name() + "'";
   const std::size_t values = checked_product(m.options_.count, size_of(m.options_.type));
-  const auto open_device = [&] { m.device_ = std::make_unique<GroupDevice>(open(), values, nodes.count() > 1); };
+  const auto open_device = [&] {
+    m.device_ = std::make_unique<GroupDevice>(open(), values, nodes.count() > 1);
+    if (m.options_.by_communicators) m.device_->use_communicators(e.rank(), m.data_of(nullptr, 0));
+  };
   if (nodes.count() == nodes.size()) {
     attempt_together(e, what, open_device, timeout, interrupt);
     return enrolled(std::move(engine), std::move(made));
@@ -49,16 +52,9 @@ std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<E
     open_device();
     m.make_board_on_device(shared);
   };
-  share_memory(e, nodes, m.local_ranks() * (GroupBoard::bytes(0) + sizeof(ArenaSeat)), what, make, timeout, interrupt);
-  DeviceSlots& slots = *m.device_->slots();
-  try {
-    attempt_together(e, what, [&] { slots.map_others(); }, timeout, interrupt);
-  } catch (const StallError&) {
-    throw;
-  } catch (const std::runtime_error&) {  // on all ranks: nobody may have a slot mapped when it is freed
-    attempt_together(e, what, [&] { slots.release(); }, timeout, interrupt);
-    throw;
-  }
+  share_memory(e, nodes, m.local_ranks() * GroupBoard::bytes(0) + ArenaSeats::bytes(m.local_ranks()), what, make,
+               timeout, interrupt);
+  map_together(e, what, *m.device_->slots(), timeout, interrupt);
   return enrolled(std::move(engine), std::move(made));
 }
 
@@ -109,14 +105,12 @@ void PartialReduce::make_board_on_device(const std::shared_ptr<SharedMemory>& sh
   const auto head_of = [&](std::size_t local) {
     return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(0));
   };
-  auto* const seats = reinterpret_cast<ArenaSeat*>(shared->data() + ranks * GroupBoard::bytes(0));
-  if (own == 0) std::uninitialized_default_construct_n(seats, ranks);
+  const std::shared_ptr<std::byte> seats(shared, shared->data() + ranks * GroupBoard::bytes(0));
   const GroupData data = data_of(nullptr, 0);
   const std::size_t wanted =
       checked_product(std::max<std::size_t>(data.count, 1), size_of(data.elements().accumulator));
-  auto slots =
-      std::make_unique<DeviceSlots>(device_->executor(), ranks, own, std::min(wanted, DeviceSlots::kLongestSlot),
-                                    std::shared_ptr<ArenaSeat>(shared, seats));
+  auto slots = std::make_unique<DeviceSlots>(device_->executor(), ranks, own,
+                                             std::min(wanted, DeviceSlots::kLongestSlot), seats);
   device_->use(*slots);
   board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, head_of(own));
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, head_of(local));
@@ -245,7 +239,8 @@ GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
 /// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
 /// is in no call, nobody else can: then `begin` builds it.
 bool PartialReduce::can_begin(const Turn& turn) {
-  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn) || runs_->has(kind_of(turn))) return true;
+  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn) || communicators() != nullptr) return true;
+  if (runs_->has(kind_of(turn))) return true;
   needs_plan_ = true;
   return false;
 }
@@ -277,7 +272,7 @@ void PartialReduce::begin(const Turn& turn) {
     return;
   }
   const std::string& algorithm = options_.algorithms[turn.members.size()];
-  if (device_) return device_->runs().start(*runs_, info_.group, data, algorithm, turn.sequence);
+  if (device_) return device_->start(*runs_, info_.group, data, algorithm, turn.sequence);
   runs_->prepare(info_.group, data, algorithm);
   runs_->start(turn.sequence);
 }
@@ -285,7 +280,7 @@ void PartialReduce::begin(const Turn& turn) {
 bool PartialReduce::has_ended() {
   if (info_.group.size() == 1) return true;
   if (on_board_) return failure_ ? device_->has_stopped() : board_->ended();
-  return device_ ? device_->runs().finish(*runs_) : runs_->finish();
+  return device_ ? device_->finish(*runs_) : runs_->finish();
 }
 
 GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {
@@ -329,7 +324,8 @@ void PartialReduce::throw_failure() const {
 
 /// Of this rank's device.
 void PartialReduce::report(const DeviceError& error) {
-  if (!failure_) source_->report_failure(error.what());
+  check_alive();  // a rank that dies may take its memory with it
+  if (!failure_ && !has_performed_all()) source_->report_failure(error.what());
   device_->give_up();
   fail(error.what());
 }
@@ -339,6 +335,7 @@ void PartialReduce::fail(const std::string& text) {
   if (failure_) return;
   failure_ = text;
   last_ = nullptr;
+  if (device_) device_->wait_for_nobody();
   if (!performing_) end_call();
   if (!asking_ && !has_left_) announce_leaving();
 }

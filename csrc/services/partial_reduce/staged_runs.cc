@@ -1,6 +1,6 @@
 #include "services/partial_reduce/staged_runs.h"
 
-#include <thread>
+#include <utility>
 
 namespace pyc {
 namespace {
@@ -12,12 +12,7 @@ std::size_t bytes_of(const GroupData& data) { return data.count * size_of(data.t
 StagedRuns::StagedRuns(Executor& executor, std::size_t bytes)
     : staging_(executor.allocate_staging(bytes)), stream_(executor.new_stream()), done_(executor.new_event()) {}
 
-StagedRuns::~StagedRuns() {
-  try {
-    while (!done_->reached()) std::this_thread::yield();
-  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): a device that fails does nothing any more
-  }
-}
+StagedRuns::~StagedRuns() { finish_at_end(*stream_, *done_); }
 
 void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,
                        const std::string& algorithm, std::uint64_t number) {
@@ -41,6 +36,7 @@ bool StagedRuns::finish(GroupRuns& runs) {
     if (stage_ == Stage::kPutting && has_device_) copy(data_.values, staging_.get(), bytes_of(data_));
   }
   if (stage_ == Stage::kPutting && has_device_ && !done_->reached()) return false;
+  if (!has_device_ && !has_stopped()) return false;
   stage_ = Stage::kEnded;
   return true;
 }
@@ -51,6 +47,16 @@ void StagedRuns::run(GroupRuns& runs) {
   stage_ = Stage::kRunning;
   runs.prepare(members_, staged, algorithm_);
   runs.start(number_);
+}
+
+/// After an error: whether what was queued before it is done, though nobody recorded it.
+bool StagedRuns::has_stopped() {
+  try {
+    if (!std::exchange(is_marked_, true)) stream_->record(*done_);
+    return done_->reached();
+  } catch (const DeviceError&) {  // a device that fails does nothing any more
+    return true;
+  }
 }
 
 void StagedRuns::copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -40,11 +40,13 @@ class StagedRuns {
 
   void copy(std::byte* to, const std::byte* from, std::size_t bytes);
   void run(GroupRuns& runs);
+  bool has_stopped();
 
   const ExecutorMemory staging_;
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> done_;
   bool has_device_ = true;
+  bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
 
   // Of the newest:
   Stage stage_ = Stage::kEnded;

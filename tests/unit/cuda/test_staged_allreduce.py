@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, call_until_it_fails
+from device_programs import OnDevice, call_until_it_fails, simulated_device
 from devices import Simulated, needs_cuda
 
 import pycollectives as pc
@@ -17,10 +17,7 @@ FAILED = 719
 
 @pytest.mark.parametrize("schedule", ["recursive_doubling", "ring", "tree"])
 def test_results_are_right(schedule):
-    machine = Simulated(1)
-    machine.driver.use()
-
-    def program(comm):
+    def program(comm, machine):
         x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
         with comm.partial_allreduce(like=x, policy=pc.Full(), missed="latest", algorithm=schedule) as ar:
             for number in range(10):
@@ -28,8 +25,10 @@ def test_results_are_right(schedule):
                 result, _ = ar.allreduce(x)
                 assert (result.to_host() == sum(rank + number for rank in range(RANKS))).all()
 
-    run_ranks(RANKS, program, ranks_per_node=1, delay=1e-3)
-    machine.driver.use_no_more()
+        x.free()
+
+    with simulated_device(1) as machine:  # at whose end all is freed
+        run_ranks(RANKS, lambda comm: program(comm, machine), ranks_per_node=1, delay=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(8))
