@@ -17,8 +17,10 @@ void take_arguments(const char* function, const GivenArguments& given, const Par
   const auto positional = static_cast<std::size_t>(given.positional);
   const std::size_t named = given.names == nullptr ? 0 : static_cast<std::size_t>(PyTuple_GET_SIZE(given.names));
   const auto refuse = [&](const std::string& why) { throw py::type_error(std::string(function) + "() " + why); };
-  if (positional > count) {
-    refuse("takes at most " + std::to_string(count) + " arguments, " + std::to_string(positional) + " were given");
+  std::size_t most = count;
+  while (most > 0 && expected[most - 1].by_name_only) --most;
+  if (positional > most) {
+    refuse("takes at most " + std::to_string(most) + " arguments, " + std::to_string(positional) + " were given");
   }
   for (std::size_t i = 0; i < positional; ++i) *expected[i].value = given.values[i];
   for (std::size_t n = 0; n < named; ++n) {

@@ -44,7 +44,8 @@ struct GivenArguments {
 
 struct Parameter {
   const char* name;
-  PyObject** value;  // borrowed
+  PyObject** value;           // borrowed
+  bool by_name_only = false;  // these come last
 };
 
 /// Puts them, by position or by name, where `expected` says; what is not given stays as it is. TypeError unless the
@@ -56,7 +57,8 @@ template <std::size_t Count>
 void take_arguments(const char* function, const GivenArguments& given, const std::array<Parameter, Count>& expected,
                     std::size_t required) {
   const auto positional = static_cast<std::size_t>(given.positional);
-  if (given.names != nullptr || positional > Count || positional < required) {
+  const bool fits = positional <= Count && positional >= required;
+  if (given.names != nullptr || !fits || (positional > 0 && expected[positional - 1].by_name_only)) {
     return take_arguments(function, given, expected.data(), Count, required);
   }
   for (std::size_t i = 0; i < positional; ++i) *expected[i].value = given.values[i];

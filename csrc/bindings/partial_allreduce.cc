@@ -27,8 +27,8 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
     PyObject* stream = Py_None;
-    take_arguments("contribute", {values, count, names}, std::array{Parameter{"x", &x}, Parameter{"stream", &stream}},
-                   1);
+    take_arguments("contribute", {values, count, names},
+                   std::array{Parameter{"x", &x}, Parameter{"stream", &stream, true}}, 1);
     if (stream != Py_None) refuse_stream(bound, stream);
     return make_round(self, bound, bound.contribute(x));
   });
@@ -57,7 +57,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     PyObject* stream = Py_None;
     take_arguments("allreduce", {values, count, names},
                    std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout},
-                              Parameter{"stream", &stream}},
+                              Parameter{"stream", &stream, true}},
                    1);
     if (stream != Py_None) refuse_stream(bound, stream);
     const Seconds limit = bound.limit_from(timeout);
