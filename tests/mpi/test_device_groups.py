@@ -55,7 +55,7 @@ def device_and_ranks(seed: int, shape: str, **options):
         simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
         pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm,
     ):
-        machine.driver.use_nccl()
+        machine.driver.use_nccl(strict=True)
         yield machine, comm
 
 

@@ -27,6 +27,7 @@ struct SimulatedCommunicator::Head {
   std::atomic<std::uint32_t> members;  // a bit for each who has joined
   std::array<CUuuid, kMostMembers> devices;
   std::array<std::atomic<std::uint64_t>, kMostMembers> deposited;  // reductions
+  std::array<std::atomic<std::uint64_t>, kMostMembers> folded;     // ... of which it has the result
   std::array<std::array<SimulatedReduction, kMostMembers>, 2> reductions;
 };
 
@@ -96,7 +97,15 @@ bool SimulatedCommunicator::fold(std::uint64_t n, std::byte* into) const {
   arguments.inputs = static_cast<std::uint32_t>(size_);
   arguments.outputs = 1;
   host_kernel(fold_kernel(kOps[reduction.op], kTypes[reduction.type], false)).kernel(arguments, 0, 1);
+  head().folded[number_].store(n + 1);
   return true;
+}
+
+bool SimulatedCommunicator::others_reduce() const {
+  for (std::size_t member = 0; member < size_; ++member) {
+    if (member != number_ && head().deposited[member].load() > head().folded[member].load()) return true;
+  }
+  return false;
 }
 
 SimulatedCommunicator::Head& SimulatedCommunicator::head() const { return *reinterpret_cast<Head*>(storage_->data()); }

@@ -47,6 +47,8 @@ class SimulatedCommunicator {
   bool all_deposited(std::uint64_t n) const;
   /// Folds in the order of members. Whether all called for the same.
   bool fold(std::uint64_t n, std::byte* into) const;
+  /// Whether another member has begun a reduction whose result it has not yet.
+  bool others_reduce() const;
 
  private:
   struct Head;

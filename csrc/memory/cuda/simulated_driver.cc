@@ -189,9 +189,10 @@ void SimulatedDriver::set_attribute(int attribute, std::optional<int> value) {
   state_->attributes[attribute] = value;
 }
 
-void SimulatedDriver::use_nccl(std::optional<int> version) {
+void SimulatedDriver::use_nccl(std::optional<int> version, bool is_strict) {
   const std::lock_guard lock(simulated_mutex);
   state_->nccl.version = version;
+  state_->nccl.is_strict = is_strict;
 }
 
 std::size_t SimulatedDriver::communicators() const {

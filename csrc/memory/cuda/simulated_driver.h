@@ -37,7 +37,7 @@ class SimulatedDriver {
   /// What its devices say of an attribute from now on; nothing: that the driver does not know it.
   void set_attribute(int attribute, std::optional<int> value);
   /// From now on there is an NCCL of this version (23203: 2.32.3), or, as before, none: simulated_nccl.h.
-  void use_nccl(std::optional<int> version);
+  void use_nccl(std::optional<int> version, bool is_strict);
   std::size_t communicators() const;  ///< that are alive in this process
   /// Drivers of several processes with the same id have the same devices. By default each process has its own.
   void set_device_id(const std::string& id);

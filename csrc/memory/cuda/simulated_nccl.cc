@@ -190,6 +190,9 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   PYC_ENTER_NCCL();
   const Member member = member_of(__func__, communicator);
   if (member == nullptr) return ncclInvalidArgument;
+  if (simulated_state->nccl.is_strict && member->shared.others_reduce()) {
+    simulated_state->misused("a communicator ended while another member reduces: it may read from this one's memory");
+  }
   member->aborted = true;
   simulated_state->nccl.members.erase(communicator);
   return ncclSuccess;
