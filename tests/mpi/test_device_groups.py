@@ -367,6 +367,7 @@ def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
 def test_a_stall_names_who_has_not_come(shape):
     """The group is performed when the last rank comes, which gets its average; until then the weights are in use."""
     with simulated_device(8 * WORLD.size + WORLD.rank) as machine:
+        machine.driver.use_nccl()
         x = OnDevice(machine, np.full(COUNT, WORLD.rank, "float32"))
         with (
             pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm,
