@@ -66,7 +66,7 @@ void bind_communicators(py::module_& t) {
               const std::string& op) { c.allreduce(stream, at(data), count, data_type(dtype), reduce_op(op)); });
   py::class_<L>(t, "CommunicatorLibrary")
       .def_property_readonly("version", &L::version)
-      .def_property_readonly("shares_devices", &L::shares_devices)
+      .def_property_readonly("why_not_shared", &L::why_not_shared)
       .def("new_id",
            [](L& l) {
              const CommunicatorId id = l.new_id();

@@ -34,10 +34,10 @@ class CommunicatorLibrary {
  public:
   virtual ~CommunicatorLibrary() = default;
 
-  /// As in 23203 for NCCL 2.32.3; the same on all members.
-  virtual int version() const = 0;
-  /// Whether several members may be on one device.
-  virtual bool shares_devices() const = 0;
+  /// As in "2.32.3"; the same on all members.
+  virtual std::string version() const = 0;
+  /// Why several members may not be on one device; empty: they may.
+  virtual std::string why_not_shared() const = 0;
   /// By one of the members, for all of them.
   virtual CommunicatorId new_id() = 0;
   /// Begins to join a communicator of `size` members as the one with this number. Throws DeviceError.

@@ -445,8 +445,8 @@ MUTANTS = [
     Mutant(
         "ranks on one device are joined by an NCCL that cannot",
         "csrc/services/common/communicators.cc",
-        "if (!is_new && !(facts.shares_devices && all[first->second].shares_devices)) {",
-        "if (false) {",
+        '    if (!why.empty()) return "ranks "',
+        '    if (false) return "ranks "',
         RANKS_WITH_NCCL,
     ),
     Mutant(

@@ -1,6 +1,6 @@
 #include "memory/cuda/driver.h"
 
-#include <dlfcn.h>
+#include "memory/cuda/library.h"
 
 namespace pyc::cuda {
 namespace {
@@ -16,12 +16,6 @@ std::string text_of(const DriverApi& driver, CUresult error) {
   return text;
 }
 
-template <class Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 }  // namespace
 
 void check(const DriverApi& driver, CUresult result, const char* call, const char* advice) {
@@ -30,16 +24,15 @@ void check(const DriverApi& driver, CUresult result, const char* call, const cha
 }
 
 DriverFinding load_driver(const char* library, DriverApi& api) {
-  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // never closed: the driver has threads of its own
-  if (handle == nullptr) {
-    const char* const error = dlerror();
-    return {nullptr, std::string("no driver: ") + (error != nullptr ? error : library)};
-  }
-#define PYC_FIND(name, parameters) \
-  if (!find(handle, #name, api.name)) return {nullptr, std::string("the driver ") + library + " has no " #name};
+  std::string reason;
+  void* const handle = open_library(library, reason);
+  if (handle == nullptr) return {nullptr, "no driver: " + reason};
+#define PYC_FIND(name, parameters)             \
+  if (!find_function(handle, #name, api.name)) \
+    return {nullptr, std::string("the driver ") + library + " has no " #name};
   PYC_DRIVER_FUNCTIONS(PYC_FIND)
 #undef PYC_FIND
-#define PYC_FIND(name, parameters) find(handle, #name, api.name);
+#define PYC_FIND(name, parameters) find_function(handle, #name, api.name);
   PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_FIND)
 #undef PYC_FIND
   const CUresult result = api.cuInit(0);

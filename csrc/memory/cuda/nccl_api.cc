@@ -1,36 +1,28 @@
 #include "memory/cuda/nccl_api.h"
 
-#include <dlfcn.h>
-
 #include <mutex>
+
+#include "memory/cuda/library.h"
 
 namespace pyc::cuda {
 namespace {
 
 constexpr int kOldest = 21400;  // has communicators that do not block
 
-template <class Function>
-bool find_in_nccl(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 }  // namespace
 
 NcclFinding load_nccl(const char* library, NcclApi& api) {
-  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // never closed: NCCL has threads of its own
-  if (handle == nullptr) {
-    const char* const error = dlerror();
-    return {nullptr, std::string("no NCCL: ") + (error != nullptr ? error : library)};
-  }
-  if (find_in_nccl(handle, "ncclGetVersion", api.ncclGetVersion)) {
+  std::string reason;
+  void* const handle = open_library(library, reason);
+  if (handle == nullptr) return {nullptr, "no NCCL: " + reason};
+  if (find_function(handle, "ncclGetVersion", api.ncclGetVersion)) {
     if (const NcclFinding found = new_enough(api); found.nccl == nullptr) return found;
   }
 #define PYC_FIND(name, result, parameters) \
-  if (!find_in_nccl(handle, #name, api.name)) return {nullptr, std::string("the NCCL ") + library + " has no " #name};
+  if (!find_function(handle, #name, api.name)) return {nullptr, std::string("the NCCL ") + library + " has no " #name};
   PYC_NCCL_FUNCTIONS(PYC_FIND)
 #undef PYC_FIND
-#define PYC_FIND(name, result, parameters) find_in_nccl(handle, #name, api.name);
+#define PYC_FIND(name, result, parameters) find_function(handle, #name, api.name);
   PYC_OPTIONAL_NCCL_FUNCTIONS(PYC_FIND)
 #undef PYC_FIND
   return {&api, ""};

@@ -124,10 +124,13 @@ class NcclLibrary final : public CommunicatorLibrary {
  public:
   NcclLibrary(const NcclApi& nccl, const Context& context) : nccl_(nccl), context_(context) {}
 
-  int version() const override { return version_of(nccl_); }
-  bool shares_devices() const override {
+  std::string version() const override { return text_of_nccl_version(version_of(nccl_)); }
+  std::string why_not_shared() const override {
     const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    return version() >= kFirstWithSharedDevices && enabled != nullptr && std::string_view(enabled) == "1";
+    const bool is_enabled = enabled != nullptr && std::string_view(enabled) == "1";
+    if (is_enabled && version_of(nccl_) >= kFirstWithSharedDevices) return {};
+    return "NCCL takes several ranks on a device from 2.30 on where NCCL_MULTI_RANK_GPU_ENABLE=1 is set; this is " +
+           version();
   }
   CommunicatorId new_id() override {
     const Context::Current current(context_);

@@ -1,7 +1,5 @@
 #include "memory/cuda/runtime_compiler.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
@@ -9,15 +7,10 @@
 
 #include "memory/cuda/driver.h"
 #include "memory/cuda/kernel_sources.h"
+#include "memory/cuda/library.h"
 
 namespace pyc::cuda {
 namespace {
-
-template <class Function>
-bool find_function(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
 
 void check_compiler(const CompilerApi& compiler, nvrtcResult result, const char* call) {
   if (result == 0) return;
@@ -105,11 +98,9 @@ class Program {
 }  // namespace
 
 CompilerFinding load_compiler(const char* library, CompilerApi& api) {
-  void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);  // never closed
-  if (handle == nullptr) {
-    const char* const error = dlerror();
-    return {nullptr, std::string("no compiler: ") + (error != nullptr ? error : library)};
-  }
+  std::string reason;
+  void* const handle = open_library(library, reason);
+  if (handle == nullptr) return {nullptr, "no compiler: " + reason};
 #define PYC_FIND(name, result, parameters)     \
   if (!find_function(handle, #name, api.name)) \
     return {nullptr, std::string("the compiler ") + library + " has no " #name};

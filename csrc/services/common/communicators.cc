@@ -18,39 +18,38 @@ constexpr Seconds kLongestJoin = 120;  // a library that has lost a rank waits f
 
 /// What a rank says of its device, a line each.
 struct Facts {
-  int version = 0;
-  bool shares_devices = false;
   std::string device;
   std::string reason;  // there is no library
+  std::string version;
+  std::string why_not_shared;
 
-  std::string text() const {
-    return std::to_string(version) + "\n" + (shares_devices ? "1" : "0") + "\n" + device + "\n" + reason;
-  }
+  std::string text() const { return device + "\n" + reason + "\n" + version + "\n" + why_not_shared; }
   static Facts of(const std::string& text) {
     std::istringstream lines(text);
     Facts facts;
-    lines >> facts.version >> facts.shares_devices >> facts.device;
-    lines.ignore();
-    std::getline(lines, facts.reason, '\0');
+    for (std::string* const line : {&facts.device, &facts.reason, &facts.version, &facts.why_not_shared}) {
+      std::getline(lines, *line);
+    }
     return facts;
   }
 };
 
-Facts facts_of(Engine& engine, Executor& executor) {
-  if (engine.progress() == Progress::kCaller) {
-    return {.device = executor.device_id(), .reason = "progress='caller': devices would wait for its next call"};
-  }
-  const CommunicatorFinding finding = executor.communicators();
-  if (finding.library == nullptr) return {.device = executor.device_id(), .reason = finding.reason};
-  return {.version = finding.library->version(),
-          .shares_devices = finding.library->shares_devices(),
-          .device = executor.device_id(),
-          .reason = ""};
+/// Without ends of lines.
+std::string in_a_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
-std::string text_of_version(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+Facts facts_of(Engine& engine, Executor& executor) {
+  Facts facts;
+  facts.device = executor.device_id();
+  const CommunicatorFinding finding = executor.communicators();
+  facts.reason = in_a_line(finding.reason);
+  if (engine.progress() == Progress::kCaller) facts.reason = "progress='caller': devices would wait for its next call";
+  if (finding.library == nullptr) return facts;
+  facts.version = finding.library->version();
+  facts.why_not_shared = finding.library->why_not_shared();
+  return facts;
 }
 
 std::string why_not(const std::vector<Facts>& all) {
@@ -60,14 +59,13 @@ std::string why_not(const std::vector<Facts>& all) {
     const Facts& facts = all[rank];
     if (!facts.reason.empty()) return who + ": " + facts.reason;
     if (facts.version != all[0].version) {
-      return "rank 0 has NCCL " + text_of_version(all[0].version) + ", " + who + " " + text_of_version(facts.version);
+      return "rank 0 has NCCL " + all[0].version + ", " + who + " " + facts.version;
     }
     const auto [first, is_new] = first_on.try_emplace(facts.device, rank);
-    if (!is_new && !(facts.shares_devices && all[first->second].shares_devices)) {
-      return "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
-             " are on one device, which NCCL takes from 2.30 on where NCCL_MULTI_RANK_GPU_ENABLE=1 is set; this is " +
-             text_of_version(facts.version);
-    }
+    if (is_new) continue;
+    const std::string& refusal = all[first->second].why_not_shared;
+    const std::string& why = refusal.empty() ? facts.why_not_shared : refusal;
+    if (!why.empty()) return "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) + ": " + why;
   }
   return {};
 }
