@@ -105,6 +105,7 @@ void bind_simulated_driver(py::module_& t) {
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
       .def("set_attribute", &D::set_attribute, py::arg("attribute"), py::arg("value"))
       .def("use_nccl", &D::use_nccl, py::arg("version") = 23203, py::arg("strict") = false)
+      .def("hold_reductions", &D::hold_reductions, py::arg("held"))
       .def_property_readonly("communicators", &D::communicators)
       .def("set_device_id", &D::set_device_id, py::arg("id"))
       .def("fault", &D::fault, py::arg("nth"))

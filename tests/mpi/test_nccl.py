@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import warnings
 
@@ -135,6 +136,35 @@ def test_nothing_is_allocated_after_creation():
                 ar.allreduce(x)
         x.free()
         del ar
+
+
+@several_ranks
+@pytest.mark.parametrize("make", ["partial_allreduce", "partial_reduce"])
+def test_no_communicator_ends_while_another_rank_reduces(make):
+    """The last round, or group, takes long on one rank, whose communicator may read from the others'."""
+    with device_and_ranks(13) as (machine, comm):
+        x = OnDevice(machine, np.full(COUNT, comm.rank, "float32"))
+        for _ in range(25):  # the last round has data if all have closed before a rank's part is taken
+            machine.driver.hold_reductions(comm.rank == BAD)
+            timers = [threading.Timer(0.06, machine.driver.hold_reductions, [False])]
+            if make == "partial_allreduce":
+                made = comm.partial_allreduce(like=x, **NCCL)
+                machine.driver.hold(x.handle)  # the contribution is made as the collective is closed
+                timers.append(threading.Timer(0.01, machine.driver.let_go, [x.handle]))
+            else:
+                made = comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), algorithm="nccl")
+            for timer in timers:
+                timer.start()
+            if make == "partial_allreduce":
+                made.contribute(x)
+            else:
+                made.sync(x, step=1)
+            made.close()
+            del made
+            for timer in timers:
+                timer.join()
+            WORLD.Barrier()
+        x.free()
 
 
 # --- what is refused, and what cannot be

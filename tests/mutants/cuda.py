@@ -464,13 +464,6 @@ MUTANTS = [
         KILLED,
     ),
     Mutant(
-        "a member of a group ends its communicator while another one reduces",
-        "csrc/services/partial_reduce/communicator_runs.cc",
-        "  if (stage_ == Stage::kReducing && reduction_.finish()) part(runs);\n",
-        "  if (stage_ == Stage::kReducing && reduction_.finish()) stage_ = Stage::kEnded;\n",
-        GROUPS,
-    ),
-    Mutant(
         "the last round of all has data: a rank ends its communicator while another one reduces",
         "csrc/services/partial_allreduce/leader.cc",
         "  const bool is_reducing = options_.by_communicator && all.contributors > 0;\n",

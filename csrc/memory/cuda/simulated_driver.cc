@@ -195,6 +195,11 @@ void SimulatedDriver::use_nccl(std::optional<int> version, bool is_strict) {
   state_->nccl.is_strict = is_strict;
 }
 
+void SimulatedDriver::hold_reductions(bool is_held) {
+  const std::lock_guard lock(simulated_mutex);
+  state_->nccl.is_held = is_held;
+}
+
 std::size_t SimulatedDriver::communicators() const {
   const std::lock_guard lock(simulated_mutex);
   return state_->nccl.members.size();

@@ -38,7 +38,8 @@ class SimulatedDriver {
   void set_attribute(int attribute, std::optional<int> value);
   /// From now on there is an NCCL of this version (23203: 2.32.3), or, as before, none: simulated_nccl.h.
   void use_nccl(std::optional<int> version, bool is_strict);
-  std::size_t communicators() const;  ///< that are alive in this process
+  void hold_reductions(bool is_held);  ///< of this process: they do not end
+  std::size_t communicators() const;   ///< that are alive in this process
   /// Drivers of several processes with the same id have the same devices. By default each process has its own.
   void set_device_id(const std::string& id);
   /// The n-th piece of work from now on, counted from 1, is an illegal address.

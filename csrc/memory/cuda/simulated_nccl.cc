@@ -144,17 +144,18 @@ ncclResult_t queue_reduction(State& s, const Member& member, SimulatedReduction 
                             return CUDA_SUCCESS;
                           },
                       .regions = s.regions_of(from, bytes)};
-  State::Work fold{.is_ready = [member, n] { return member->aborted || member->shared.all_deposited(n); },
-                   .run =
-                       [&s, member, n, to, bytes] {
-                         if (member->aborted) return CUDA_SUCCESS;
-                         std::byte* const into = s.translate(to, bytes, true);
-                         if (into == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-                         if (!member->shared.fold(n, into)) s.misused("members that call for different reductions");
-                         ++member->done;
-                         return CUDA_SUCCESS;
-                       },
-                   .regions = s.regions_of(to, bytes)};
+  State::Work fold{
+      .is_ready = [&s, member, n] { return member->aborted || (!s.nccl.is_held && member->shared.all_deposited(n)); },
+      .run =
+          [&s, member, n, to, bytes] {
+            if (member->aborted) return CUDA_SUCCESS;
+            std::byte* const into = s.translate(to, bytes, true);
+            if (into == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
+            if (!member->shared.fold(n, into)) s.misused("members that call for different reductions");
+            ++member->done;
+            return CUDA_SUCCESS;
+          },
+      .regions = s.regions_of(to, bytes)};
   if (s.queue(stream, std::move(deposit)) != CUDA_SUCCESS) return ncclUnhandledCudaError;
   return s.queue(stream, std::move(fold)) == CUDA_SUCCESS ? ncclSuccess : ncclUnhandledCudaError;
 }

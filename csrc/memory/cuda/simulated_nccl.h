@@ -39,6 +39,7 @@ struct SimulatedMember {
 /// What the simulated driver keeps of it.
 struct SimulatedNccl {
   std::optional<int> version;  // nothing: there is none
+  bool is_held = false;        // reductions of this process do not end
   bool is_strict = false;      // no member fails: all must have their results before one ends
   std::vector<std::shared_ptr<SimulatedStorage>> ids;
   std::map<ncclComm_t, std::shared_ptr<SimulatedMember>> members;

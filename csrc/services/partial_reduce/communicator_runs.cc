@@ -47,7 +47,7 @@ bool CommunicatorRuns::finish(GroupRuns& runs) {
   if (stage_ == Stage::kNaming && runs.finish()) join();
   if (stage_ == Stage::kJoining) {
     if (is_given_up_) {
-      part(runs);
+      stage_ = Stage::kEnded;
     } else if (error_) {
       std::rethrow_exception(std::exchange(error_, nullptr));
     } else if (const auto found = communicators_.find(members_);
@@ -55,8 +55,7 @@ bool CommunicatorRuns::finish(GroupRuns& runs) {
       reduce(*found->second);
     }
   }
-  if (stage_ == Stage::kReducing && reduction_.finish()) part(runs);
-  if (stage_ == Stage::kParting && runs.finish()) stage_ = Stage::kEnded;
+  if (stage_ == Stage::kReducing && reduction_.finish()) stage_ = Stage::kEnded;
   if (stage_ == Stage::kStaged && staged_.finish(runs)) stage_ = Stage::kEnded;
   return stage_ == Stage::kEnded;
 }

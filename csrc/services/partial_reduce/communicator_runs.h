@@ -3,8 +3,10 @@
 // the library bears. Other groups go through the host (staged_runs.h).
 //
 // The members meet by messages before any device waits for another one: each says whether it has values, a communicator
-// of the group, and room for one. So all come to the same conclusion, whatever groups each has been in before. They
-// meet again at the end: a communicator whose reduction one member still performs must not end on another.
+// of the group, and room for one. So all come to the same conclusion, whatever groups each has been in before.
+//
+// A communicator whose reduction one member still performs must not end on another. All end with this, after the last
+// group of anybody (`GroupSource::finished`).
 //
 // Under the engine's progress lock.
 #pragma once
@@ -51,7 +53,7 @@ class CommunicatorRuns {
   std::uint64_t misses() const { return misses_; }
 
  private:
-  enum class Stage : std::uint8_t { kMeeting, kNaming, kJoining, kReducing, kParting, kStaged, kEnded };
+  enum class Stage : std::uint8_t { kMeeting, kNaming, kJoining, kReducing, kStaged, kEnded };
   /// How many members say so.
   struct Votes {
     std::int64_t have_values;
@@ -66,7 +68,6 @@ class CommunicatorRuns {
   void join();
   CommunicatorLibrary& library() const;
   void reduce(Communicator& communicator);
-  void part(GroupRuns& runs) { exchange(runs, Stage::kParting, 0); }
 
   Executor& executor_;
   StagedRuns& staged_;
