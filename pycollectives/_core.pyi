@@ -233,6 +233,21 @@ class ExplicitGroups:
         timeout: float | None = None,
     ) -> None:
         """Collective among `members`, in place. StallError after `timeout` seconds names who has not come."""
+    def reduce_on_device(
+        self,
+        device: int | None,  # None: that of the memory
+        data: int,
+        *,
+        count: int,
+        owner: object,  # keeps the memory at `data`
+        streams: Sequence[int],
+        dtype_name: str,
+        members: Sequence[int],
+        op: str,
+        algorithm: str,  # not "board"
+        timeout: float | None = None,
+    ) -> None:
+        """The same of an array on a CUDA device, when `streams` have done what they were given."""
     def close(self) -> None:
         """No call any more; returns at once."""
     @property
@@ -267,6 +282,7 @@ class PartialReduce:
         op: str,
         by_staleness: bool = False,
         algorithms: Sequence[str],
+        on_device: bool = False,
     ) -> None:
         """Raises what is wrong with the plans of its groups: before ranks agree to make one."""
     def sync(
@@ -299,6 +315,7 @@ class DevicePartialReduce:
         coordinator_rank: int = 0,
         algorithms: Sequence[str],
         by_communicators: bool = False,  # devices reduce among each other; each rank is a node
+        piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
         nodes: Sequence[int],
         timeout: float | None = None,
         name: str,

@@ -1,11 +1,18 @@
 // P-Reduce: in groups that the caller gives, and in groups of a generator.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/bound_partial_reduce.h"
+#include "bindings/devices.h"
+#include "bindings/poll_until.h"
+#include "core/error.h"
 #include "groups/generator.h"
 #include "services/partial_reduce/explicit_groups.h"
 #include "services/partial_reduce/partial_reduce.h"
@@ -15,9 +22,9 @@ namespace {
 
 class BoundExplicitGroups {
  public:
-  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes) {
+  BoundExplicitGroups(std::shared_ptr<Engine> engine, const Nodes& nodes) : engine_(std::move(engine)) {
     const GilReleased released;
-    groups_ = ExplicitGroups::join(std::move(engine), host_memory(), nodes);
+    groups_ = ExplicitGroups::join(engine_, host_memory(), nodes);
   }
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
@@ -31,9 +38,62 @@ class BoundExplicitGroups {
            [&] { groups_->reduce(members, data, algorithm, limit, run_signal_handlers); });
   }
 
+  /// What `streams` have been given before this is done when the members meet, and the result is there on return.
+  /// `owner`: keeps the memory at `data`.
+  void reduce_on_device(std::optional<int> device, std::uintptr_t data, std::size_t count, const py::object& owner,
+                        const std::vector<std::uintptr_t>& streams, const std::string& dtype,
+                        const std::vector<Rank>& members, const std::string& op, const std::string& algorithm,
+                        const py::object& timeout) {
+    const OneThread one(in_use_, "preduce");
+    const GroupData values{memory_at(data), count, data_type(dtype), reduce_op(op)};
+    const Seconds limit = timeout_from(timeout);
+    run_on(owner, values.values, *groups_, [&] {
+      const Seconds begin = engine_->transport().now();
+      const bool is_ready = groups_->on_device(members, [&] {
+        use(device ? *device : device_at(data, count));
+        return wait_for_streams(*engine_, *executor_, *callers_events_, streams, limit);
+      });
+      if (!is_ready) {
+        throw StallError(
+            "preduce: the stream on which the values are made has not done its work in time; nothing was said to the "
+            "other members, and another call may be made");
+      }
+      const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
+      groups_->reduce_on_device(executor_, members, values, algorithm, rest, run_signal_handlers);
+    });
+  }
+
+  /// What a call that another thread is in needs ends with this.
+  void close() {
+    groups_->close();
+    if (in_use_.test_and_set(std::memory_order_acquire)) return;
+    callers_events_.reset();
+    executor_.reset();
+    in_use_.clear(std::memory_order_release);
+  }
+
   ExplicitGroups& operator*() { return *groups_; }
 
  private:
+  static int device_at(std::uintptr_t data, std::size_t count) {
+    if (count == 0) return 0;
+    const std::optional<int> device = device_of(data);
+    if (!device) throw py::buffer_error("expected memory of a CUDA device, got address " + std::to_string(data));
+    return *device;
+  }
+
+  void use(int device) {
+    if (executor_ && device_ == device) return;
+    std::shared_ptr<Executor> wanted = executor_in_use(device);
+    callers_events_ = std::make_unique<CallersEvents>(*wanted);
+    executor_ = std::move(wanted);
+    device_ = device;
+  }
+
+  std::shared_ptr<Engine> engine_;
+  int device_ = 0;  // that was used last
+  std::shared_ptr<Executor> executor_;
+  std::unique_ptr<CallersEvents> callers_events_;
   std::shared_ptr<ExplicitGroups> groups_;
   std::atomic_flag in_use_;
 };
@@ -98,15 +158,19 @@ PartialReduceOptions options_from(std::size_t count, const std::string& dtype_na
 
 void bind_partial_reduce(py::module_& m) {
   using Explicit = BoundExplicitGroups;
-  py::class_<Explicit>(m, "ExplicitGroups", py::is_final())
+  using ExplicitHolder = std::unique_ptr<Explicit, DeletedWithoutGil<Explicit>>;
+  py::class_<Explicit, ExplicitHolder>(m, "ExplicitGroups", py::is_final())
       .def(py::init([](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
-             return std::make_unique<Explicit>(std::move(engine), Nodes(std::move(nodes)));
+             return ExplicitHolder(new Explicit(std::move(engine), Nodes(std::move(nodes))));
            }),
            py::arg("engine"), py::kw_only(), py::arg("nodes"))
       .def("reduce", &Explicit::reduce, py::arg("values"), py::kw_only(), py::arg("dtype_name"), py::arg("members"),
            py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
+      .def("reduce_on_device", &Explicit::reduce_on_device, py::arg("device"), py::arg("data"), py::kw_only(),
+           py::arg("count"), py::arg("owner"), py::arg("streams"), py::arg("dtype_name"), py::arg("members"),
+           py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
       .def(
-          "close", [](Explicit& e) { (*e).close(); }, py::call_guard<GilReleased>())
+          "close", [](Explicit& e) { e.close(); }, py::call_guard<GilReleased>())
       .def_property_readonly("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
       .def_property_readonly("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
 
@@ -126,14 +190,15 @@ void bind_partial_reduce(py::module_& m) {
       .def_static(
           "check",
           [](Engine& engine, std::size_t count, const std::string& dtype_name, const std::string& op, bool by_staleness,
-             std::vector<std::string> algorithms) {
-            const PartialReduceOptions options =
+             std::vector<std::string> algorithms, bool on_device) {
+            PartialReduceOptions options =
                 options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
+            options.on_device = on_device;
             const GilReleased released;
             PartialReduce::check(engine, host_memory(), options);
           },
           py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-          py::arg("by_staleness") = false, py::arg("algorithms"))
+          py::arg("by_staleness") = false, py::arg("algorithms"), py::arg("on_device") = false)
       .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
       .def("close", &Bound::close, py::arg("values") = py::none())

@@ -89,17 +89,17 @@ void Run::execute(OpId id) {
 /// Whether it is done later.
 bool Run::begin_copy(OpId id) {
   const Copy& copy = std::get<Copy>(context_.schedule.op(id).action);
-  const Operand from = operand(id, 0);
-  const Operand into = operand(id, 1);
-  presence_.copy(into.blocks, from.blocks);
-  if (!presence_.at(from.blocks.first).present()) return false;
-  const std::size_t bytes = into.count * context_.element_bytes;
+  const BlockRange from = blocks_[2 * index(id)];
+  presence_.copy(blocks_[2 * index(id) + 1], from);
+  if (!presence_.at(from.first).present()) return false;
+  const std::size_t bytes = copy.into.count * context_.element_bytes;
   if (!is_elsewhere(copy.from) && !is_elsewhere(copy.into)) {
-    context_.memory.copy(into.data, from.data, bytes);
+    context_.memory.copy(address(copy.into), address(copy.from), bytes);
     return false;
   }
-  if (failed_) return false;
-  context_.copier->copy(id, into.data, from.data, bytes);
+  const Slice& there = is_elsewhere(copy.from) ? copy.from : copy.into;
+  if (failed_ || buffers_[index(there.buffer)] == nullptr) return false;
+  context_.copier->copy(id, address(copy.into), address(copy.from), bytes);
   return true;
 }
 

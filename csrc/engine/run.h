@@ -58,6 +58,7 @@ class Run {
   /// Starts round `round`: ops without predecessors fire, so receives that wait for nothing are posted.
   void arm(RoundNumber round);
 
+  /// Null, of a buffer elsewhere: nothing is copied from there or to it.
   void bind(BufferId buffer, std::byte* data) { buffers_[index(buffer)] = data; }
   PresenceTable& presence() { return presence_; }
   const Schedule& schedule() const { return context_.schedule; }

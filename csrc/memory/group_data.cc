@@ -17,6 +17,10 @@ void write(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
+std::size_t divisor_of(const GroupData& data, std::size_t contributors) {
+  return data.op == ReduceOp::kAvg && !data.weight ? contributors : 1;
+}
+
 }  // namespace
 
 void load_values(Memory& memory, const GroupData& data, std::byte* work) {
@@ -24,11 +28,17 @@ void load_values(Memory& memory, const GroupData& data, std::byte* work) {
   memory.load(elements, work, data.values, data.count);
   if (!data.weight) return;
   memory.scale(elements.accumulator, work, data.count, *data.weight);
-  std::byte* const behind = work + data.count * size_of(elements.accumulator);
-  if (elements.accumulator == DataType::kFloat64) {
-    write(behind, *data.weight);
+  write_weight(data, work);
+}
+
+void write_weight(const GroupData& data, std::byte* work) {
+  const DataType accumulator = data.elements().accumulator;
+  std::byte* const behind = work + data.count * size_of(accumulator);
+  const double weight = data.weight.value_or(0);
+  if (accumulator == DataType::kFloat64) {
+    write(behind, weight);
   } else {
-    write(behind, static_cast<float>(*data.weight));
+    write(behind, static_cast<float>(weight));
   }
 }
 
@@ -39,8 +49,27 @@ double total_weight(const GroupData& data, const std::byte* work) {
 }
 
 void store_values(Memory& memory, const GroupData& data, const std::byte* work, std::size_t contributors) {
-  const std::size_t divisor = data.op == ReduceOp::kAvg && !data.weight ? contributors : 1;
-  memory.store(data.elements(), data.values, work, data.count, divisor);
+  memory.store(data.elements(), data.values, work, data.count, divisor_of(data, contributors));
+}
+
+void load_values(Stream& stream, const GroupData& data, std::byte* work) {
+  const Elements elements = data.elements();
+  if (data.weight && !elements.widened()) {
+    const std::byte* const values = data.values;
+    stream.weighted_sum(elements.type, {&work, 1}, {&values, 1}, {&*data.weight, 1}, data.count);
+    return;
+  }
+  stream.load(elements, work, data.values, data.count);
+  if (data.weight) scale(stream, elements.accumulator, work, *data.weight, data.count);
+}
+
+void store_values(Stream& stream, const GroupData& data, const std::byte* work, std::size_t contributors) {
+  stream.store(data.elements(), data.values, work, data.count, divisor_of(data, contributors));
+}
+
+void scale(Stream& stream, DataType type, std::byte* data, double factor, std::size_t count) {
+  const std::byte* const values = data;
+  stream.weighted_sum(type, {&data, 1}, {&values, 1}, {&factor, 1}, count);
 }
 
 }  // namespace pyc

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "memory/executor.h"
 #include "memory/memory.h"
 
 namespace pyc {
@@ -25,10 +26,20 @@ struct GroupData {
 /// work = the values, widened and weighted.
 void load_values(Memory& memory, const GroupData& data, std::byte* work);
 
+/// Writes the weight behind the values of `work`.
+void write_weight(const GroupData& data, std::byte* work);
+
 /// The weights that were added up in a partial result.
 double total_weight(const GroupData& data, const std::byte* work);
 
 /// values = the sum of `contributors` ranks' values, divided if it is to be averaged (weighted ones have been).
 void store_values(Memory& memory, const GroupData& data, const std::byte* work, std::size_t contributors);
+
+// The same, queued, with the bits of the host. The weight is not written.
+
+void load_values(Stream& stream, const GroupData& data, std::byte* work);
+void store_values(Stream& stream, const GroupData& data, const std::byte* work, std::size_t contributors);
+/// data = data * factor, of a float type.
+void scale(Stream& stream, DataType type, std::byte* data, double factor, std::size_t count);
 
 }  // namespace pyc

@@ -109,7 +109,11 @@ class PartialReduce(Reduction):
                 size=context.size,
                 **options,
             )
-            core.PartialReduce.check(context.engine, **specification.plan_arguments(context.size))
+            core.PartialReduce.check(
+                context.engine,
+                **specification.plan_arguments(context.size),
+                on_device=specification.device is not None,
+            )
             return specification
 
         return context.make("partial_reduce", check, lambda agreed, deadline: cls(like, agreed, context, deadline))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
-from ..support.operations import checked_op_on
-from .arguments import explicit_group_algorithm
+from ..support.device_arrays import describe_device, device_number
+from ..support.operations import check_op_on_device, checked_op_on
+from .arguments import explicit_group_algorithm, group_algorithm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .. import _core
     from ..context import Context
+    from ..support.device_arrays import DeviceArray
     from ..support.typing import BufferSpec, Op
 
 __all__ = ["ExplicitGroups"]
@@ -29,9 +33,17 @@ class ExplicitGroups:
         self._nodes = context.nodes
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
+        self._has_reduced_on_device = False
 
-    def reduce(self, x: BufferSpec, members: Sequence[int], op: Op, limit: float | None) -> None:
+    def reduce(self, x: BufferSpec, members: Sequence[int], op: Op, limit: float | None, stream: Any = None) -> None:
         """Reduce in place among the members of a checked group: see `Communicator.preduce`."""
+        is_of_host = isinstance(x, (np.ndarray, list, tuple))  # of most calls, at once
+        on_device = None if is_of_host else describe_device(x, stream=stream)
+        if on_device is not None:
+            self._reduce_on_device(on_device, members, op, limit)
+            return
+        if stream is not None:
+            raise ValueError(f"preduce: stream: expected None, as x is on the host, got {stream!r}")
         array = array_of(x)
         dtype = checked_dtype(array.dtype)
         name = checked_op_on(op, dtype)
@@ -47,6 +59,30 @@ class ExplicitGroups:
             algorithm=explicit_group_algorithm(tables.in_use(), members, self._nodes, array.nbytes),
             timeout=limit,
         )
+
+    def _reduce_on_device(self, array: DeviceArray, members: Sequence[int], op: Op, limit: float | None) -> None:
+        if not self._has_reduced_on_device:
+            device_number(array)  # says why, if CUDA cannot be used
+        name = checked_op_on(op, array.dtype)
+        check_op_on_device(name, array.dtype)
+        if array.readonly:
+            raise BufferError("preduce: expected a writable array, got one that is read-only")
+        if len(members) == 1:
+            return
+        nbytes = array.count * array.dtype.itemsize
+        self.in_use().reduce_on_device(
+            array.device,
+            array.pointer,
+            count=array.count,
+            owner=array.owner,
+            streams=array.streams,
+            dtype_name=array.dtype.name,
+            members=members,
+            op=name,
+            algorithm=group_algorithm(tables.in_use(), len(members), nbytes),
+            timeout=limit,
+        )
+        self._has_reduced_on_device = True
 
     @property
     def cache(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, SupportsFloat
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 import numpy as np
 
@@ -79,7 +79,15 @@ class PartialReduceMethods(Factory):
             name=name,
         )
 
-    def preduce(self, x: BufferSpec, group: Iterable[int], op: Op = AVG, timeout: float | None = None) -> None:
+    def preduce(
+        self,
+        x: BufferSpec,
+        group: Iterable[int],
+        op: Op = AVG,
+        timeout: float | None = None,
+        *,
+        stream: Any = None,
+    ) -> None:
         """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
 
         Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
@@ -88,14 +96,17 @@ class PartialReduceMethods(Factory):
         Parameters
         ----------
         x
-            C-contiguous, writable host memory, of the same count and dtype on all members. Several arrays: see
-            `flatten`.
+            C-contiguous and writable, of the same count and dtype on all members: memory of the host, or on all members
+            arrays on CUDA devices, which go through the host. Several arrays: see `flatten`.
         group
             The members, in any order.
         op
             As for `partial_allreduce`; AVG divides by the number of members.
         timeout
             Seconds; None for the communicator's default.
+        stream
+            Only of an array on a device: the stream on which you work with it, as for `PartialReduce.sync`. The call
+            waits for what that stream was given before, then comes to the group; on return the result is there.
 
         Raises
         ------
@@ -106,12 +117,14 @@ class PartialReduceMethods(Factory):
         StallError
             Not done in time: names the group and who has not come. `x` may still be changed, if they come late.
         MismatchError
-            A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`.
+            A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`, or with
+            an array on the host where others are on devices.
         RankFailedError
             A rank of this node that this one has met in a group has died.
         RuntimeError
-            Shared memory cannot be had, here or on a member. Or all ranks are members, and a partial allreduce on which
-            this thread has contributed is not flushed: ranks could wait for each other.
+            Shared memory, or memory for an array on a device, cannot be had. A device has failed, of this rank or of a
+            member that is named, which has lost a part of the result. Or all ranks are members, and a partial allreduce
+            on which this thread has contributed is not flushed: ranks could wait for each other.
         ClosedError
             The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
             member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
@@ -131,7 +144,7 @@ class PartialReduceMethods(Factory):
         members = checked_group(group, self._context.rank, self._context.size)
         if len(members) == self._context.size:
             self._context.check_flushed("preduce")
-        self._context.part(ExplicitGroups).reduce(x, members, op, self._context.limit(timeout))
+        self._context.part(ExplicitGroups).reduce(x, members, op, self._context.limit(timeout), stream)
 
     def mean(self, x: SupportsFloat | BufferSpec, timeout: float | None = None) -> float | Array:
         """Return the mean over all ranks of a number, or of an array element by element; collective.

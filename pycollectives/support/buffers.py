@@ -165,8 +165,9 @@ def device_type(buffer: Any) -> tuple[str, int, int] | None:
 
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
-        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; partial_allreduce, "
-        "partial_reduce and pairwise_averaging take arrays on CUDA devices, alone, if they are made like one"
+        f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; preduce takes "
+        "arrays on CUDA devices, alone, and so do partial_allreduce, partial_reduce and pairwise_averaging, if they "
+        "are made like one"
     )
 
 

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, simulated_device
+from device_programs import OnDevice, cut_groups_short, simulated_device
 from devices import HAS_CUDA, Simulated
 from group_replay import Log, replay
 from mpi4py import MPI
@@ -33,6 +33,12 @@ OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
 every_shape = pytest.mark.parametrize("shape", SHAPES)
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    """What goes through the host goes in pieces."""
+    cut_groups_short(monkeypatch)
 
 
 def by(shape: str) -> dict[str, str]:
@@ -294,7 +300,7 @@ def test_arrays_refused():
         with pytest.raises(ValueError, match=r"op: on a CUDA device expected SUM, AVG, .* got BAND of int32"):
             comm.partial_reduce(like=bits, groups=groups, op="BAND")
         with pytest.raises(BufferError, match="host memory, got OnDevice on a CUDA device: copy it to the host first"):
-            comm.preduce(x, range(comm.size))
+            comm.mean(x)
         host = comm.partial_reduce(like=x.like, groups=groups, name="host")
         with pytest.raises(ValueError, match=r"^host: stream: expected None, as this collective is on the host, got 1"):
             host.sync(x.like, stream=1)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cuda
+import cuda_collectives
 import hop
 import neighbor_averaging
 import parameter_server
@@ -39,6 +40,7 @@ MUTANTS = [
     *parameter_server.MUTANTS,
     *parameter_server_service.MUTANTS,
     *cuda.MUTANTS,
+    *cuda_collectives.MUTANTS,
 ]
 RANKS = 3
 """Of tests in tests/mpi."""

@@ -17,6 +17,7 @@ from oracle import LIMIT, Case, Recorder, check
 
 import pycollectives as pc
 from pycollectives.partial_allreduce.arguments import PartialAllreduceSpecification
+from pycollectives.partial_reduce.arguments import PartialReduceSpecification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,12 +214,23 @@ def play_and_check(machine: Host, comm: pc.Communicator, seed: int, **changes: A
     assert all(log.closed for log in logs) or rounds[max(rounds)].flush, "there is a round after the last flush"
 
 
+PIECES = {"piece_bytes": 64}
+
+
 def cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between nodes, data of a few hundred bytes is copied in pieces, as data of megabytes is."""
     whole = PartialAllreduceSpecification.device_arguments
-    monkeypatch.setattr(
-        PartialAllreduceSpecification, "device_arguments", lambda self: {**whole(self), "piece_bytes": 64}
-    )
+    monkeypatch.setattr(PartialAllreduceSpecification, "device_arguments", lambda self: {**whole(self), **PIECES})
+
+
+def cut_groups_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same of partial reduces."""
+    whole = PartialReduceSpecification.engine_arguments
+
+    def cut(self, nodes):
+        return whole(self, nodes) if self.device is None else {**whole(self, nodes), **PIECES}
+
+    monkeypatch.setattr(PartialReduceSpecification, "engine_arguments", cut)
 
 
 def call_until_it_fails(ar: pc.PartialAllreduce, x: OnDevice) -> str:

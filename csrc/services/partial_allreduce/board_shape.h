@@ -15,8 +15,6 @@ inline constexpr std::size_t kSegmentBytes = std::size_t{64} << 10U;  // what a 
 inline constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;     // ... of that: stays in the first-level cache
 inline constexpr std::size_t kPostedBytes = std::size_t{8} << 10U;    // of all ranks, which each of them reduces
 
-inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of data on devices that goes to other nodes
-
 /// Between nodes: runs that have completed, while the next one runs, and whose sends still read their buffers. Each run
 /// in flight needs a buffer of the board, so the board counts on it.
 inline constexpr std::size_t kMostDraining = 2;

@@ -11,8 +11,8 @@
 
 #include "memory/device_memory.h"
 #include "memory/executor.h"
+#include "services/common/device_copier.h"
 #include "services/common/device_reduction.h"
-#include "services/partial_allreduce/device_copier.h"
 
 namespace pyc {
 

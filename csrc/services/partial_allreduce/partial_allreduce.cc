@@ -7,7 +7,7 @@
 #include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
-#include "services/partial_allreduce/device_copier.h"
+#include "services/common/device_copier.h"
 #include "services/partial_allreduce/leader.h"
 
 namespace pyc {

@@ -34,6 +34,7 @@
 #include "core/nodes.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "services/common/staging.h"
 #include "services/common/waiting.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/board_wait.h"

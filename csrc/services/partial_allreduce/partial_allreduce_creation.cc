@@ -9,11 +9,11 @@
 #include "services/common/communicators.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
+#include "services/common/staging.h"
 #include "services/common/tags.h"
 #include "services/partial_allreduce/communicator_copier.h"
 #include "services/partial_allreduce/leader.h"
 #include "services/partial_allreduce/partial_allreduce.h"
-#include "services/partial_allreduce/staging.h"
 
 namespace pyc {
 namespace {
@@ -127,7 +127,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
       return;
     }
     const std::size_t runs = kRunsInFlight + 1;  // one more is armed
-    made->devices_ = std::make_unique<Staging>(*executor, memory, shape.buffer_bytes(), runs, plan->pieces);
+    made->devices_ = std::make_unique<Staging>(*executor, &memory, shape.buffer_bytes(), runs, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
   share_memory(e, nodes, board_bytes + seat_bytes, what, prepare, timeout, interrupt);

@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <functional>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "algorithms/activation.h"
 #include "algorithms/registry.h"
-#include "core/patterns.h"
+#include "algorithms/staged_allreduce.h"
 
 namespace pyc {
 namespace {
-
-constexpr std::size_t kMostPieces = 8;  // of data that the algorithm does not cut itself: each costs a message more
 
 /// `reduce` writes the allreduce in place on the data.
 PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank nodes, std::size_t count,
@@ -47,45 +44,6 @@ PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank node
           .staging = {}};
 }
 
-std::vector<Interval> equal_pieces(std::size_t count, std::size_t piece) {
-  const std::size_t pieces = std::clamp<std::size_t>(count / piece, 1, kMostPieces);
-  std::vector<Interval> all;
-  for (std::size_t i = 0; i < pieces; ++i) all.push_back(balanced_part(count, pieces, i));
-  return all;
-}
-
-/// As the algorithm cuts the data on this node, short pieces joined, in the order in which it comes to them.
-std::vector<Interval> pieces_of(const AllreduceAlgorithm& algorithm, Rank node, Rank nodes, std::size_t count,
-                                std::size_t piece) {
-  ScheduleBuilder s(node, nodes);
-  const Slice data = s.buffer(count, "data");
-  algorithm.build(s, {data, data});
-  const Schedule plan = std::move(s).build();
-  std::set<std::size_t> cuts{0, count};
-  std::vector<Slice> touched;
-  for (const Op& op : plan.ops()) {
-    for (const Access& access : accesses(op.action)) {
-      if (access.slice.buffer != data.buffer) continue;
-      touched.push_back(access.slice);
-      cuts.insert({access.slice.first, access.slice.end()});
-    }
-  }
-  std::vector<Interval> pieces;
-  std::size_t first = 0;
-  for (const std::size_t cut : cuts) {
-    if (cut - first < piece && cut < count) continue;
-    if (cut > first) pieces.push_back({first, cut - first});
-    first = cut;
-  }
-  const auto comes_to = [&](const Interval& one) {
-    const Slice slice = data.part(one.first, one.count);
-    return std::find_if(touched.begin(), touched.end(), [&](const Slice& other) { return overlap(slice, other); });
-  };
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [&](const Interval& a, const Interval& b) { return comes_to(a) < comes_to(b); });
-  return pieces;
-}
-
 }  // namespace
 
 PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
@@ -96,25 +54,12 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
 
 PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                            Rank nodes, std::size_t count, std::size_t piece) {
-  const AllreduceAlgorithm& allreduce = find_allreduce(algorithm);
-  const std::vector<Interval> pieces =
-      allreduce.is_uniform ? equal_pieces(count, piece) : pieces_of(allreduce, node, nodes, count, piece);
-  std::optional<Slice> staging;
+  StagedAllreduce staged{};
   PartialAllreducePlan plan = plan_of(activation, node, nodes, count, [&](ScheduleBuilder& s, const Slice& data) {
-    staging = s.buffer(count, "staging");
-    for (const Interval& one : pieces) s.copy(data.part(one.first, one.count), staging->part(one.first, one.count));
-    if (allreduce.is_uniform) {
-      for (const Interval& one : pieces) {
-        const Slice part = staging->part(one.first, one.count);
-        allreduce.build(s, {part, part});
-      }
-    } else {
-      allreduce.build(s, {*staging, *staging});
-    }
-    for (const Interval& one : pieces) s.copy(staging->part(one.first, one.count), data.part(one.first, one.count));
+    staged = build_staged_allreduce(s, algorithm, data, piece);
   });
-  plan.staging = staging;
-  plan.pieces = pieces.size();
+  plan.staging = staged.staging;
+  plan.pieces = staged.pieces;
   return plan;
 }
 

@@ -27,8 +27,7 @@ struct PartialAllreducePlan {
 PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                             Rank nodes, std::size_t count);
 
-/// The same of data on devices, with the bits of that plan: copied to `staging`, reduced there, and copied back, in
-/// pieces of at least `piece` elements if there are several. What one piece needs is done while others are copied.
+/// The same of data on devices, with the bits of that plan (algorithms/staged_allreduce.h).
 PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                            Rank nodes, std::size_t count, std::size_t piece);
 

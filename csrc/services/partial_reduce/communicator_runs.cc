@@ -11,13 +11,8 @@ constexpr char kByMessages[] = "recursive_doubling";
 
 }  // namespace
 
-CommunicatorRuns::CommunicatorRuns(Executor& executor, StagedRuns& staged, Rank own, std::size_t count,
-                                   Elements elements)
-    : executor_(executor),
-      staged_(staged),
-      own_(own),
-      work_(elements.widened() ? executor.allocate(count * size_of(elements.accumulator)) : ExecutorMemory()),
-      reduction_(executor) {}
+CommunicatorRuns::CommunicatorRuns(Executor& executor, StagedRuns& staged, Rank own)
+    : executor_(executor), staged_(staged), own_(own), reduction_(executor) {}
 
 CommunicatorRuns::~CommunicatorRuns() { give_up(); }
 
@@ -115,7 +110,7 @@ CommunicatorLibrary& CommunicatorRuns::library() const {
 
 void CommunicatorRuns::reduce(Communicator& communicator) {
   const Elements elements = data_.elements();
-  std::byte* const sum = work_ ? work_.get() : data_.values;
+  std::byte* const sum = staged_.work() != nullptr ? staged_.work() : data_.values;
   stage_ = Stage::kReducing;
   reduction_.stream().load(elements, sum, data_.values, data_.count);
   const std::size_t divisor = data_.op == ReduceOp::kAvg ? members_.size() : 1;

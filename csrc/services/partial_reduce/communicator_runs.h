@@ -33,8 +33,8 @@ class CommunicatorRuns {
  public:
   static constexpr std::size_t kMostCommunicators = 64;  // of a rank, as in the paper
 
-  /// For values of at most `count` elements, of the rank `own`. Groups without a communicator are left to `staged`.
-  CommunicatorRuns(Executor& executor, StagedRuns& staged, Rank own, std::size_t count, Elements elements);
+  /// Of the rank `own`. Groups without a communicator are left to `staged`, whose memory the others use.
+  CommunicatorRuns(Executor& executor, StagedRuns& staged, Rank own);
   /// Gives up what is under way, and waits until no device works on it.
   ~CommunicatorRuns();
   CommunicatorRuns(const CommunicatorRuns&) = delete;
@@ -72,7 +72,6 @@ class CommunicatorRuns {
   Executor& executor_;
   StagedRuns& staged_;
   const Rank own_;
-  const ExecutorMemory work_;  // if partial results have another type
   DeviceReduction reduction_;
   std::map<std::vector<Rank>, std::unique_ptr<Communicator>> communicators_;
   bool is_given_up_ = false;

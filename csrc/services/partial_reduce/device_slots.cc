@@ -45,16 +45,8 @@ std::size_t DeviceSlots::longest_piece(const GroupData& data) const {
 }
 
 void DeviceSlots::put(const GroupData& piece) {
-  const Elements elements = piece.elements();
-  std::byte* const into = own_.get();
   is_used_ = true;
-  if (piece.weight && !elements.widened()) {
-    const std::byte* const values = piece.values;
-    stream_->weighted_sum(elements.type, {&into, 1}, {&values, 1}, {&*piece.weight, 1}, piece.count);
-  } else {
-    stream_->load(elements, into, piece.values, piece.count);
-    if (piece.weight) scale(elements.accumulator, into, *piece.weight, piece.count);
-  }
+  load_values(*stream_, piece, own_.get());
   stream_->record(*done_);
 }
 
@@ -68,18 +60,13 @@ void DeviceSlots::reduce(const GroupData& piece, const std::vector<std::size_t>&
   std::byte* const total = slot(into) + offset;
   const std::size_t divisor = piece.op == ReduceOp::kAvg && !factor ? members.size() : 1;
   stream_->fold(partial, piece.op, {&total, 1}, terms, length, divisor);
-  if (factor) scale(partial.type, total, *factor, length);
+  if (factor) scale(*stream_, partial.type, total, *factor, length);
   stream_->record(*done_);
 }
 
 void DeviceSlots::take(const GroupData& piece, std::size_t from) {
   stream_->store(piece.elements(), piece.values, slot(from), piece.count, 1);
   stream_->record(*done_);
-}
-
-void DeviceSlots::scale(DataType type, std::byte* data, double factor, std::size_t count) {
-  const std::byte* const values = data;
-  stream_->weighted_sum(type, {&data, 1}, {&values, 1}, {&factor, 1}, count);
 }
 
 bool DeviceSlots::has_stopped() {

@@ -48,7 +48,6 @@ class DeviceSlots final : public GroupSlots {
   bool is_released() const { return seats_.is_released(); }
 
  private:
-  void scale(DataType type, std::byte* data, double factor, std::size_t count);
   std::byte* slot(std::size_t local) const { return local == local_ ? own_.get() : others_[local].get(); }
 
   Executor& executor_;

@@ -35,11 +35,41 @@ ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& node
 
 void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
                             Seconds timeout, const Engine::Interrupt& interrupt) {
+  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = false}, timeout, interrupt);
+}
+
+void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
+                                      const GroupData& data, const std::string& algorithm, Seconds timeout,
+                                      const Engine::Interrupt& interrupt) {
+  engine_->check();
+  on_device(members, [&] { make_room(device, data); });
+  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true}, timeout, interrupt);
+}
+
+/// Without the progress lock: a driver may take long to allocate.
+void ExplicitGroups::make_room(const std::shared_ptr<Executor>& device, const GroupData& data) {
+  const auto has_room = [&] {
+    return closed_ || failed_ || is_under_way() || (device_ == device && staged_->has_room_for(data));
+  };
+  if (engine_->exclusively(has_room)) return;
+  std::shared_ptr<Executor> former = device;
+  auto made = std::make_unique<StagedRuns>(*device, data, kPieceBytes);
+  engine_->exclusively([&] {
+    runs_.use(made->staging());
+    std::swap(staged_, made);
+    std::swap(device_, former);
+  });
+}
+
+void ExplicitGroups::perform(const Handshake::Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   const InCall in_call(in_call_);
-  if (algorithm != "board") build_plan(runs_.kind_of(members, data, algorithm));
-  engine_->exclusively([&] { come(members, data, algorithm); });
-  const FlightRecorder::Waiting waiting(engine_->recorder(), kUncreated, "P-Reduce of " + list_ranks(members));
+  const std::size_t piece = wanted.on_device ? StagedRuns::piece_of(wanted.data, kPieceBytes) : 0;
+  if (wanted.algorithm != "board") {
+    build_plan(runs_.kind_of(wanted.members, wanted.data, wanted.algorithm, piece));
+  }
+  engine_->exclusively([&] { come(wanted); });
+  const FlightRecorder::Waiting waiting(engine_->recorder(), kUncreated, "P-Reduce of " + list_ranks(wanted.members));
   try {
     wait(timeout, interrupt);
   } catch (...) {
@@ -59,27 +89,28 @@ void ExplicitGroups::build_plan(const GroupRuns::Kind& kind) {
 }
 
 /// What can be refused is refused before anything is said to the others.
-void ExplicitGroups::come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm) {
+void ExplicitGroups::come(const Handshake::Wanted& wanted) {
   if (closed_) throw ClosedError("preduce: the communicator is closed");
   if (failed_) {
     throw ClosedError("preduce is unusable on this communicator: an earlier P-Reduce, of " + list_ranks(members_) +
                       ", was given up");
   }
-  on_board_ = algorithm == "board";
+  on_board_ = wanted.algorithm == "board";
+  on_device_ = wanted.on_device;
   if (on_board_) {
     on_node_.prepare();
-  } else {
-    runs_.prepare(members, data, algorithm);
+  } else if (!on_device_) {
+    runs_.prepare(wanted.members, wanted.data, wanted.algorithm);
   }
-  members_ = members;
-  data_ = data;
+  members_ = wanted.members;
+  data_ = wanted.data;
+  algorithm_ = wanted.algorithm;
   called_ = engine_->transport().now();
   error_ = nullptr;
   failed_ = true;  // unless it ends well
   done_ = false;
   stage_ = Stage::kHandshake;
-  handshake_.come(members_, data_, algorithm, on_board_ ? on_node_.last_ticket() : 0,
-                  on_board_ ? on_node_.handle() : std::string());
+  handshake_.come(wanted, on_board_ ? on_node_.last_ticket() : 0, on_board_ ? on_node_.handle() : std::string());
   for (const Rank rank : std::exchange(asked_early_, {})) answer(rank);
 }
 
@@ -102,8 +133,16 @@ bool ExplicitGroups::uses(const std::byte* values) {
   return engine_->exclusively([&] { return is_under_way() && data_.values == values; });
 }
 
+/// If a P-Reduce is under way, what it has on a device ends with this.
 void ExplicitGroups::close() {
-  engine_->exclusively([this] { closed_ = true; });
+  std::shared_ptr<Executor> device;
+  std::unique_ptr<StagedRuns> staged;  // ends first, and without the lock
+  engine_->exclusively([&] {
+    closed_ = true;
+    if (is_under_way()) return;
+    std::swap(device, device_);
+    std::swap(staged, staged_);
+  });
 }
 
 // ------------------------------------------------------------------------------------------------ a P-Reduce
@@ -117,13 +156,14 @@ bool ExplicitGroups::advance() {
   if (const std::exception_ptr mismatch = handshake_.mismatch()) {
     fail(mismatch, Handshake::Reason::kMismatch);
   } else if (const std::exception_ptr obstacle = handshake_.obstacle()) {
-    fail(obstacle, Handshake::Reason::kGaveUp);
+    fail(knows_failure() ? error_ : obstacle, Handshake::Reason::kGaveUp);
   } else if (stage_ == Stage::kHandshake) {
     if (!handshake_.complete()) return false;
     begin();
   } else {
     const bool moved = on_board_ && on_node_.advance();
     if (!has_performed()) return moved;
+    if (error_) handshake_.withdraw(Handshake::Reason::kGaveUp);
     end();
   }
   return true;
@@ -134,7 +174,7 @@ void ExplicitGroups::begin() {
   if (!on_board_) {
     handshake_.begin();
     stage_ = Stage::kBegun;
-    return runs_.start(handshake_.number());
+    return on_device_ ? begin_on_device() : runs_.start(handshake_.number());
   }
   std::uint64_t ticket = 0;
   for (const Rank r : members_) ticket = std::max(ticket, handshake_.ticket_of(r));
@@ -156,7 +196,10 @@ void ExplicitGroups::attach_all() {
   }
 }
 
-bool ExplicitGroups::has_performed() { return on_board_ ? on_node_.ended() : runs_.finish(); }
+bool ExplicitGroups::has_performed() {
+  if (on_device_) return has_performed_on_device();
+  return on_board_ ? on_node_.ended() : runs_.finish();
+}
 
 void ExplicitGroups::end() {
   stage_ = Stage::kEnded;
@@ -168,6 +211,52 @@ void ExplicitGroups::fail(std::exception_ptr error, Handshake::Reason reason) {
   error_ = std::move(error);
   handshake_.withdraw(reason);
   end();
+}
+
+// ------------------------------------------------------------------------------------------------ on a device
+
+void ExplicitGroups::refuse(const std::vector<Rank>& members, const std::string& text) {
+  if (closed_ || failed_) return;
+  members_ = members;
+  failed_ = true;
+  FailureReports::send(mailbox_, members, engine_->rank(), text);
+  must_withdraw_ = true;
+}
+
+void ExplicitGroups::begin_on_device() {
+  try {
+    staged_->start(runs_, members_, data_, algorithm_, handshake_.number());
+  } catch (const DeviceError& error) {
+    lose_device(error);
+  }
+}
+
+bool ExplicitGroups::has_performed_on_device() {
+  try {
+    if (!staged_->finish(runs_)) return false;
+  } catch (const DeviceError& error) {
+    lose_device(error);
+    return false;
+  }
+  return !runs_.failed() || knows_failure();
+}
+
+/// From a handler of its error. The P-Reduce goes on without this rank's data, so that every message finds its receive.
+void ExplicitGroups::lose_device(const DeviceError& error) {
+  error_ = std::current_exception();
+  staged_->give_up_device();
+  FailureReports::send(mailbox_, members_, engine_->rank(), error.what());
+}
+
+/// Whose device it is that has lost a part of the sum, which its message is to say.
+bool ExplicitGroups::knows_failure() {
+  for (const Rank rank : members_) {
+    if (error_) break;
+    if (const std::optional<std::string> failure = failures_.of(rank)) {
+      error_ = std::make_exception_ptr(std::runtime_error(*failure + "; preduce is unusable on this communicator now"));
+    }
+  }
+  return error_ != nullptr;
 }
 
 /// Those that a P-Reduce which is under way waits for.
@@ -251,6 +340,7 @@ void ExplicitGroups::on_message(Rank from, ConstBytes bytes) {
         answer(rank);
       },
       [this](Rank rank, const Answer& answer) { reports_[static_cast<std::size_t>(rank)] = answer.report; },
+      [this](Rank rank, const DeviceFailed&, std::span<const char> text) { failures_.take(rank, text); },
   };
   PreduceMailbox::deliver(from, bytes, receive);
 }

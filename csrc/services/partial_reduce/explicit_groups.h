@@ -3,6 +3,9 @@
 // A collective that nobody creates: it has an id of its own (kUncreated), and each rank makes it when it needs it
 // first. Its members meet (handshake.h); then it goes by messages (group_runs.h) or, within a node, in shared memory
 // (node_groups.h), as they agree. What is sent to a rank that has not come yet waits in its engine.
+//
+// Values on a device go by messages, through memory of the host (staged_runs.h). A member whose device fails says so to
+// the others, and goes on without data: each ends with an error, unless it has the sum.
 #pragma once
 
 #include <atomic>
@@ -20,6 +23,7 @@
 #include "services/partial_reduce/handshake.h"
 #include "services/partial_reduce/node_groups.h"
 #include "services/partial_reduce/preduce_messages.h"
+#include "services/partial_reduce/staged_runs.h"
 
 namespace pyc {
 
@@ -34,6 +38,22 @@ class ExplicitGroups final : public Collective {
   /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`.
   void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, Seconds timeout,
               const Engine::Interrupt& interrupt);
+  /// Of a device, before `members` reduce on it. If it fails, they are told so, and this rank comes to no P-Reduce any
+  /// more.
+  template <class Action>
+  auto on_device(const std::vector<Rank>& members, Action action) {
+    try {
+      return action();
+    } catch (const DeviceError& error) {
+      engine_->exclusively([&] { refuse(members, error.what()); });
+      throw;
+    }
+  }
+  /// The same of values on a device, not by "board". std::runtime_error if the device fails, or cannot give the memory
+  /// that it takes, and so does another member's, which is named.
+  void reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
+                        const GroupData& data, const std::string& algorithm, Seconds timeout,
+                        const Engine::Interrupt& interrupt);
 
   /// Whether these values may still be read and written.
   bool uses(const std::byte* values);
@@ -62,12 +82,19 @@ class ExplicitGroups final : public Collective {
 
   bool is_under_way() const { return stage_ != Stage::kEnded; }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
+  void perform(const Handshake::Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt);
+  void refuse(const std::vector<Rank>& members, const std::string& text);
+  void make_room(const std::shared_ptr<Executor>& device, const GroupData& data);
   void build_plan(const GroupRuns::Kind& kind);
-  void come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm);
+  void come(const Handshake::Wanted& wanted);
   void wait(Seconds timeout, const Engine::Interrupt& interrupt);
   void begin();
   void attach_all();
+  void begin_on_device();
   bool has_performed();
+  bool has_performed_on_device();
+  void lose_device(const DeviceError& error);
+  bool knows_failure();
   void end();
   void fail(std::exception_ptr error, Handshake::Reason reason);
   void check_alive();
@@ -81,6 +108,8 @@ class ExplicitGroups final : public Collective {
   const std::string name_ = "preduce";
   const PreduceMailbox mailbox_;
   Handshake handshake_;
+  std::shared_ptr<Executor> device_;    // of the newest on a device
+  std::unique_ptr<StagedRuns> staged_;  // ... with room for the longest so far
   GroupRuns runs_;
   NodeGroups on_node_;
 
@@ -88,8 +117,11 @@ class ExplicitGroups final : public Collective {
   Stage stage_ = Stage::kEnded;
   std::vector<Rank> members_;
   GroupData data_{};
+  std::string algorithm_;
   bool on_board_ = false;
+  bool on_device_ = false;
   std::exception_ptr error_;
+  FailureReports failures_;  // of devices
 
   std::vector<Report> reports_;    // by rank, to the newest inquiry
   std::vector<Rank> asked_early_;  // inquired before the first call

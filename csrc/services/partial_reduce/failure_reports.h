@@ -1,7 +1,6 @@
-// That a rank's device has failed, told to all ranks: a text, in pieces.
+// That a rank's device has failed, told to other ranks: a text, in pieces.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,12 +20,12 @@ class FailureReports {
  public:
   static constexpr std::size_t kLongestText = 240;
 
-  /// To all of `size` ranks but `self`.
-  template <class Mailbox>
-  static void send(const Mailbox& mailbox, Rank size, Rank self, const std::string& text) {
+  /// To all `ranks` but `self`.
+  template <class Mailbox, class Ranks>
+  static void send(const Mailbox& mailbox, const Ranks& ranks, Rank self, const std::string& text) {
     constexpr std::size_t kMost = mailbox::kLongestTail<DeviceFailed>;
     const std::string sent = text.substr(0, kLongestText);
-    for (Rank rank = 0; rank < size; ++rank) {
+    for (const Rank rank : ranks) {
       if (rank == self) continue;
       for (std::size_t first = 0; first <= sent.size(); first += kMost) {
         mailbox.send(rank, DeviceFailed{}, sent.substr(first, kMost));
@@ -35,16 +34,28 @@ class FailureReports {
   }
 
   void take(Rank from, std::span<const char> piece) {
-    texts_[from].append(piece.data(), piece.size());
-    const bool is_last = piece.size() < mailbox::kLongestTail<DeviceFailed>;
-    if (is_last && !first_) first_ = "rank " + std::to_string(from) + ": " + texts_[from];
+    Report& report = reports_[from];
+    report.text.append(piece.data(), piece.size());
+    report.is_whole = piece.size() < mailbox::kLongestTail<DeviceFailed>;
+    if (report.is_whole && !first_) first_ = of(from);
   }
 
   /// What was told first, with the rank.
   const std::optional<std::string>& first() const { return first_; }
+  /// What a rank has told, with its number.
+  std::optional<std::string> of(Rank rank) const {
+    const auto found = reports_.find(rank);
+    if (found == reports_.end() || !found->second.is_whole) return std::nullopt;
+    return "rank " + std::to_string(rank) + ": " + found->second.text;
+  }
 
  private:
-  std::map<Rank, std::string> texts_;
+  struct Report {
+    std::string text;
+    bool is_whole = false;
+  };
+
+  std::map<Rank, Report> reports_;
   std::optional<std::string> first_;
 };
 

@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ class GeneratedGroups final : public GroupSource {
   bool finished() const override { return finished_; }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void report_failure(const std::string& text) override {
-    FailureReports::send(mailbox_, engine_.size(), engine_.rank(), text);
+    FailureReports::send(mailbox_, std::views::iota(Rank{0}, engine_.size()), engine_.rank(), text);
   }
   void inquire() override;
   std::optional<std::string> explanation() const override;

@@ -2,26 +2,27 @@
 
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 
 namespace pyc {
 
-GroupDevice::GroupDevice(std::shared_ptr<Executor> executor, std::size_t bytes, bool sends)
+GroupDevice::GroupDevice(std::shared_ptr<Executor> executor, const GroupData& most, bool sends, std::size_t piece_bytes)
     : executor_(std::move(executor)),
-      bytes_(bytes),
-      final_(executor_->allocate(bytes)),
+      bytes_(checked_product(most.count, size_of(most.type))),
+      final_(executor_->allocate(bytes_)),
       stream_(executor_->new_stream()),
       kept_(executor_->new_event()),
-      runs_(sends ? std::make_unique<StagedRuns>(*executor_, bytes) : nullptr) {}
+      runs_(sends ? std::make_unique<StagedRuns>(*executor_, most, piece_bytes) : nullptr) {}
 
 void GroupDevice::keep(const std::byte* values) {
   stream_->copy(final_.get(), values, bytes_);
   pyc::finish(*stream_, *kept_);
 }
 
-void GroupDevice::use_communicators(Rank own, const GroupData& most) {
+void GroupDevice::use_communicators(Rank own) {
   if (!runs_ || slots_ != nullptr) throw InternalError("ranks that NCCL joins share nodes");
-  communicators_ = std::make_unique<CommunicatorRuns>(*executor_, *runs_, own, most.count, most.elements());
+  communicators_ = std::make_unique<CommunicatorRuns>(*executor_, *runs_, own);
 }
 
 void GroupDevice::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,

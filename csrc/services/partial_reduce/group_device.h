@@ -18,20 +18,24 @@ namespace pyc {
 
 class GroupDevice {
  public:
-  /// For values of `bytes`. `sends`: groups may go by messages.
-  GroupDevice(std::shared_ptr<Executor> executor, std::size_t bytes, bool sends);
+  /// For data as `most`, which has a weight if any has. `sends`: groups may go by messages, copied to the host in
+  /// pieces of `piece_bytes` at least.
+  GroupDevice(std::shared_ptr<Executor> executor, const GroupData& most, bool sends, std::size_t piece_bytes);
   GroupDevice(const GroupDevice&) = delete;
   GroupDevice& operator=(const GroupDevice&) = delete;
 
   Executor& executor() { return *executor_; }
-  /// From now on a library of the devices performs groups, of the rank `own`; `most`: the longest values.
-  void use_communicators(Rank own, const GroupData& most);
+  /// From now on a library of the devices performs groups, of the rank `own`.
+  void use_communicators(Rank own);
   const CommunicatorRuns* communicators() const { return communicators_.get(); }
 
   /// A group that does not meet on the node's board: as `StagedRuns::start` and `finish`.
   void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
              std::uint64_t number);
   bool finish(GroupRuns& runs) { return communicators_ ? communicators_->finish(runs) : runs_->finish(runs); }
+
+  /// For `GroupRuns::use`; null if none sends.
+  Staging* staging() { return runs_ ? &runs_->staging() : nullptr; }
 
   /// Of the node's board, which owns them.
   void use(DeviceSlots& slots) { slots_ = &slots; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "algorithms/registry.h"
+#include "algorithms/staged_allreduce.h"
 #include "core/error.h"
 #include "schedule/builder.h"
 #include "services/common/tags.h"
@@ -19,28 +20,30 @@ constexpr std::size_t kAlignment = 64;
 
 bool GroupRuns::Kind::operator==(const Kind& other) const {
   return size == other.size && local == other.local && count == other.count && elements.type == other.elements.type &&
-         op == other.op && algorithm == other.algorithm;
+         op == other.op && algorithm == other.algorithm && piece == other.piece;
 }
 
 GroupRuns::GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective)
     : engine_(engine), memory_(memory), collective_(collective) {}
 
-GroupRuns::Kind GroupRuns::kind_of(std::span<const Rank> members, const GroupData& data,
-                                   const std::string& algorithm) const {
+GroupRuns::Kind GroupRuns::kind_of(std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
+                                   std::size_t piece) const {
   const auto local = std::lower_bound(members.begin(), members.end(), engine_.rank()) - members.begin();
   return {.size = static_cast<Rank>(members.size()),
           .local = static_cast<Rank>(local),
           .count = data.length(),
           .elements = data.elements(),
           .op = data.op,
-          .algorithm = algorithm};
+          .algorithm = algorithm,
+          .piece = piece};
 }
 
-void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) {
+void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
+                        std::size_t piece) {
   if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
-  current_ = &cached(kind_of(members, data, algorithm));
+  current_ = &cached(kind_of(members, data, algorithm, piece));
   const Plan& plan = current_->plan;
-  const bool in_place = data.values != nullptr && !data.elements().widened() && !data.weight;
+  const bool in_place = piece > 0 || (data.values != nullptr && !data.elements().widened() && !data.weight);
   const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
   reserve_scratch(plan.scratch_bytes + own);
   work_ = in_place ? data.values : scratch_.get() + plan.scratch_bytes;
@@ -49,7 +52,7 @@ void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, co
 }
 
 void GroupRuns::start(std::uint64_t number) {
-  if (data_.values != nullptr && work_ != data_.values) load_values(memory_, data_, work_);
+  if (work_ != data_.values && data_.values != nullptr) load_values(memory_, data_, work_);
 
   Run& run = *current_->run;
   const Plan& plan = current_->plan;
@@ -57,6 +60,7 @@ void GroupRuns::start(std::uint64_t number) {
   run.arm(number);
   for (std::size_t b = 0; b < plan.offsets.size(); ++b) run.bind(BufferId(b), scratch_.get() + plan.offsets[b]);
   run.bind(plan.data.buffer, work_);
+  if (plan.staging) run.bind(plan.staging->buffer, staging_->of_run(0));
   const Presence own{.contributors = data_.values != nullptr ? 1U : 0U};
   run.presence().assign(plan.schedule.blocks_of(plan.data), own, {});
   run.fire(plan.release);
@@ -71,14 +75,21 @@ bool GroupRuns::finish() {
 }
 
 void GroupRuns::put_result() const {
-  if (data_.values == nullptr) return;
-  const Plan& plan = current_->plan;
-  const std::uint32_t contributors =
-      current_->run->presence().at(plan.schedule.blocks_of(plan.data).first).contributors;
+  if (data_.values == nullptr || current_->plan.staging) return;
   if (data_.weight) {
     memory_.scale(data_.elements().accumulator, work_, data_.count, 1 / total_weight(data_, work_));
   }
-  store_values(memory_, data_, work_, contributors);
+  store_values(memory_, data_, work_, contributors());
+}
+
+void GroupRuns::on_copied(OpId op) {
+  current_->run->on_copied(op);
+  current_->run->pump();
+}
+
+std::size_t GroupRuns::contributors() const {
+  const Plan& plan = current_->plan;
+  return current_->run->presence().at(plan.schedule.blocks_of(plan.data).first).contributors;
 }
 
 // ------------------------------------------------------------------------------------------------ kept runs
@@ -114,7 +125,7 @@ GroupRuns::Cached& GroupRuns::cached(const Kind& kind) {
   return cache_.front();
 }
 
-std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial) const {
+std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial) {
   const Kind& kind = of.plan.kind;
   const RunContext context{.schedule = of.plan.schedule,
                            .peers = of.peers,
@@ -127,7 +138,9 @@ std::unique_ptr<Run> GroupRuns::make_run(const Cached& of, std::uint32_t serial)
                            .element_bytes = kind.count == 0 ? 0 : size_of(kind.elements.accumulator),
                            .collective = collective_,
                            .track_members = false,
-                           .trace = engine_.trace()};
+                           .trace = engine_.trace(),
+                           .elsewhere = of.plan.staging ? std::optional(of.plan.data.buffer) : std::nullopt,
+                           .copier = this};
   std::vector<BufferId> bound;
   for (std::size_t b = 0; b < of.plan.offsets.size(); ++b) bound.push_back(BufferId(b));
   return std::make_unique<Run>(context, serial, std::move(bound), [](Run&, OpId) {});
@@ -138,8 +151,13 @@ GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
   // No elements still make an exchange: the plan then has one element of no bytes.
   const Slice data = s.buffer(std::max<std::size_t>(kind.count, 1), "data");
   const OpId release = s.trigger("release");
+  std::optional<Slice> staging;
   s.gate(release);
-  find_allreduce(kind.algorithm).build(s, {data, data});
+  if (kind.piece > 0) {
+    staging = build_staged_allreduce(s, kind.algorithm, data, kind.piece).staging;
+  } else {
+    find_allreduce(kind.algorithm).build(s, {data, data});
+  }
   s.ungate();
   Schedule schedule = std::move(s).build();
   check_tags(schedule, kind.algorithm, engine_.transport().max_tag());
@@ -147,20 +165,27 @@ GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
   std::size_t bytes = 0;
   for (const Schedule::Buffer& buffer : schedule.buffers()) {
     const std::size_t length = buffer.count * size_of(kind.elements.accumulator);
+    const auto id = BufferId(offsets.size());
     offsets.push_back(bytes);
-    if (offsets.size() - 1 != index(data.buffer)) bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+    if (id == data.buffer || (staging && id == staging->buffer)) continue;
+    bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
   }
   offsets[index(data.buffer)] = bytes;  // last: a run in place has none of it
-  return {kind, std::move(schedule), data, release, std::move(offsets), bytes};
+  return {kind, std::move(schedule), data, staging, release, std::move(offsets), bytes};
 }
 
-void GroupRuns::check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements,
-                      ReduceOp op) const {
+void GroupRuns::check(const std::vector<std::string>& algorithms, const GroupData& data, std::size_t piece) const {
   std::set<std::string> checked;
   for (std::size_t size = algorithms.size(); size-- > 2;) {
     if (!checked.insert(algorithms[size]).second) continue;  // fewer ranks do not have more messages between two
     for (const std::size_t local : {std::size_t{0}, size - 1}) {
-      build({static_cast<Rank>(size), static_cast<Rank>(local), count, elements, op, algorithms[size]});
+      build({.size = static_cast<Rank>(size),
+             .local = static_cast<Rank>(local),
+             .count = data.length(),
+             .elements = data.elements(),
+             .op = data.op,
+             .algorithm = algorithms[size],
+             .piece = piece});
     }
   }
 }

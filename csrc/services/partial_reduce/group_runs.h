@@ -27,16 +27,16 @@
 #include "memory/group_data.h"
 #include "memory/memory.h"
 #include "schedule/schedule.h"
+#include "services/common/staging.h"
 
 namespace pyc {
 
-class GroupRuns {
+class GroupRuns final : private Copier {
  public:
   /// Of `engine`'s rank, with the tags of `collective`.
   GroupRuns(Engine& engine, Memory& memory, std::uint32_t collective);
-
-  /// std::invalid_argument if a group of some size needs too many tags. `algorithms`: by size, from 0 on.
-  void check(const std::vector<std::string>& algorithms, std::size_t count, Elements elements, ReduceOp op) const;
+  /// Before the first that is staged, and while nothing is under way; outlives this, or the next one.
+  void use(Staging& staging) { staging_ = &staging; }
 
   /// All that a plan and a run depend on.
   struct Kind {
@@ -46,18 +46,23 @@ class GroupRuns {
     Elements elements;
     ReduceOp op;
     std::string algorithm;
+    std::size_t piece;  // of elements; 0: it is not staged
     bool operator==(const Kind& other) const;
   };
   struct Plan {
     Kind kind;
     Schedule schedule;
     Slice data;
+    std::optional<Slice> staging;  // if it is staged
     OpId release;
     std::vector<std::size_t> offsets;  // by buffer of the schedule: in the scratch memory
     std::size_t scratch_bytes;         // without the data's
   };
 
-  Kind kind_of(std::span<const Rank> members, const GroupData& data, const std::string& algorithm) const;
+  Kind kind_of(std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
+               std::size_t piece = 0) const;
+  /// std::invalid_argument if a group of some size needs too many tags. `algorithms`: by size, from 0 on.
+  void check(const std::vector<std::string>& algorithms, const GroupData& data, std::size_t piece) const;
   /// Whether `prepare` has the plan of this kind, and builds none.
   bool has(const Kind& kind) const;
   /// Without the progress lock: an algorithm may be written in Python, and wait for the GIL. std::invalid_argument if
@@ -68,12 +73,25 @@ class GroupRuns {
 
   /// Makes all that a P-Reduce needs: nothing is refused later. `members`: ascending, this rank among them.
   /// `data.values` may be neither read nor written by others until what is started has ended.
-  void prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm);
+  ///
+  /// With `piece` it is staged: `data.values` is elsewhere, has accumulators, and gets the sum. What is copied from
+  /// there and back, in pieces of at least so many elements, is asked of the staging.
+  void prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
+               std::size_t piece = 0);
   /// What was prepared. `number`: the same on all members.
   void start(std::uint64_t number);
 
   /// Whether what was started has ended: the result is in its place, and nothing of it is in flight.
   bool finish();
+
+  // Of what is staged:
+  void on_copied(OpId op);
+  /// This rank has lost its data. Messages from now on say so, and so do those of whoever gets one.
+  void fail() { current_->run->fail(); }
+  /// The sum, of what has ended last, is worth nothing: some member has lost its data.
+  bool failed() const { return current_->run->failed(); }
+  /// Of what has ended last.
+  std::size_t contributors() const;
 
   /// Whether a run was there or had to be made, of all started. Without the lock.
   std::uint64_t cache_hits() const { return hits_; }
@@ -86,14 +104,18 @@ class GroupRuns {
     std::unique_ptr<Run> run;
   };
 
+  void copy(OpId op, std::byte* to, const std::byte* from, std::size_t bytes) override {
+    staging_->copy(op, to, from, bytes);
+  }
   Cached& cached(const Kind& kind);
-  std::unique_ptr<Run> make_run(const Cached& of, std::uint32_t serial) const;
+  std::unique_ptr<Run> make_run(const Cached& of, std::uint32_t serial);
   void reserve_scratch(std::size_t bytes);
   void put_result() const;
 
   Engine& engine_;
   Memory& memory_;
   const std::uint32_t collective_;
+  Staging* staging_ = nullptr;
   std::list<Cached> cache_;    // the newest first
   std::optional<Plan> built_;  // not in the cache yet
   Cached* current_ = nullptr;  // prepared last

@@ -11,6 +11,8 @@
 namespace pyc {
 namespace {
 
+constexpr std::uint32_t kHashBits = 0x7fffffff;
+
 std::uint64_t hash_of(const std::vector<Rank>& members) {
   std::uint64_t hash = members.size();
   for (const Rank rank : members) hash = mix(hash ^ static_cast<std::uint64_t>(rank));
@@ -24,12 +26,13 @@ std::uint32_t hash_of(const std::string& name) {
 }
 
 bool are_alike(const Arrival& a, const Arrival& b) {
-  return a.group == b.group && a.count == b.count && a.type == b.type && a.op == b.op && a.algorithm == b.algorithm;
+  return a.group == b.group && a.count == b.count && a.type == b.type && a.op == b.op && a.algorithm == b.algorithm &&
+         a.on_device == b.on_device;
 }
 
 std::string text_of(const Arrival& arrival) {
   return std::string(name_of(arrival.op)) + " of " + std::to_string(arrival.count) + " " +
-         std::string(name_of(arrival.type));
+         std::string(name_of(arrival.type)) + (arrival.on_device != 0 ? " on a device" : "");
 }
 
 }  // namespace
@@ -40,17 +43,17 @@ Handshake::Handshake(Engine& engine, const PreduceMailbox& mailbox)
       arrivals_(static_cast<std::size_t>(engine.size())),
       withdrawn_(static_cast<std::size_t>(engine.size())) {}
 
-void Handshake::come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
-                     std::uint64_t ticket, const std::string& handle) {
-  members_ = members;
+void Handshake::come(const Wanted& wanted, std::uint64_t ticket, const std::string& handle) {
+  members_ = wanted.members;
   begun_ = false;
-  own_ = {.group = hash_of(members),
-          .count = data.count,
+  own_ = {.group = hash_of(members_),
+          .count = wanted.data.count,
           .ticket = ticket,
-          .type = data.type,
-          .op = data.op,
-          .size = static_cast<std::uint16_t>(members.size()),
-          .algorithm = hash_of(algorithm)};
+          .type = wanted.data.type,
+          .op = wanted.data.op,
+          .size = static_cast<std::uint16_t>(members_.size()),
+          .algorithm = hash_of(wanted.algorithm) & kHashBits,
+          .on_device = wanted.on_device ? 1U : 0U};
   number_ = mix(own_.group ^ mix(own_.count));
   number_ = mix(number_ ^ static_cast<std::uint64_t>(own_.type));
   number_ = mix(number_ ^ static_cast<std::uint64_t>(own_.op));
@@ -94,7 +97,8 @@ std::exception_ptr Handshake::mismatch() const {
     const Arrival& theirs = come->arrival;
     std::string group =
         theirs.group == own_.group ? "the same group" : "another group, of " + std::to_string(theirs.size) + " ranks";
-    if (theirs.algorithm != own_.algorithm && theirs.count == own_.count && theirs.group == own_.group) {
+    const bool is_same = theirs.count == own_.count && theirs.group == own_.group && theirs.on_device == own_.on_device;
+    if (theirs.algorithm != own_.algorithm && is_same) {
       group += ", but another algorithm: PYC_SELECTION must name the same table on all ranks";
     }
     return std::make_exception_ptr(MismatchError(

@@ -31,10 +31,15 @@ class Handshake {
   /// Of `engine`'s rank. What is referred to outlives this.
   Handshake(Engine& engine, const PreduceMailbox& mailbox);
 
-  /// Comes, and says so to the others. `members`: ascending, this rank among them. `ticket` and `handle`: for shared
-  /// memory, 0 and empty without.
-  void come(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, std::uint64_t ticket,
-            const std::string& handle);
+  /// What the members have to agree on.
+  struct Wanted {
+    const std::vector<Rank>& members;  ///< ascending, this rank among them
+    const GroupData& data;
+    const std::string& algorithm;
+    bool on_device;
+  };
+  /// Comes, and says so to the others. `ticket` and `handle`: for shared memory, 0 and empty without.
+  void come(const Wanted& wanted, std::uint64_t ticket, const std::string& handle);
   /// What is the same on all members, in one number. Not how often: a P-Reduce ends nowhere before all members have
   /// come to it, so they cannot be at different ones of the same group.
   std::uint64_t number() const { return number_; }

@@ -17,6 +17,14 @@
 #include "services/partial_reduce/sleep_on_board.h"
 
 namespace pyc {
+namespace {
+
+/// Of groups that send messages; 0: they work on the values where these are.
+std::size_t piece_of(const GroupData& data, const PartialReduceOptions& options) {
+  return options.on_device ? StagedRuns::piece_of(data, options.piece_bytes) : 0;
+}
+
+}  // namespace
 
 std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                      const Nodes& nodes, Seconds timeout,
@@ -36,13 +44,13 @@ std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<E
                                                                Options options, const Nodes& nodes, Seconds timeout,
                                                                const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
+  options.on_device = true;
   std::shared_ptr<PartialReduce> made(new PartialReduce(e, host_memory(), std::move(options), nodes));
   PartialReduce& m = *made;
   const std::string what = "the memory of '" + m.name() + "'";
-  const std::size_t values = checked_product(m.options_.count, size_of(m.options_.type));
   const auto open_device = [&] {
-    m.device_ = std::make_unique<GroupDevice>(open(), values, nodes.count() > 1);
-    if (m.options_.by_communicators) m.device_->use_communicators(e.rank(), m.data_of(nullptr, 0));
+    m.device_ = std::make_unique<GroupDevice>(open(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
+    if (m.options_.by_communicators) m.device_->use_communicators(e.rank());
   };
   if (nodes.count() == nodes.size()) {
     attempt_together(e, what, open_device, timeout, interrupt);
@@ -70,13 +78,14 @@ std::shared_ptr<PartialReduce> PartialReduce::enrolled(std::shared_ptr<Engine> e
       m.source_ = std::make_unique<RuledGroups>(e, id);
     }
     m.runs_ = std::make_unique<GroupRuns>(e, m.memory_, id);
+    if (m.device_ && m.device_->staging() != nullptr) m.runs_->use(*m.device_->staging());
   });
 }
 
 void PartialReduce::check(Engine& engine, Memory& memory, const Options& options) {
   GroupData data{nullptr, options.count, options.type, options.op};
   if (options.by_staleness) data.weight = 1.0;
-  GroupRuns(engine, memory, 0).check(options.algorithms, data.length(), data.elements(), data.op);
+  GroupRuns(engine, memory, 0).check(options.algorithms, data, piece_of(data, options));
 }
 
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
@@ -233,7 +242,9 @@ bool PartialReduce::meets_on_board(const Turn& turn) const {
 }
 
 GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
-  return runs_->kind_of(turn.members, data_of(values_, turn.newest_step), options_.algorithms[turn.members.size()]);
+  const GroupData data = data_of(values_, turn.newest_step);
+  const std::string& algorithm = options_.algorithms[turn.members.size()];
+  return runs_->kind_of(turn.members, data, algorithm, piece_of(data, options_));
 }
 
 /// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
@@ -280,7 +291,8 @@ void PartialReduce::begin(const Turn& turn) {
 bool PartialReduce::has_ended() {
   if (info_.group.size() == 1) return true;
   if (on_board_) return failure_ ? device_->has_stopped() : board_->ended();
-  return device_ ? device_->finish(*runs_) : runs_->finish();
+  if (!device_) return runs_->finish();
+  return device_->finish(*runs_) && (failure_ || !runs_->failed());  // else the message on that is still to come
 }
 
 GroupData PartialReduce::data_of(std::byte* values, std::int64_t newest_step) const {

@@ -40,7 +40,9 @@ struct PartialReduceOptions {
   std::optional<GroupOptions> generator;  ///< none: a rule says the groups
   Rank server = 0;                        ///< has the generator
   std::vector<std::string> algorithms;    ///< by the number of members, from 0 on
-  bool by_communicators = false;          ///< of the devices, which reduce among each other; each rank is a node
+  bool on_device = false;                 ///< by create_on_device
+  bool by_communicators = false;          ///< ... where devices reduce among each other; each rank is a node
+  std::size_t piece_bytes = kPieceBytes;  ///< ... that are copied to the host, and back, at a time, between nodes
 };
 
 /// What a synchronisation is told.

@@ -7,6 +7,7 @@
 #include "memory/group_data.h"
 #include "services/common/mailbox.h"
 #include "services/common/rank_state.h"
+#include "services/partial_reduce/failure_reports.h"
 
 namespace pyc {
 
@@ -18,8 +19,9 @@ struct Arrival {
   std::uint64_t ticket;  // the last that it has used
   DataType type;
   ReduceOp op;
-  std::uint16_t size;       // members
-  std::uint32_t algorithm;  // a hash of its name
+  std::uint16_t size;            // members
+  std::uint32_t algorithm : 31;  // a hash of its name
+  std::uint32_t on_device : 1;   // its values are
 };
 
 /// The sender comes to no P-Reduce any more.
@@ -40,6 +42,6 @@ struct Answer {
   Report report;
 };
 
-using PreduceMailbox = Mailbox<Arrival, Withdrawal, Inquiry, Answer>;
+using PreduceMailbox = Mailbox<Arrival, Withdrawal, Inquiry, Answer, DeviceFailed>;
 
 }  // namespace pyc

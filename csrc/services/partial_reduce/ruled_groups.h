@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ class RuledGroups final : public GroupSource {
   bool finished() const override { return left_.count() == engine_.size(); }
   std::vector<Rank> not_left() const override { return left_.missing(engine_.size()); }
   void report_failure(const std::string& text) override {
-    FailureReports::send(mailbox_, engine_.size(), engine_.rank(), text);
+    FailureReports::send(mailbox_, std::views::iota(Rank{0}, engine_.size()), engine_.rank(), text);
   }
   void inquire() override {}
   std::optional<std::string> explanation() const override;

@@ -1,18 +1,38 @@
 #include "services/partial_reduce/staged_runs.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "algorithms/staged_allreduce.h"
+#include "core/checked.h"
 
 namespace pyc {
 namespace {
 
-std::size_t bytes_of(const GroupData& data) { return data.count * size_of(data.type); }
+std::size_t width_of(const GroupData& data) { return size_of(data.elements().accumulator); }
+bool needs_work(const GroupData& data) { return data.weight || data.elements().widened(); }
+std::size_t bytes_of(const GroupData& data) { return checked_product(data.length(), width_of(data)); }
 
 }  // namespace
 
-StagedRuns::StagedRuns(Executor& executor, std::size_t bytes)
-    : staging_(executor.allocate_staging(bytes)), stream_(executor.new_stream()), done_(executor.new_event()) {}
+StagedRuns::StagedRuns(Executor& executor, const GroupData& most, std::size_t piece_bytes)
+    : piece_bytes_(piece_bytes),
+      bytes_(bytes_of(most)),
+      work_(needs_work(most) ? executor.allocate(bytes_) : ExecutorMemory()),
+      stream_(executor.new_stream()),
+      done_(executor.new_event()),
+      staging_(executor, nullptr, bytes_, 1, most_pieces(most.length(), piece_of(most, piece_bytes))) {}
 
 StagedRuns::~StagedRuns() { finish_at_end(*stream_, *done_); }
+
+std::size_t StagedRuns::piece_of(const GroupData& data, std::size_t piece_bytes) {
+  return std::max<std::size_t>(piece_bytes / width_of(data), 1);
+}
+
+bool StagedRuns::has_room_for(const GroupData& data) const {
+  return bytes_of(data) <= bytes_ && (work_ || !needs_work(data));
+}
 
 void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,
                        const std::string& algorithm, std::uint64_t number) {
@@ -20,48 +40,73 @@ void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const Gro
   data_ = data;
   algorithm_ = algorithm;
   number_ = number;
-  if (data.values == nullptr || !has_device_) return run(runs);
-  stage_ = Stage::kFetching;
-  copy(staging_.get(), data.values, bytes_of(data));
+  stage_ = Stage::kLoading;
+  if (takes_part() && needs_work(data_)) load();
+  run(runs);
 }
 
-bool StagedRuns::finish(GroupRuns& runs) {
-  if (stage_ == Stage::kFetching) {
-    if (has_device_ && !done_->reached()) return false;
-    run(runs);
+/// Accumulators: of this rank, then of the group.
+std::byte* StagedRuns::sum() const { return needs_work(data_) ? work_.get() : data_.values; }
+
+/// The copies to the host are queued behind it.
+void StagedRuns::load() {
+  load_values(*stream_, data_, work_.get());
+  if (data_.weight) {
+    const std::size_t behind = data_.count * width_of(data_);
+    write_weight(data_, staging_.of_run(0));
+    stream_->copy(work_.get() + behind, staging_.of_run(0) + behind, width_of(data_));
   }
-  if (stage_ == Stage::kRunning) {
-    if (!runs.finish()) return false;
-    stage_ = data_.values == nullptr ? Stage::kEnded : Stage::kPutting;
-    if (stage_ == Stage::kPutting && has_device_) copy(data_.values, staging_.get(), bytes_of(data_));
-  }
-  if (stage_ == Stage::kPutting && has_device_ && !done_->reached()) return false;
-  if (!has_device_ && !has_stopped()) return false;
-  stage_ = Stage::kEnded;
-  return true;
+  stream_->record(*done_);
+  staging_.follow(*done_);
 }
 
 void StagedRuns::run(GroupRuns& runs) {
   GroupData staged = data_;
-  staged.values = data_.values != nullptr && has_device_ ? staging_.get() : nullptr;
+  staged.values = takes_part() ? sum() : nullptr;
   stage_ = Stage::kRunning;
-  runs.prepare(members_, staged, algorithm_);
+  runs.prepare(members_, staged, algorithm_, piece_of(data_, piece_bytes_));
   runs.start(number_);
+}
+
+bool StagedRuns::finish(GroupRuns& runs) {
+  if (stage_ == Stage::kLoading) run(runs);  // the device has failed in it
+  if (stage_ == Stage::kRunning) {
+    follow_copies(runs);
+    if (!runs.finish()) return false;
+    stage_ = Stage::kStoring;
+    if (takes_part() && !runs.failed()) store(runs);
+  }
+  if (!(has_device_ ? done_->reached() : has_stopped())) return false;
+  stage_ = Stage::kEnded;
+  return true;
+}
+
+void StagedRuns::follow_copies(GroupRuns& runs) {
+  while (const std::optional<OpId> done = staging_.take_done()) {
+    if (staging_.error()) runs.fail();
+    runs.on_copied(*done);
+  }
+  if (staging_.error() && has_device_) std::rethrow_exception(staging_.error());
+}
+
+void StagedRuns::store(const GroupRuns& runs) {
+  if (data_.weight) {
+    scale(*stream_, data_.elements().accumulator, work_.get(), 1 / total_weight(data_, staging_.of_run(0)),
+          data_.count);
+  }
+  store_values(*stream_, data_, sum(), runs.contributors());
+  stream_->record(*done_);
 }
 
 /// After an error: whether what was queued before it is done, though nobody recorded it.
 bool StagedRuns::has_stopped() {
+  if (!staging_.has_stopped()) return false;
   try {
     if (!std::exchange(is_marked_, true)) stream_->record(*done_);
     return done_->reached();
   } catch (const DeviceError&) {  // a device that fails does nothing any more
     return true;
   }
-}
-
-void StagedRuns::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  stream_->copy(to, from, bytes);
-  stream_->record(*done_);
 }
 
 }  // namespace pyc

@@ -1,6 +1,10 @@
 // P-Reduces by messages of values on a device: through memory of the host from which copies are fast, since the MPI
-// libraries that we build against take no addresses of a device. The values are copied there, the run works on them
-// there (group_runs.h), and the result is copied back. No call waits: what is queued is polled for.
+// libraries that we build against take no addresses of a device. Messages carry accumulators, to which values are
+// widened, and weighted, on the device. The copies are ops of the run's plan (algorithms/staged_allreduce.h), so pieces
+// are copied while others travel. No call waits: what is queued is polled for.
+//
+// A device that fails in the middle of a run has sent a part of its values. The run goes on without data, and its
+// messages say so: no member is given that sum (`GroupRuns::failed`).
 //
 // Under the engine's progress lock.
 #pragma once
@@ -13,38 +17,56 @@
 #include <vector>
 
 #include "memory/executor.h"
+#include "services/common/staging.h"
 #include "services/partial_reduce/group_runs.h"
 
 namespace pyc {
 
 class StagedRuns {
  public:
-  /// Allocates all that it will need on the device, and `bytes` for the values on the host.
-  StagedRuns(Executor& executor, std::size_t bytes);
-  /// Waits for a copy that is under way.
+  /// Allocates all that it will need. `most`: the longest data, with a weight if it ever has one. Copies are of
+  /// `piece_bytes` at least.
+  StagedRuns(Executor& executor, const GroupData& most, std::size_t piece_bytes);
+  /// Waits for what is under way.
   ~StagedRuns();
   StagedRuns(const StagedRuns&) = delete;
   StagedRuns& operator=(const StagedRuns&) = delete;
 
+  /// For `GroupRuns::use`.
+  Staging& staging() { return staging_; }
+  /// As for `GroupRuns::prepare`.
+  static std::size_t piece_of(const GroupData& data, std::size_t piece_bytes);
+  /// Of the device, for accumulators; null: the values are their own.
+  std::byte* work() { return work_.get(); }
+  /// Whether there is room for this data too.
+  bool has_room_for(const GroupData& data) const;
+
   /// As `GroupRuns::prepare` and `start`; `data.values` is on the device.
   void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
              std::uint64_t number);
-  /// As `GroupRuns::finish`. Throws DeviceError; the P-Reduce goes on then without this rank's device, if `finish` is
-  /// called again after `give_up_device`.
+  /// As `GroupRuns::finish`, and again true until the next one starts. Throws DeviceError; the P-Reduce goes on then
+  /// without this rank's device, if `finish` is called again after `give_up_device`.
   bool finish(GroupRuns& runs);
-  /// Copies nothing any more: what the other members wait for is done without values of this rank.
+  /// Queues nothing any more; if a run has yet to begin, it has no values of this rank.
   void give_up_device() { has_device_ = false; }
 
  private:
-  enum class Stage : std::uint8_t { kFetching, kRunning, kPutting, kEnded };
+  enum class Stage : std::uint8_t { kLoading, kRunning, kStoring, kEnded };
 
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes);
+  void load();
   void run(GroupRuns& runs);
+  void follow_copies(GroupRuns& runs);
+  void store(const GroupRuns& runs);
   bool has_stopped();
+  bool takes_part() const { return data_.values != nullptr && has_device_; }
+  std::byte* sum() const;
 
-  const ExecutorMemory staging_;
+  const std::size_t piece_bytes_;
+  const std::size_t bytes_;
+  const ExecutorMemory work_;
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> done_;
+  Staging staging_;
   bool has_device_ = true;
   bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
 

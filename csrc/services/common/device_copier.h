@@ -1,10 +1,9 @@
-// What the run of a round has done on the devices of a leader's node, whose data they have: queued, and polled. No call
-// waits.
+// What runs have done on the devices that have their data: queued, and polled. No call waits.
 //
 // A device that fails is no exception here: what it was asked for is done, and `error` says why it is worth nothing. So
-// the round goes on, and all who wait for its messages are told.
+// the run goes on, and all who wait for its messages are told.
 //
-// Owned by a PartialAllreduce, the leader's; under the engine's progress lock.
+// Under the engine's progress lock.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,113 @@
+"""The partial reduce of arrays on devices of several nodes. Ranks are threads; simulated driver, slow messages."""
+
+import contextlib
+import time
+
+import numpy as np
+import pytest
+from device_programs import OnDevice, cut_groups_short, simulated_device
+from devices import needs_cuda
+from oracle import LIMIT
+
+import pycollectives as pc
+from pycollectives.testing import run_ranks
+
+pytestmark = needs_cuda
+
+COUNT = 60
+FAILED = 719
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch):
+    cut_groups_short(monkeypatch)
+
+
+def plan_by(monkeypatch, schedule: str) -> None:
+    """Let groups of any size go by this algorithm."""
+    monkeypatch.setattr("pycollectives.partial_reduce.arguments.group_algorithm", lambda *_: schedule)
+
+
+@pytest.mark.parametrize("schedule", ["recursive_doubling", "ring", "rabenseifner", "tree"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_averages_are_right_however_the_data_is_cut(schedule, dtype, monkeypatch):
+    """By the algorithm and by copies; some types are widened first."""
+    plan_by(monkeypatch, schedule)
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.zeros(COUNT, dtype))
+        pr = comm.partial_reduce(like=x, groups=pc.StaticGroups(3))
+        for step in range(1, 20, 2):
+            x.write(np.arange(COUNT) + step * comm.rank)
+            assert pr.sync(x, step).group == (0, 1, 2)
+            np.testing.assert_array_equal(x.get(), (np.arange(COUNT) + step).astype(dtype))
+        pr.close()
+        x.free()
+
+    with simulated_device(1) as machine:
+        run_ranks(3, lambda comm: program(comm, machine), ranks_per_node=1, delay=1e-4)
+
+
+def test_a_member_without_weights_is_left_out(monkeypatch):
+    """It takes part in the messages of all pieces."""
+    plan_by(monkeypatch, "recursive_doubling")
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
+        with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=pc.RandomGroups(3)) as pr:
+            if comm.rank == 1:
+                time.sleep(0.05)  # the others have a group, with this rank
+                raise KeyError
+            pr.sync(x)
+            np.testing.assert_array_equal(x.get(), np.full(COUNT, 2.0))
+        x.free()
+
+    with simulated_device(1) as machine:
+        run_ranks(3, lambda comm: program(comm, machine), ranks_per_node=1, delay=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "nth"), [("tree", 1), ("tree", 2), *(("recursive_doubling", nth) for nth in range(1, 15))]
+)
+def test_nobody_is_given_what_another_rank_has_lost(schedule, nth, monkeypatch):
+    """A copy of some piece fails; the message on that comes after the data."""
+    plan_by(monkeypatch, schedule)
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.zeros(COUNT))
+        pr = comm.partial_reduce(like=x, groups=pc.StaticGroups(2))
+        if comm.rank == 0:
+            machine.driver.fail("cuMemcpyAsync to the host", nth, FAILED)
+        text = ""
+        for step in range(1, 9, 2):
+            x.write(np.full(COUNT, comm.rank + step))
+            try:
+                pr.sync(x, step, timeout=LIMIT)
+            except RuntimeError as error:
+                text = str(error)
+                break
+            assert (x.get() == 0.5 + step).all(), "a wrong result"
+        pr.close()
+        x.free()
+        return "CUDA: cuMemcpyAsync: " in text
+
+    with simulated_device(nth) as machine:
+        assert all(run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1, delay=0.02, seed=nth))
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_is_given_what_a_member_of_a_named_group_has_lost(nth, seed, monkeypatch):
+    """The member whose data it comes from says so after that."""
+    monkeypatch.setattr("pycollectives.partial_reduce.explicit.group_algorithm", lambda *_: "tree")
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
+        if comm.rank == 0:
+            machine.driver.fail("cuMemcpyAsync to the host", nth, FAILED)
+        with pytest.raises(RuntimeError, match=r"CUDA: cuMemcpyAsync: "):
+            comm.preduce(x, [0, 1], timeout=LIMIT)
+        x.free()
+
+    with simulated_device(seed) as machine:
+        run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1, delay=0.1, seed=seed)
