@@ -1,4 +1,4 @@
-// Sizes that are computed from what the caller asks for.
+// Arithmetic of sizes, some of which come from what the caller asks for.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +17,8 @@ inline std::size_t checked_product(std::size_t times, std::size_t bytes) {
   }
   return product;
 }
+
+/// The next multiple of `unit`.
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace pyc

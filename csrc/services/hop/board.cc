@@ -3,12 +3,9 @@
 #include <new>
 #include <utility>
 
+#include "core/checked.h"
+
 namespace pyc {
-namespace {
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-}  // namespace
 
 std::size_t HopBoard::tokens_bytes(const HopOptions& options, Rank rank) {
   return round_up(options.in_of(rank).size() * sizeof(TokenQueue::Counters), kPage);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/checked.h"
 #include "memory/memory.h"
 
 namespace pyc {
@@ -34,7 +35,7 @@ struct ModelShape {
 /// So many bytes, in whole pages.
 constexpr std::size_t in_pages(std::size_t bytes) {
   constexpr std::size_t kPage = 4096;
-  return (bytes + kPage - 1) / kPage * kPage;
+  return round_up(bytes, kPage);
 }
 
 /// Elements of a model, within one segment.

@@ -3,11 +3,13 @@
 #include <new>
 #include <utility>
 
+#include "core/checked.h"
+
 namespace pyc::server {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+constexpr std::size_t in_pages(std::size_t bytes) { return round_up(bytes, kPage); }
 
 std::size_t ledger_bytes(const Layout& layout) {
   return layout.options().direct ? in_pages(Ledger::bytes(layout.workers())) : 0;

@@ -4,11 +4,13 @@
 #include <new>
 #include <utility>
 
+#include "core/checked.h"
+
 namespace pyc::server {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t in_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+constexpr std::size_t in_lines(std::size_t bytes) { return round_up(bytes, kLine); }
 
 }  // namespace
 

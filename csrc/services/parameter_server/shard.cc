@@ -7,13 +7,14 @@
 #include <cstring>
 #include <new>
 
+#include "core/checked.h"
 #include "services/parameter_server/streaming.h"
 
 namespace pyc::server {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+constexpr std::size_t in_pages(std::size_t bytes) { return round_up(bytes, kPage); }
 
 constexpr std::size_t kPipelineBytes = in_pages(sizeof(Pipeline::Shared));
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <memory>
 
-namespace pyc {
+#include "core/checked.h"
 
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+namespace pyc {
 
 /// Arrays of the same length, each on cache lines of its own.
 template <class T>

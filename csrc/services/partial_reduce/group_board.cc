@@ -6,14 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 
 namespace pyc {
 namespace {
 
 constexpr std::size_t kLine = 64;
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "algorithms/registry.h"
 #include "algorithms/staged_allreduce.h"
+#include "core/checked.h"
 #include "core/error.h"
 #include "schedule/builder.h"
 #include "services/common/tags.h"
@@ -168,7 +169,7 @@ GroupRuns::Plan GroupRuns::build(const Kind& kind) const {
     const auto id = BufferId(offsets.size());
     offsets.push_back(bytes);
     if (id == data.buffer || (staging && id == staging->buffer)) continue;
-    bytes += (length + kAlignment - 1) / kAlignment * kAlignment;
+    bytes += round_up(length, kAlignment);
   }
   offsets[index(data.buffer)] = bytes;  // last: a run in place has none of it
   return {kind, std::move(schedule), data, staging, release, std::move(offsets), bytes};
