@@ -49,8 +49,7 @@ class BoundDevicePartialReduce {
       const Seconds begin = engine_->transport().now();
       collective_->check_failure();
       if (!collective_->closed()) follow(streams, limit);
-      const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
-      info = collective_->sync(memory_at(data), step, group, rest, run_signal_handlers);
+      info = collective_->sync(memory_at(data), step, group, rest_of(limit, begin, *engine_), run_signal_handlers);
     });
     return to_python(info);
   }

@@ -58,8 +58,8 @@ class BoundExplicitGroups {
             "preduce: the stream on which the values are made has not done its work in time; nothing was said to the "
             "other members, and another call may be made");
       }
-      const Seconds rest = limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
-      groups_->reduce_on_device(executor_, members, values, algorithm, rest, run_signal_handlers);
+      groups_->reduce_on_device(executor_, members, values, algorithm, rest_of(limit, begin, *engine_),
+                                run_signal_handlers);
     });
   }
 

@@ -70,6 +70,11 @@ class CallersEvents {
   std::vector<std::unique_ptr<Event>> idle_;
 };
 
+/// What is left of `timeout` seconds, which began at `begin`; negative: no limit.
+inline Seconds rest_of(Seconds timeout, Seconds begin, Engine& engine) {
+  return timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
+}
+
 /// Until streams of the application have done what they were given so far.
 inline bool wait_for_streams(Engine& engine, Executor& executor, CallersEvents& events,
                              const std::vector<std::uintptr_t>& streams, Seconds timeout = -1) {
@@ -79,8 +84,7 @@ inline bool wait_for_streams(Engine& engine, Executor& executor, CallersEvents& 
   return events.with([&](Event& called) {
     return std::all_of(callers.begin(), callers.end(), [&](const std::unique_ptr<Stream>& stream) {
       stream->record(called);
-      const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine.transport().now() - begin), 0.0);
-      return poll_until(engine, [&] { return called.reached(); }, rest);
+      return poll_until(engine, [&] { return called.reached(); }, rest_of(timeout, begin, engine));
     });
   });
 }

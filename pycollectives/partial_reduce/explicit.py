@@ -9,7 +9,7 @@ import numpy as np
 
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
-from ..support.device_arrays import describe_device, device_number
+from ..support.device_arrays import check_available, describe_device
 from ..support.operations import check_op_on_device, checked_op_on
 from .arguments import explicit_group_algorithm, group_algorithm
 
@@ -62,7 +62,7 @@ class ExplicitGroups:
 
     def _reduce_on_device(self, array: DeviceArray, members: Sequence[int], op: Op, limit: float | None) -> None:
         if not self._has_reduced_on_device:
-            device_number(array)  # says why, if CUDA cannot be used
+            check_available()
         name = checked_op_on(op, array.dtype)
         check_op_on_device(name, array.dtype)
         if array.readonly:

@@ -115,7 +115,8 @@ class PartialReduceMethods(Factory):
         BufferError
             `x` is read-only or not C-contiguous. Nothing is sent in these cases.
         StallError
-            Not done in time: names the group and who has not come. `x` may still be changed, if they come late.
+            Not done in time: names the group and who has not come. `x` may still be changed, if they come late. If the
+            stream is not done in time, nothing was said to the others, and this may be called again.
         MismatchError
             A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`, or with
             an array on the host where others are on devices.
@@ -123,11 +124,12 @@ class PartialReduceMethods(Factory):
             A rank of this node that this one has met in a group has died.
         RuntimeError
             Shared memory, or memory for an array on a device, cannot be had. A device has failed, of this rank or of a
-            member that is named, which has lost a part of the result. Or all ranks are members, and a partial allreduce
-            on which this thread has contributed is not flushed: ranks could wait for each other.
+            member that is named, which has lost a part of the result; `x` may be overwritten in part. Or all ranks are
+            members, and a partial allreduce on which this thread has contributed is not flushed: ranks could wait for
+            each other.
         ClosedError
             The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
-            member. After these errors this rank can perform no P-Reduce on this communicator any more; what else is
+            member. After such an error this rank can perform no P-Reduce on this communicator any more; what else is
             open on it goes on.
 
         >>> import numpy as np

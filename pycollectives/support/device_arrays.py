@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .buffers import BufferDescription
 
-__all__ = ["DeviceArray", "describe_device", "device_number", "fitting_array", "why_staged"]
+__all__ = ["DeviceArray", "check_available", "describe_device", "device_number", "fitting_array", "why_staged"]
 
 _CUDA = (2, 13)
 """DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
@@ -117,12 +117,19 @@ def device_number(array: DeviceArray) -> int:
     """
     from .native import core
 
+    check_available()
+    return _number_of(array, core.device_of)
+
+
+def check_available() -> None:
+    """Raise `BufferError` if arrays on devices cannot be used here, since there is no CUDA."""
+    from .native import core
+
     if reason := core.cuda_availability()["reason"]:
         raise BufferError(
             f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}; copy it to the host, or "
             "see what `python -m pycollectives info` says"
         )
-    return _number_of(array, core.device_of)
 
 
 def _number_of(array: DeviceArray, device_of: Callable[[int], int | None]) -> int:

@@ -208,8 +208,23 @@ MUTANTS = [
     Mutant(
         "an error swallowed: preduce returns a sum of which another member has lost a part",
         "csrc/services/partial_reduce/explicit_groups.cc",
-        "  return !runs_.failed() || knows_failure();\n",
+        "  return is_whole || learn_failure();\n",
         "  return true;\n",
+        STAGED_GROUPS,
+    ),
+    Mutant(
+        "an error swallowed: preduce returns a sum without a member whose device has failed before",
+        "csrc/services/partial_reduce/explicit_groups.cc",
+        " && (data_.count == 0 || runs_.contributors() == members_.size());\n",
+        ";\n",
+        STAGED_GROUPS,
+    ),
+    Mutant(
+        "members of a named group wait until who does not come drives its engine",
+        "csrc/services/partial_reduce/explicit_groups.cc",
+        "  FailureReports::send(mailbox_, members, engine_->rank(), text);\n"
+        "  handshake_.withdraw(Handshake::Reason::kGaveUp);\n",
+        "  FailureReports::send(mailbox_, members, engine_->rank(), text);\n  must_withdraw_ = true;\n",
         STAGED_GROUPS,
     ),
     Mutant(

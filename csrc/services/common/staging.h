@@ -14,7 +14,7 @@
 
 namespace pyc {
 
-inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of data that goes to other nodes: copied at a time
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20U;  // of data that messages carry: copied at a time
 
 class Staging final : public DeviceCopier {
  public:

@@ -48,27 +48,43 @@ void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, c
 
 /// Without the progress lock: a driver may take long to allocate.
 void ExplicitGroups::make_room(const std::shared_ptr<Executor>& device, const GroupData& data) {
+  StagedRuns::Room room = StagedRuns::room_for(data);
+  std::shared_ptr<Executor> former;
+  std::unique_ptr<StagedRuns> too_small;  // ends first
   const auto has_room = [&] {
-    return closed_ || failed_ || is_under_way() || (device_ == device && staged_->has_room_for(data));
+    check_usable();
+    if (device_ == device) room.grow(staged_->room());
+    if (device_ == device && room == staged_->room()) return true;
+    std::swap(device_, former);
+    std::swap(staged_, too_small);
+    return false;
   };
   if (engine_->exclusively(has_room)) return;
-  std::shared_ptr<Executor> former = device;
-  auto made = std::make_unique<StagedRuns>(*device, data, kPieceBytes);
+  too_small.reset();  // before there is more
+  auto made = std::make_unique<StagedRuns>(*device, room, kPieceBytes);
   engine_->exclusively([&] {
     runs_.use(made->staging());
-    std::swap(staged_, made);
-    std::swap(device_, former);
+    staged_ = std::move(made);
+    device_ = device;
   });
+}
+
+void ExplicitGroups::check_usable() const {
+  if (closed_) throw ClosedError("preduce: the communicator is closed");
+  if (!failed_) return;
+  throw ClosedError("preduce is unusable on this communicator: an earlier P-Reduce, of " + list_ranks(members_) +
+                    ", was given up");
 }
 
 void ExplicitGroups::perform(const Handshake::Wanted& wanted, Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   const InCall in_call(in_call_);
+  engine_->exclusively([this] { check_usable(); });
   const std::size_t piece = wanted.on_device ? StagedRuns::piece_of(wanted.data, kPieceBytes) : 0;
   if (wanted.algorithm != "board") {
     build_plan(runs_.kind_of(wanted.members, wanted.data, wanted.algorithm, piece));
   }
-  engine_->exclusively([&] { come(wanted); });
+  engine_->exclusively([&] { come(wanted, piece); });
   const FlightRecorder::Waiting waiting(engine_->recorder(), kUncreated, "P-Reduce of " + list_ranks(wanted.members));
   try {
     wait(timeout, interrupt);
@@ -89,18 +105,14 @@ void ExplicitGroups::build_plan(const GroupRuns::Kind& kind) {
 }
 
 /// What can be refused is refused before anything is said to the others.
-void ExplicitGroups::come(const Handshake::Wanted& wanted) {
-  if (closed_) throw ClosedError("preduce: the communicator is closed");
-  if (failed_) {
-    throw ClosedError("preduce is unusable on this communicator: an earlier P-Reduce, of " + list_ranks(members_) +
-                      ", was given up");
-  }
+void ExplicitGroups::come(const Handshake::Wanted& wanted, std::size_t piece) {
+  check_usable();
   on_board_ = wanted.algorithm == "board";
   on_device_ = wanted.on_device;
   if (on_board_) {
     on_node_.prepare();
-  } else if (!on_device_) {
-    runs_.prepare(wanted.members, wanted.data, wanted.algorithm);
+  } else {
+    runs_.prepare(wanted.members, wanted.data, wanted.algorithm, piece);
   }
   members_ = wanted.members;
   data_ = wanted.data;
@@ -156,7 +168,7 @@ bool ExplicitGroups::advance() {
   if (const std::exception_ptr mismatch = handshake_.mismatch()) {
     fail(mismatch, Handshake::Reason::kMismatch);
   } else if (const std::exception_ptr obstacle = handshake_.obstacle()) {
-    fail(knows_failure() ? error_ : obstacle, Handshake::Reason::kGaveUp);
+    fail(learn_failure() ? error_ : obstacle, Handshake::Reason::kGaveUp);
   } else if (stage_ == Stage::kHandshake) {
     if (!handshake_.complete()) return false;
     begin();
@@ -220,7 +232,7 @@ void ExplicitGroups::refuse(const std::vector<Rank>& members, const std::string&
   members_ = members;
   failed_ = true;
   FailureReports::send(mailbox_, members, engine_->rank(), text);
-  must_withdraw_ = true;
+  handshake_.withdraw(Handshake::Reason::kGaveUp);
 }
 
 void ExplicitGroups::begin_on_device() {
@@ -238,7 +250,8 @@ bool ExplicitGroups::has_performed_on_device() {
     lose_device(error);
     return false;
   }
-  return !runs_.failed() || knows_failure();
+  const bool is_whole = !runs_.failed() && (data_.count == 0 || runs_.contributors() == members_.size());
+  return is_whole || learn_failure();
 }
 
 /// From a handler of its error. The P-Reduce goes on without this rank's data, so that every message finds its receive.
@@ -248,8 +261,8 @@ void ExplicitGroups::lose_device(const DeviceError& error) {
   FailureReports::send(mailbox_, members_, engine_->rank(), error.what());
 }
 
-/// Whose device it is that has lost a part of the sum, which its message is to say.
-bool ExplicitGroups::knows_failure() {
+/// Whose device has failed, once its message has said so: in `error_`.
+bool ExplicitGroups::learn_failure() {
   for (const Rank rank : members_) {
     if (error_) break;
     if (const std::optional<std::string> failure = failures_.of(rank)) {

@@ -86,7 +86,8 @@ class ExplicitGroups final : public Collective {
   void refuse(const std::vector<Rank>& members, const std::string& text);
   void make_room(const std::shared_ptr<Executor>& device, const GroupData& data);
   void build_plan(const GroupRuns::Kind& kind);
-  void come(const Handshake::Wanted& wanted);
+  void check_usable() const;
+  void come(const Handshake::Wanted& wanted, std::size_t piece);
   void wait(Seconds timeout, const Engine::Interrupt& interrupt);
   void begin();
   void attach_all();
@@ -94,7 +95,7 @@ class ExplicitGroups final : public Collective {
   bool has_performed();
   bool has_performed_on_device();
   void lose_device(const DeviceError& error);
-  bool knows_failure();
+  bool learn_failure();
   void end();
   void fail(std::exception_ptr error, Handshake::Reason reason);
   void check_alive();
@@ -109,7 +110,7 @@ class ExplicitGroups final : public Collective {
   const PreduceMailbox mailbox_;
   Handshake handshake_;
   std::shared_ptr<Executor> device_;    // of the newest on a device
-  std::unique_ptr<StagedRuns> staged_;  // ... with room for the longest so far
+  std::unique_ptr<StagedRuns> staged_;  // ... with room for all so far
   GroupRuns runs_;
   NodeGroups on_node_;
 

@@ -33,6 +33,7 @@ class FailureReports {
     }
   }
 
+  /// A rank reports once.
   void take(Rank from, std::span<const char> piece) {
     Report& report = reports_[from];
     report.text.append(piece.data(), piece.size());

@@ -13,7 +13,7 @@ GroupDevice::GroupDevice(std::shared_ptr<Executor> executor, const GroupData& mo
       final_(executor_->allocate(bytes_)),
       stream_(executor_->new_stream()),
       kept_(executor_->new_event()),
-      runs_(sends ? std::make_unique<StagedRuns>(*executor_, most, piece_bytes) : nullptr) {}
+      runs_(sends ? std::make_unique<StagedRuns>(*executor_, StagedRuns::room_for(most), piece_bytes) : nullptr) {}
 
 void GroupDevice::keep(const std::byte* values) {
   stream_->copy(final_.get(), values, bytes_);

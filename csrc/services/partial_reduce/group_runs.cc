@@ -42,7 +42,9 @@ GroupRuns::Kind GroupRuns::kind_of(std::span<const Rank> members, const GroupDat
 void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
                         std::size_t piece) {
   if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
-  current_ = &cached(kind_of(members, data, algorithm, piece));
+  const Kind kind = kind_of(members, data, algorithm, piece);
+  if (!is_prepared_ || !(current_->plan.kind == kind)) current_ = &cached(kind);
+  is_prepared_ = true;
   const Plan& plan = current_->plan;
   const bool in_place = piece > 0 || (data.values != nullptr && !data.elements().widened() && !data.weight);
   const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
@@ -58,6 +60,7 @@ void GroupRuns::start(std::uint64_t number) {
   Run& run = *current_->run;
   const Plan& plan = current_->plan;
   running_ = true;
+  is_prepared_ = false;
   run.arm(number);
   for (std::size_t b = 0; b < plan.offsets.size(); ++b) run.bind(BufferId(b), scratch_.get() + plan.offsets[b]);
   run.bind(plan.data.buffer, work_);

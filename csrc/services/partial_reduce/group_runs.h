@@ -72,7 +72,8 @@ class GroupRuns final : private Copier {
   void keep(Plan plan) { built_ = std::move(plan); }
 
   /// Makes all that a P-Reduce needs: nothing is refused later. `members`: ascending, this rank among them.
-  /// `data.values` may be neither read nor written by others until what is started has ended.
+  /// Before `start` it may be called again, for other values. `data.values` may be neither read nor written by others
+  /// until what is started has ended.
   ///
   /// With `piece` it is staged: `data.values` is elsewhere, has accumulators, and gets the sum. What is copied from
   /// there and back, in pieces of at least so many elements, is asked of the staging.
@@ -119,6 +120,7 @@ class GroupRuns final : private Copier {
   std::list<Cached> cache_;    // the newest first
   std::optional<Plan> built_;  // not in the cache yet
   Cached* current_ = nullptr;  // prepared last
+  bool is_prepared_ = false;   // ... and not started
   bool running_ = false;
   GroupData data_{};
   std::byte* work_ = nullptr;  // where the run computes

@@ -154,9 +154,9 @@ class PartialReduce final : public Collective {
   std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<GroupSource> source_;
   const Nodes nodes_;
-  std::unique_ptr<GroupRuns> runs_;
   std::unique_ptr<GroupDevice> device_;  // null: values are on the host
-  std::unique_ptr<GroupBoard> board_;    // for groups within this node, if it has several ranks
+  std::unique_ptr<GroupRuns> runs_;
+  std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
 
   std::byte* values_ = nullptr;  // the application's, or `last_`, or nothing
   BufferPtr final_;              // a copy, on the host

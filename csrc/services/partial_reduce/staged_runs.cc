@@ -12,26 +12,25 @@ namespace {
 
 std::size_t width_of(const GroupData& data) { return size_of(data.elements().accumulator); }
 bool needs_work(const GroupData& data) { return data.weight || data.elements().widened(); }
-std::size_t bytes_of(const GroupData& data) { return checked_product(data.length(), width_of(data)); }
 
 }  // namespace
 
-StagedRuns::StagedRuns(Executor& executor, const GroupData& most, std::size_t piece_bytes)
+StagedRuns::Room StagedRuns::room_for(const GroupData& data) {
+  return {checked_product(data.length(), width_of(data)), needs_work(data)};
+}
+
+StagedRuns::StagedRuns(Executor& executor, const Room& room, std::size_t piece_bytes)
     : piece_bytes_(piece_bytes),
-      bytes_(bytes_of(most)),
-      work_(needs_work(most) ? executor.allocate(bytes_) : ExecutorMemory()),
+      room_(room),
+      work_(room.has_work ? executor.allocate(room.bytes) : ExecutorMemory()),
       stream_(executor.new_stream()),
       done_(executor.new_event()),
-      staging_(executor, nullptr, bytes_, 1, most_pieces(most.length(), piece_of(most, piece_bytes))) {}
+      staging_(executor, nullptr, room.bytes, 1, most_pieces(room.bytes, piece_bytes)) {}
 
 StagedRuns::~StagedRuns() { finish_at_end(*stream_, *done_); }
 
 std::size_t StagedRuns::piece_of(const GroupData& data, std::size_t piece_bytes) {
   return std::max<std::size_t>(piece_bytes / width_of(data), 1);
-}
-
-bool StagedRuns::has_room_for(const GroupData& data) const {
-  return bytes_of(data) <= bytes_ && (work_ || !needs_work(data));
 }
 
 void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,

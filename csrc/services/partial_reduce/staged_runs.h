@@ -9,6 +9,7 @@
 // Under the engine's progress lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,9 +25,21 @@ namespace pyc {
 
 class StagedRuns {
  public:
-  /// Allocates all that it will need. `most`: the longest data, with a weight if it ever has one. Copies are of
-  /// `piece_bytes` at least.
-  StagedRuns(Executor& executor, const GroupData& most, std::size_t piece_bytes);
+  /// What data needs.
+  struct Room {
+    std::size_t bytes;
+    bool has_work;  ///< of the device: accumulators are not in the place of the values
+
+    void grow(const Room& other) {
+      bytes = std::max(bytes, other.bytes);
+      has_work = has_work || other.has_work;
+    }
+    friend bool operator==(const Room&, const Room&) = default;
+  };
+  static Room room_for(const GroupData& data);
+
+  /// Allocates all that it will need. Copies are of `piece_bytes` at least.
+  StagedRuns(Executor& executor, const Room& room, std::size_t piece_bytes);
   /// Waits for what is under way.
   ~StagedRuns();
   StagedRuns(const StagedRuns&) = delete;
@@ -38,8 +51,7 @@ class StagedRuns {
   static std::size_t piece_of(const GroupData& data, std::size_t piece_bytes);
   /// Of the device, for accumulators; null: the values are their own.
   std::byte* work() { return work_.get(); }
-  /// Whether there is room for this data too.
-  bool has_room_for(const GroupData& data) const;
+  const Room& room() const { return room_; }
 
   /// As `GroupRuns::prepare` and `start`; `data.values` is on the device.
   void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
@@ -62,7 +74,7 @@ class StagedRuns {
   std::byte* sum() const;
 
   const std::size_t piece_bytes_;
-  const std::size_t bytes_;
+  const Room room_;
   const ExecutorMemory work_;
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> done_;

@@ -1,7 +1,7 @@
 """The partial reduce of arrays on devices of several nodes. Ranks are threads; simulated driver, slow messages."""
 
 import contextlib
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -51,15 +51,18 @@ def test_averages_are_right_however_the_data_is_cut(schedule, dtype, monkeypatch
 def test_a_member_without_weights_is_left_out(monkeypatch):
     """It takes part in the messages of all pieces."""
     plan_by(monkeypatch, "recursive_doubling")
+    generated = threading.Event()
 
     def program(comm, machine):
-        x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
+        x = OnDevice(machine, np.full(COUNT, (1.0, 10.0, 5.0)[comm.rank]))
         with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=pc.RandomGroups(3)) as pr:
             if comm.rank == 1:
-                time.sleep(0.05)  # the others have a group, with this rank
+                generated.wait(LIMIT)
                 raise KeyError
-            pr.sync(x)
-            np.testing.assert_array_equal(x.get(), np.full(COUNT, 2.0))
+            if comm.rank == 2:
+                threading.Timer(0.5, generated.set).start()  # a group of the three needs no request of rank 1
+            assert pr.sync(x).group == (0, 1, 2)
+            np.testing.assert_array_equal(x.get(), np.full(COUNT, 3.0))
         x.free()
 
     with simulated_device(1) as machine:
@@ -111,3 +114,73 @@ def test_nobody_is_given_what_a_member_of_a_named_group_has_lost(nth, seed, monk
 
     with simulated_device(seed) as machine:
         run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1, delay=0.1, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32"])
+@pytest.mark.parametrize("call", ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_nobody_is_given_a_named_group_without_one_of_its_members(dtype, call, nth):
+    """Whose values could not be widened; or, of the second member to come so far, could not be narrowed."""
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.full(COUNT, 2 * comm.rank, dtype))
+        comm.preduce(x, [0, 1], timeout=LIMIT)
+        meeting.wait(LIMIT)
+        if comm.rank == 0:
+            machine.driver.fail(call, nth, FAILED)
+        meeting.wait(LIMIT)
+        try:
+            comm.preduce(x, [0, 1], timeout=LIMIT)
+        except RuntimeError as error:
+            assert f"CUDA: {call}: " in str(error)
+            failed.append(comm.rank)
+        else:
+            assert (x.get() == 1).all()
+        x.free()
+
+    meeting, failed = threading.Barrier(2), []
+    with simulated_device(nth) as machine:
+        run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1)
+    assert failed
+
+
+def test_a_named_group_keeps_what_it_has_allocated():
+    """Long and short ones by turns, of types with and without accumulators of their own."""
+
+    def program(comm, machine):
+        arrays = [OnDevice(machine, np.zeros(*one)) for one in [(COUNT, "float64"), (7, "float16"), (3, "int32")]]
+        for number in range(6):
+            if number == 3 and comm.rank == 0:
+                machine.driver.fail("cuMemHostAlloc", 1, FAILED)
+                machine.driver.fail("cuMemAlloc_v2", 1, FAILED)
+            meeting.wait(LIMIT)
+            comm.preduce(arrays[number % 3], [0, 1], timeout=LIMIT)
+        for x in arrays:
+            x.free()
+
+    meeting = threading.Barrier(2)
+    with simulated_device(1) as machine:
+        run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1)
+
+
+def test_members_hear_of_a_member_without_memory_that_drives_nothing():
+    """With progress="caller" it computes on, in no call of this package."""
+
+    def program(comm, machine):
+        x = OnDevice(machine, np.zeros(COUNT))
+        if comm.rank == 0:
+            machine.driver.fail("cuMemHostAlloc", 1, FAILED)
+            with pytest.raises(RuntimeError, match=r"^CUDA: cuMemHostAlloc: "):
+                comm.preduce(x, [0, 1])
+            meeting.wait(LIMIT)
+            assert told.wait(LIMIT)
+        else:
+            meeting.wait(LIMIT)
+            with pytest.raises(RuntimeError, match=r"^rank 0: CUDA: cuMemHostAlloc: "):
+                comm.preduce(x, [0, 1], timeout=LIMIT)
+            told.set()
+        x.free()
+
+    meeting, told = threading.Barrier(2), threading.Event()
+    with simulated_device(1) as machine:
+        run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1, progress="caller")
