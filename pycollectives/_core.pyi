@@ -17,9 +17,10 @@ def mpi_library_version() -> str:
     """What MPI_Get_library_version says to this module; must equal mpi4py's."""
 
 def cuda_availability() -> dict[str, Any]:
-    """Whether CUDA devices can be used: {"reason": why not, or empty, "driver_version": 0 without one, "kernels": who
-    compiles them, and for what, "devices"}. A device has {"name", "capability", "bytes", "pci_bus_id",
-    "why_not_shared": among processes, or empty, "one_process_at_a_time", "reaches": by number, whose memory}."""
+    """Whether CUDA devices can be used: {"reason": why not, or empty, "has_failed": that is an error of a device,
+    "driver_version": 0 without one, "kernels": who compiles them, and for what, "devices"}. A device has {"name",
+    "capability", "bytes", "pci_bus_id", "why_not_shared": among processes, or empty, "one_process_at_a_time",
+    "reaches": by number, whose memory}."""
 
 def nccl() -> tuple[str, str]:
     """The version of the NCCL that is used, and why there is none; one of them is empty. Loads it: not before the

@@ -28,10 +28,11 @@ py::dict cuda_availability() {
                             "pci_bus_id"_a = device.pci_bus_id, "why_not_shared"_a = device.why_not_shared,
                             "one_process_at_a_time"_a = device.one_process_at_a_time, "reaches"_a = device.reaches));
   }
-  return py::dict("reason"_a = found.reason, "driver_version"_a = found.driver_version, "kernels"_a = found.kernels,
-                  "devices"_a = devices);
+  return py::dict("reason"_a = found.reason, "has_failed"_a = found.has_failed,
+                  "driver_version"_a = found.driver_version, "kernels"_a = found.kernels, "devices"_a = devices);
 #else
-  return py::dict("reason"_a = kBuiltWithout, "driver_version"_a = 0, "kernels"_a = "", "devices"_a = py::list());
+  return py::dict("reason"_a = kBuiltWithout, "has_failed"_a = false, "driver_version"_a = 0, "kernels"_a = "",
+                  "devices"_a = py::list());
 #endif
 }
 

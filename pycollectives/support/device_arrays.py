@@ -125,10 +125,11 @@ def check_available() -> None:
     """Raise `BufferError` if arrays on devices cannot be used here, since there is no CUDA."""
     from .native import core
 
-    if reason := core.cuda_availability()["reason"]:
+    found = core.cuda_availability()
+    if found["reason"] and not found.get("has_failed"):  # what has failed says so itself
         raise BufferError(
-            f"expected host memory, got an array on a CUDA device, and CUDA is off: {reason}; copy it to the host, or "
-            "see what `python -m pycollectives info` says"
+            f"expected host memory, got an array on a CUDA device, and CUDA is off: {found['reason']}; copy it to the "
+            "host, or see what `python -m pycollectives info` says"
         )
 
 

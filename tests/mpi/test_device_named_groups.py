@@ -61,6 +61,18 @@ def test_a_group_has_the_bits_of_messages_of_the_host(dtype, count):
         seen.free()
 
 
+def test_a_long_group_goes_in_pieces():
+    count = 1_000_003  # of 4 bytes: in three, or as the algorithm cuts them
+    with device_and_ranks(20) as (machine, comm):
+        x = OnDevice(machine, np.zeros(count, "int32"))
+        for number in range(2):
+            x.write(np.arange(count) + comm.rank + number)
+            comm.preduce(x, range(comm.size), "SUM")
+            total = comm.size * (np.arange(count) + number) + sum(range(comm.size))
+            np.testing.assert_array_equal(x.get(), total.astype("int32"))
+        x.free()
+
+
 @pytest.mark.parametrize("op", ["SUM", "MAX"])
 def test_a_group_takes_operations_and_streams(op):
     with device_and_ranks(15) as (machine, comm):
@@ -147,4 +159,19 @@ def test_a_fault_in_a_group_is_named_by_the_others(nth):
                     x.write(np.full(COUNT, comm.rank))
                     comm.preduce(x, range(comm.size))
                     assert comm.rank == BAD or (x.get() == (comm.size - 1) / 2).all()
+        WORLD.Barrier()
+
+
+@several_ranks
+def test_a_device_that_has_failed_before_its_first_group_is_named_by_the_others():
+    with failing_device(1) as machine:
+        with pc.Communicator(WORLD, timeout=LIMIT) as comm:
+            x = OnDevice(machine, np.zeros(COUNT))
+            if comm.rank == BAD:
+                machine.driver.fault(1)
+                x.write(np.ones(COUNT))
+                machine.finish()
+            who = "" if comm.rank == BAD else f"rank {BAD}: "
+            with pytest.raises(RuntimeError, match=rf"^{who}CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS"):
+                comm.preduce(x, range(comm.size), timeout=LIMIT)
         WORLD.Barrier()

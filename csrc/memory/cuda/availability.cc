@@ -10,7 +10,8 @@ Availability availability(const DriverFinding& finding, const std::string& no_de
     found.driver_version = version_of(*finding.driver);
     found.devices = describe_devices(*finding.driver);
   } catch (const DriverError& error) {
-    if (found.reason.empty()) found.reason = error.what();
+    found.has_failed = found.reason.empty();
+    if (found.has_failed) found.reason = error.what();
     return found;
   }
   if (found.reason.empty() && found.devices.empty()) found.reason = "the driver has no device";

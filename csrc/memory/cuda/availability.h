@@ -10,7 +10,8 @@
 namespace pyc::cuda {
 
 struct Availability {
-  std::string reason;  ///< why not; empty if devices can be used
+  std::string reason;       ///< why not; empty if devices can be used
+  bool has_failed = false;  ///< that is an error of a device, or of a driver that is there
   int driver_version = 0;
   std::string kernels;  ///< where they come from; empty: there are none
   std::vector<DeviceDescription> devices;

@@ -58,7 +58,9 @@ std::shared_ptr<Executor> executor_in_use(int ordinal) {
   const std::lock_guard lock(use().mutex);
   std::shared_ptr<Executor>& executor = use().executors[ordinal];
   if (executor) return executor;
-  if (const std::string reason = found().reason; !reason.empty()) throw std::runtime_error("CUDA is off: " + reason);
+  const Availability available = found();
+  if (available.has_failed) throw DeviceError(available.reason);
+  if (!available.reason.empty()) throw std::runtime_error("CUDA is off: " + available.reason);
   return executor = make(ordinal);
 }
 

@@ -36,7 +36,7 @@ def test_no_module_is_linked_to_cuda():
 
 def test_without_a_device_there_is_a_reason():
     found = core.cuda_availability()
-    assert set(found) == {"reason", "driver_version", "kernels", "devices"}
+    assert set(found) == {"reason", "has_failed", "driver_version", "kernels", "devices"}
     assert bool(found["reason"]) or found["devices"]
 
 
