@@ -1,4 +1,5 @@
-// Of _core.testing: executors, their streams and events. Addresses are integers, of a host or of a device.
+// Of _core.testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
+// host or of a device.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -7,6 +8,7 @@
 
 #include "bindings/bindings.h"
 #include "memory/executor.h"
+#include "services/common/arena_seats.h"
 
 namespace pyc {
 namespace {
@@ -55,6 +57,33 @@ CommunicatorId id_from(const std::string& bytes) {
   if (bytes.size() != id.size()) throw std::invalid_argument("id: expected 128 bytes");
   std::copy(bytes.begin(), bytes.end(), id.begin());
   return id;
+}
+
+/// A rank's, in a buffer that processes share.
+class SharedSeats {
+ public:
+  SharedSeats(const py::buffer& memory, std::size_t ranks, std::size_t local)
+      : memory_(memory.request(true)),
+        seats_({std::shared_ptr<void>(), static_cast<std::byte*>(memory_.ptr)}, ranks, local) {}
+
+  void take(Executor& executor, Address arena) { seats_.take(executor, at(arena)); }
+  void map_others() {
+    seats_.map_others([](std::size_t, const SharedHandle&) {});
+  }
+  bool release(const py::function& unmap, const py::function& free) { return seats_.release(unmap, free); }
+
+ private:
+  const py::buffer_info memory_;
+  ArenaSeats seats_;
+};
+
+void bind_arena_seats(py::module_& t) {
+  py::class_<SharedSeats>(t, "ArenaSeats")
+      .def_static("bytes", &ArenaSeats::bytes)
+      .def(py::init<const py::buffer&, std::size_t, std::size_t>())
+      .def("take", &SharedSeats::take)
+      .def("map_others", &SharedSeats::map_others)
+      .def("release", &SharedSeats::release);
 }
 
 void bind_communicators(py::module_& t) {
@@ -127,6 +156,7 @@ void bind_testing_executors(py::module_& t) {
           py::keep_alive<0, 1>());
   bind_streams(t);
   bind_communicators(t);
+  bind_arena_seats(t);
   t.def("host_executor", &host_executor, py::return_value_policy::reference);
 }
 

@@ -8,20 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from device_programs import OnDevice, play_and_check
-from devices import Gpu
 from mpi4py import MPI
 
 import pycollectives as pc
-from pycollectives.support.native import core
 
 WORLD = MPI.COMM_WORLD
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture
-def machine():
-    return Gpu(ordinal=WORLD.rank % len(core.cuda_availability()["devices"]))
 
 
 @pytest.fixture

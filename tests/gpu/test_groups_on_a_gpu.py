@@ -10,7 +10,6 @@ import re
 import numpy as np
 import pytest
 from device_programs import OnDevice
-from devices import Gpu
 from mpi4py import MPI
 
 import pycollectives as pc
@@ -19,11 +18,6 @@ from pycollectives.support.native import core
 WORLD = MPI.COMM_WORLD
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture
-def machine():
-    return Gpu(ordinal=WORLD.rank % len(core.cuda_availability()["devices"]))
 
 
 @pytest.fixture(params=["all", 1], ids=["board", "through the host"])

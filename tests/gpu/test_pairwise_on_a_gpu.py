@@ -8,21 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from device_programs import OnDevice
-from devices import Gpu
 from mpi4py import MPI
 from pairwise_programs import check_bits
 
 import pycollectives as pc
-from pycollectives.support.native import core
 
 WORLD = MPI.COMM_WORLD
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture
-def machine():
-    return Gpu(ordinal=WORLD.rank % len(core.cuda_availability()["devices"]))
 
 
 @pytest.mark.parametrize("per_node", ["all", 1])

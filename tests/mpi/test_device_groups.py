@@ -9,10 +9,11 @@ import contextlib
 import os
 import random
 import time
+from functools import partial
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, cut_groups_short, simulated_device
+from device_programs import NCCL_VERSION, OnDevice, cut_groups_short, device_and_ranks, simulated_device
 from devices import HAS_CUDA, Simulated
 from group_replay import Log, replay
 from mpi4py import MPI
@@ -54,15 +55,9 @@ def uses_nccl(shape: str) -> bool:
 several_ranks = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks")
 
 
-@contextlib.contextmanager
-def device_and_ranks(seed: int, shape: str, **options):
-    """A device of this rank's own, and a communicator."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
-        pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm,
-    ):
-        machine.driver.use_nccl(strict=True)
-        yield machine, comm
+def device_in(shape: str, seed: int):
+    """A device of this rank's own, with NCCL, and a communicator."""
+    return device_and_ranks(seed, SHAPES[shape], nccl=NCCL_VERSION)
 
 
 def generators() -> list:
@@ -112,7 +107,7 @@ def play(machine, comm, seed: int, generator, algorithm: dict[str, str]) -> Log:
 @every_shape
 def test_weights_are_the_averages_of_the_groups_in_every_order(shape):
     """Of streams and of ranks: random calls, ranks that leave early, with their weights and without."""
-    with device_and_ranks(1, shape) as (machine, comm):
+    with device_in(shape, 1) as (machine, comm):
         for number in range(CASES):
             generator = generators()[number % len(generators())]
             try:
@@ -127,7 +122,7 @@ def test_weights_are_the_averages_of_the_groups_in_every_order(shape):
 @pytest.mark.parametrize("op", ["AVG", "SUM", "MAX"])
 def test_bits_are_those_of_the_host(shape, dtype, op):
     """Within a node both fold in the order of ranks; between nodes it is the same plan."""
-    with device_and_ranks(2, shape) as (machine, comm):
+    with device_in(shape, 2) as (machine, comm):
         rng = np.random.default_rng(comm.rank)
         x, host = OnDevice(machine, np.zeros(ON_BOARD, dtype)), np.zeros(ON_BOARD, dtype)
         groups = pc.StaticGroups(2)
@@ -152,15 +147,15 @@ def test_members_count_by_their_staleness(shape, dtype):
     """The weights of two ranks whose steps are 4 apart, with the bits of the host."""
     if WORLD.size != 2:
         pytest.skip("for two ranks: the generator knows one newest step")
-    with device_and_ranks(3, shape) as (machine, comm):
+    with device_in(shape, 3) as (machine, comm):
         values = np.random.default_rng(comm.rank).standard_normal(ON_BOARD).astype(dtype)
         x, host = OnDevice(machine, values), values.copy()
         options = {"groups": pc.RandomGroups(2), "weighting": "staleness"}
-        for like, read in ((x, x.get), (host, host.copy)):
+        for like, write, read in ((x, x.write, x.get), (host, partial(np.copyto, host), host.copy)):
             with comm.partial_reduce(like=like, **options) as pr:
-                if comm.rank == 1:
-                    time.sleep(0.2)  # the group starts when the generator knows of step 4 alone
-                pr.sync(like, step=4 if comm.rank == 0 else 0)
+                for _ in range(2):  # from the first group on the generator knows of step 4, whoever comes first
+                    write(values)
+                    pr.sync(like, step=4 if comm.rank == 0 else 0)
             result = read()
             both = np.array(WORLD.allgather(values.astype("float64")))
             expected = np.average(both, axis=0, weights=[1, 1 / 5])
@@ -176,7 +171,7 @@ def test_members_count_by_their_staleness(shape, dtype):
 @every_shape
 @pytest.mark.parametrize("dtype", ["float16", "int32", "int64"])
 def test_other_types(shape, dtype):
-    with device_and_ranks(4, shape) as (machine, comm):
+    with device_in(shape, 4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
             x.write(np.arange(COUNT) + 3 * comm.rank)
@@ -189,7 +184,7 @@ def test_other_types(shape, dtype):
 @every_shape
 @pytest.mark.parametrize("count", [0, 1, 100_003])
 def test_any_length(shape, count):
-    with device_and_ranks(5, shape) as (machine, comm):
+    with device_in(shape, 5) as (machine, comm):
         x = OnDevice(machine, np.full(count, float(comm.rank)))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
             for step in (1, 3):
@@ -205,7 +200,7 @@ def test_a_rank_that_leaves_takes_part_with_the_weights_that_it_closed_with(shap
     """They are copied: the application overwrites its array at once."""
     if WORLD.size != 2:
         pytest.skip("for two ranks")
-    with device_and_ranks(6, shape) as (machine, comm):
+    with device_in(shape, 6) as (machine, comm):
         x, last = OnDevice(machine, np.full(COUNT, 3.0)), OnDevice(machine, np.zeros(COUNT))
         pr = comm.partial_reduce(like=x, groups=pc.RandomGroups(2), **by(shape))
         if comm.rank == 0:
@@ -226,7 +221,7 @@ def test_a_rank_that_leaves_takes_part_with_the_weights_that_it_closed_with(shap
 @every_shape
 def test_streams_that_are_given(shape):
     """A stream of `stream=` comes after the one that the array names, and both before the weights are taken."""
-    with device_and_ranks(7, shape) as (machine, comm):
+    with device_in(shape, 7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
         other = OnDevice(machine, np.zeros((4, COUNT)))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
@@ -243,7 +238,7 @@ def test_streams_that_are_given(shape):
 
 
 def test_a_stream_that_is_not_done_in_time_leaves_all_as_it_was():
-    with device_and_ranks(8, "board") as (machine, comm):
+    with device_in("board", 8) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), name="weights") as pr:
             for value in range(200):
@@ -258,7 +253,7 @@ def test_a_stream_that_is_not_done_in_time_leaves_all_as_it_was():
 
 @every_shape
 def test_nothing_is_allocated_after_creation(shape):
-    with device_and_ranks(9, shape) as (machine, comm):
+    with device_in(shape, 9) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with comm.partial_reduce(like=x, groups=pc.StaticGroups(2), **by(shape)) as pr:
             for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
@@ -274,7 +269,7 @@ def test_nothing_is_allocated_after_creation(shape):
 
 @several_ranks
 def test_host_and_device_do_not_mix():
-    with device_and_ranks(1, "board") as (machine, comm):
+    with device_in("board", 1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         like = np.zeros(COUNT, "float32") if comm.rank == BAD else x
         with pytest.raises(pc.MismatchError, match=r"memory.*"):
@@ -283,7 +278,7 @@ def test_host_and_device_do_not_mix():
 
 
 def test_arrays_refused():
-    with device_and_ranks(1, "board") as (machine, comm):
+    with device_in("board", 1) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         other = OnDevice(machine, np.zeros(COUNT + 1, "float32"))
         fixed = OnDevice(machine, np.zeros(COUNT, "float32"))
@@ -328,7 +323,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth, shape):
         pytest.skip("that rank shares its node with nobody")
     if call == "cuStreamCreateWithPriority" and WORLD.size == 1:
         pytest.skip("there is one stream")
-    with device_and_ranks(6, shape) as (machine, comm):
+    with device_in(shape, 6) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         if comm.rank == BAD:
             machine.driver.fail(call, nth, OUT_OF_MEMORY)

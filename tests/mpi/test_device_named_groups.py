@@ -5,12 +5,11 @@ Nothing here needs a GPU, or ran on one.
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, failing_device, simulated_device
+from device_programs import OnDevice, device_and_ranks, failing_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT
@@ -26,16 +25,6 @@ OUT_OF_MEMORY = 2
 
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
 several_ranks = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks")
-
-
-@contextlib.contextmanager
-def device_and_ranks(seed: int):
-    """A device of this rank's own, and a communicator."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank) as machine,
-        pc.Communicator(WORLD, timeout=LIMIT) as comm,
-    ):
-        yield machine, comm
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])

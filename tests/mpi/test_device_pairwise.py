@@ -5,14 +5,13 @@ Each rank has a driver, with streams that are done in an order of their own. Not
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, failing_device, simulated_device
+from device_programs import OnDevice, device_and_ranks, failing_device
 from devices import HAS_CUDA
 from mpi4py import MPI
 from pairwise_programs import check_bits
@@ -38,16 +37,6 @@ def in_some_shapes():
     is_flat = os.environ.get("PYC_RANKS_PER_NODE") == "1"
     if WORLD.size in (5, 7) or (is_flat and WORLD.size in (2, 3)):
         pytest.skip("tested flat with 1, 4 and 8 ranks, and in other shapes")
-
-
-@contextlib.contextmanager
-def device_and_ranks(seed: int, per_node: int | None = None):
-    """A device of this rank's own, and a communicator; at the end nothing is left on the device."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank) as machine,
-        pc.Communicator(WORLD, ranks_per_node=per_node, timeout=LIMIT) as comm,
-    ):
-        yield machine, comm
 
 
 # --- the arithmetic

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from device_programs import OnDevice, call_until_it_fails, cut_short, failing_device, play_and_check, simulated_device
+from device_programs import OnDevice, call_until_it_fails, cut_short, device_and_ranks, failing_device, play_and_check
 from devices import HAS_CUDA
 from mpi4py import MPI
 from oracle import LIMIT
@@ -50,16 +50,6 @@ def short_pieces(monkeypatch):
     cut_short(monkeypatch)
 
 
-@contextlib.contextmanager
-def device_and_nodes(seed: int, **options):
-    """A device of this rank's own, and a communicator."""
-    with (
-        simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
-        pc.Communicator(WORLD, timeout=LIMIT) as comm,
-    ):
-        yield machine, comm
-
-
 def algorithms(comm) -> list[str]:
     """All by which these ranks can work together."""
     boards = ["auto", *(f"board+{schedule}" for schedule in SCHEDULES)] if comm.ranks_per_node > 1 else []
@@ -76,20 +66,20 @@ def last_leader(comm) -> int:
 
 def test_promises_hold_in_every_order_of_streams_and_ranks():
     """All nine, by the oracle of multiplicity: random calls, unfinished calls, flushes and early closes."""
-    with device_and_nodes(1) as (machine, comm):
+    with device_and_ranks(1) as (machine, comm):
         for number, algorithm in zip(range(CASES), itertools.cycle(algorithms(comm))):
             play_and_check(machine, comm, 100 + number, algorithm=algorithm)
 
 
 def test_promises_hold_of_data_in_pieces(short_pieces):
-    with device_and_nodes(2) as (machine, comm):
+    with device_and_ranks(2) as (machine, comm):
         for number, algorithm in zip(range(CASES), itertools.cycle(algorithms(comm))):
             play_and_check(machine, comm, 7000 + number, algorithm=algorithm, tiles=23)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_have_the_bits_of_the_host(dtype, short_pieces):
-    with device_and_nodes(3) as (machine, comm):
+    with device_and_ranks(3) as (machine, comm):
         if comm.ranks_per_node > 2:
             pytest.skip("three ranks of a node are added up as they come")
         flat = comm.ranks_per_node == 1
@@ -114,7 +104,7 @@ def test_results_have_the_bits_of_the_host(dtype, short_pieces):
 
 
 def test_any_length():
-    with device_and_nodes(4) as (machine, comm):
+    with device_and_ranks(4) as (machine, comm):
         for count in (0, 1, 8, 300_003):
             x = OnDevice(machine, np.zeros(count, "float64"))
             for schedule in ("tree", "rabenseifner"):  # the root of a tree goes on while others still receive from it
@@ -131,7 +121,7 @@ def test_any_length():
 @pytest.mark.parametrize("dtype", ["float16", "int32"])
 def test_averages_of_few_contributors(dtype):
     """A rank or two at a time: the others' nodes bring nothing to a round, and get its result."""
-    with device_and_nodes(5) as (machine, comm):
+    with device_and_ranks(5) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
         ar = comm.partial_allreduce(like=x, op="AVG", policy=pc.Solo(), missed="latest", late="drop")
         for number in range(4):
@@ -151,7 +141,7 @@ def test_averages_of_few_contributors(dtype):
 
 
 def test_nothing_is_allocated_after_creation():
-    with device_and_nodes(6) as (machine, comm):
+    with device_and_ranks(6) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         ar = comm.partial_allreduce(like=x, policy=pc.Solo(), history=2)
         for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
@@ -168,7 +158,7 @@ def test_nothing_is_allocated_after_creation():
 
 
 def test_host_and_device_do_not_mix():
-    with device_and_nodes(7) as (machine, comm):
+    with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with pytest.raises(pc.MismatchError, match="memory"):
             comm.partial_allreduce(like=np.zeros(COUNT, "float32") if comm.rank == BAD else x)
@@ -176,7 +166,7 @@ def test_host_and_device_do_not_mix():
 
 
 def test_an_algorithm_that_does_not_exist():
-    with device_and_nodes(7) as (machine, comm):
+    with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with pytest.raises(ValueError, match="algorithm: expected 'auto', 'board', NAME or 'board\\+NAME'"):
             comm.partial_allreduce(like=x, algorithm="star")
@@ -187,7 +177,7 @@ def test_an_algorithm_that_does_not_exist():
 
 
 def test_what_fails_on_one_rank_fails_on_all():
-    with device_and_nodes(8) as (machine, comm):
+    with device_and_ranks(8) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         leader = last_leader(comm)
         stream = "cuStreamCreateWithPriority"
@@ -203,7 +193,7 @@ def test_what_fails_on_one_rank_fails_on_all():
 def test_more_ranks_than_memory():
     """What the ranks before it have left of a device is too little for the last one."""
     count = 1 << 20
-    with device_and_nodes(9, capacity=1 << 24 if WORLD.rank == BAD else 1 << 28) as (machine, comm):
+    with device_and_ranks(9, capacity=1 << 24 if WORLD.rank == BAD else 1 << 28) as (machine, comm):
         x = OnDevice(machine, np.zeros(count, "float32"))
         with pytest.raises(RuntimeError, match=f"'sum': on rank {BAD}: CUDA: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"):
             comm.partial_allreduce(like=x, name="sum")
@@ -238,7 +228,7 @@ def test_a_device_that_is_lost_is_named_by_all(nth, policy, short_pieces):
 @pytest.mark.parametrize(("call", "nth"), [("cuMemcpyAsync", 5), ("cuMemcpyAsync", 11), ("cuEventRecord", 12)])
 def test_a_call_that_fails_is_named_by_all(call, nth, short_pieces):
     """The device lives: what it had is freed in the end, and the next collective works."""
-    with device_and_nodes(10) as (machine, comm):
+    with device_and_ranks(10) as (machine, comm):
         leader = last_leader(comm)
         x = OnDevice(machine, np.full(COUNT, comm.rank + 1, "float32"))
         ar = comm.partial_allreduce(like=x, policy=pc.Full(), missed="latest", name="sum")
@@ -277,7 +267,7 @@ def test_ranks_that_wait_in_a_flush_are_told(short_pieces):
 
 
 def test_a_rank_that_does_not_come_is_named():
-    with device_and_nodes(12) as (machine, comm):
+    with device_and_ranks(12) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         ar = comm.partial_allreduce(like=x, policy=pc.Full(), name="sum")
         if comm.rank != BAD:
@@ -297,7 +287,7 @@ def test_a_rank_that_does_not_come_is_named():
 
 def test_a_rank_that_leaves_by_an_exception():
     """The others go on without it."""
-    with device_and_nodes(13) as (machine, comm):
+    with device_and_ranks(13) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
         with (
             pytest.warns(RuntimeWarning, match="discarded") if comm.rank == BAD else contextlib.nullcontext(),
@@ -316,7 +306,7 @@ def test_a_rank_that_leaves_by_an_exception():
 
 def test_checks_compare_results_on_the_host(monkeypatch):
     monkeypatch.setenv("PYC_CHECK", "1")
-    with device_and_nodes(14) as (machine, comm):
+    with device_and_ranks(14) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         ar = comm.partial_allreduce(like=x, policy=pc.Full())
         for number in range(3):

@@ -23,6 +23,7 @@ NODES = ("tests/mpi/test_staged_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
 RANKS_WITH_NCCL = ("tests/mpi/test_nccl.py",)
+SEATS_OF_PROCESSES = ("tests/unit/cuda/test_arena_seats.py",)
 KILLED = ("tests/launch/test_killed_on_device.py",)
 NCCL = "csrc/memory/cuda/nccl_communicator.cc"
 
@@ -118,6 +119,13 @@ MUTANTS = [
         "      end_mapping();\n",
         "",
         ALLREDUCE,
+    ),
+    Mutant(
+        "an arena that is never freed, as a rank that has died had it mapped",
+        "csrc/services/common/arena_seats.cc",
+        "    if (state_of(seat(rank).process) != ProcessState::kGone) return true;\n",
+        "    return true;\n",
+        SEATS_OF_PROCESSES,
     ),
     Mutant(
         "an error swallowed: the others wait for a rank whose device has failed",
@@ -347,6 +355,20 @@ MUTANTS = [
         "    if (communicator_ != nullptr && !communicator_->is_settled()) return false;\n",
         "",
         GROUPS,
+    ),
+    Mutant(
+        "an error swallowed: one that NCCL finds while it reduces",
+        "csrc/services/common/device_reduction.cc",
+        "    if (communicator_ != nullptr) communicator_->is_settled();",
+        "",
+        RANKS_WITH_NCCL,
+    ),
+    Mutant(
+        "a group that found its communicator counts as one that had to make it",
+        "csrc/services/partial_reduce/communicator_runs.cc",
+        "  ++hits_;\n",
+        "  ++misses_;\n",
+        RANKS_WITH_NCCL,
     ),
     Mutant(
         "a rank waits in NCCL for one whose device has failed",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from oracle import Log
 
 WORLD = MPI.COMM_WORLD
+NCCL_VERSION = 23203
 
 
 @contextlib.contextmanager
@@ -44,15 +45,32 @@ def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
 
 
 @contextlib.contextmanager
-def device_and_node(
-    seed: int, *, progress: str = "thread", **options: Any
+def device_and_ranks(
+    seed: int,
+    ranks_per_node: int | str | None = None,
+    *,
+    nccl: int | None = None,
+    strict: bool = True,
+    progress: str = "thread",
+    **options: Any,
 ) -> Iterator[tuple[Simulated, pc.Communicator]]:
-    """A device of this rank's own, and a communicator whose ranks are all on one node."""
+    """A device of this rank's own, made with `options`, and a communicator; at the end nothing is left on the device.
+
+    `nccl`: the version of an NCCL for it. `strict`: no communicator of NCCL may end while another member still reduces,
+    which it does where ranks fail.
+    """
     with (
         simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
-        pc.Communicator(WORLD, ranks_per_node="all", timeout=LIMIT, progress=progress) as comm,
+        pc.Communicator(WORLD, ranks_per_node=ranks_per_node, timeout=LIMIT, progress=progress) as comm,
     ):
+        if nccl is not None:
+            machine.driver.use_nccl(nccl, strict)
         yield machine, comm
+
+
+def device_and_node(seed: int, **options: Any) -> contextlib.AbstractContextManager[tuple[Simulated, pc.Communicator]]:
+    """The same with all ranks on one node."""
+    return device_and_ranks(seed, "all", **options)
 
 
 @contextlib.contextmanager

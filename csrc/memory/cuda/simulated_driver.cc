@@ -32,6 +32,7 @@ constexpr std::string_view kFunctions[] = {
     PYC_NCCL_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_NCCL_FUNCTIONS(PYC_NAME)
 #undef PYC_NAME
         "ncclCommGetAsyncError finds",
+    "ncclCommGetAsyncError finds while it reduces",
 };
 
 }  // namespace

@@ -32,7 +32,8 @@ class SimulatedDriver {
   static const void* image();  ///< what its modules are loaded from
 
   /// The n-th call of a function of the driver or of NCCL from now on, counted from 1, returns an error. There is also
-  /// "cuMemcpyAsync to the host", and "ncclCommGetAsyncError finds": an error of a call before.
+  /// "cuMemcpyAsync to the host", and "ncclCommGetAsyncError finds": an error of a call before; "... while it reduces":
+  /// of a reduction that a poll has said to be queued, and that is not over.
   void fail(const std::string& function, std::uint64_t nth, int error);
   /// What its devices say of an attribute from now on; nothing: that the driver does not know it.
   void set_attribute(int attribute, std::optional<int> value);

@@ -124,9 +124,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error)
   PYC_ENTER_NCCL();
   const Member member = member_of(__func__, communicator);
   if (member == nullptr) return ncclInvalidArgument;
-  if (const std::optional<int> found = simulated_state->due_error("ncclCommGetAsyncError finds"))
-    member->error = *found;
-  return *error = poll(*member), ncclSuccess;
+  std::optional<int> found = simulated_state->due_error("ncclCommGetAsyncError finds");
+  if (!found && member->waits()) found = simulated_state->due_error("ncclCommGetAsyncError finds while it reduces");
+  if (found) member->error = *found;
+  *error = poll(*member);
+  if (*error == ncclSuccess) member->told = member->begun;
+  return ncclSuccess;
 }
 
 /// Deposits at the head of its stream, and folds when all members have deposited.

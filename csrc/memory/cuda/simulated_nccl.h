@@ -29,11 +29,13 @@ struct SimulatedMember {
   bool joined = false;                  // all have, and it has been told
   std::function<ncclResult_t()> queue;  // what is still to be queued
   std::uint64_t begun = 0;              // reductions
+  std::uint64_t told = 0;               // ... of which a poll has said that they are queued
   std::uint64_t done = 0;               // ... whose result it has
   bool aborted = false;
   ncclResult_t error = ncclSuccess;
 
   bool is_settled() const { return joined && !queue; }
+  bool waits() const { return told > done; }  // for other members, as far as it has been told
 };
 
 /// What the simulated driver keeps of it.

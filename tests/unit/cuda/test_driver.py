@@ -276,13 +276,15 @@ def test_the_simulated_driver_sees_misuse():
         "1 left: contexts",
     ]  # fmt: skip
     driver.finish()
-    other = executor.new_stream()
-    stream.record(event)
     block.free()
     assert driver.problems(end=False) == ["simulated driver: memory freed while another rank has it mapped"]
     mapping.free()
-    del stream, other
-    assert driver.problems(end=False)[1:] in ([], ["simulated driver: a stream destroyed with work"])
+    never = device.stream_of_caller()
+    driver.hold(never)
+    executor.stream_of_caller(never).record(event)
+    stream.wait(event)
+    del stream
+    assert driver.problems(end=False)[1:] == ["simulated driver: a stream destroyed with work"]
 
 
 @needs_cuda

@@ -390,6 +390,30 @@ def test_an_error_of_a_reduction_names_the_call(machine, call, named):
     members.end()
 
 
+@pytest.mark.parametrize("machine", SEEDS, indirect=True)
+def test_an_error_is_found_while_a_reduction_waits(machine):
+    """Not before a poll has said that it is queued, and not when it is over."""
+    members = Members(machine, 2)
+    blocks = [machine.put(np.ones(4)) for _ in range(2)]
+    machine.driver.fail("ncclCommGetAsyncError finds while it reduces", 2, REMOTE_ERROR)
+    for event in members.begin(blocks, 4, "float64", "SUM"):
+        wait(event.reached)
+    assert all(communicator.is_settled() for communicator in 3 * members.communicators)
+    machine.driver.hold_reductions(True)
+    events = members.begin(blocks, 4, "float64", "SUM")
+    assert members.communicators[0].is_settled()
+    with pytest.raises(RuntimeError, match=r"^NCCL: ncclAllReduce: remote process exited"):
+        members.communicators[1].is_settled()
+    assert not any(event.reached() for event in events)
+    members.communicators.clear()
+    machine.driver.hold_reductions(False)
+    machine.finish()
+    del event, events
+    for block in blocks:
+        block.free()
+    members.end()
+
+
 def test_an_error_says_what_nccl_says_of_it(machine):
     members = Members(machine, 1)
     text = r"^NCCL: ncclAllReduce: invalid usage: simulated NCCL: expected at most 1 MiB$"
