@@ -228,6 +228,13 @@ MUTANTS = [
         STAGED_GROUPS,
     ),
     Mutant(
+        "named groups take as much of the device for short values as the longest ones take of the host",
+        "csrc/services/partial_reduce/staged_runs.h",
+        "      work = std::max(work, other.work);\n",
+        "      work = work + other.work > 0 ? staging : 0;\n",
+        STAGED_GROUPS,
+    ),
+    Mutant(
         "members of a named group wait until who does not come drives its engine",
         "csrc/services/partial_reduce/explicit_groups.cc",
         "  FailureReports::send(mailbox_, members, engine_->rank(), text);\n"

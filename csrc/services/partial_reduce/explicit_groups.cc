@@ -42,8 +42,10 @@ void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, c
                                       const GroupData& data, const std::string& algorithm, Seconds timeout,
                                       const Engine::Interrupt& interrupt) {
   engine_->check();
+  const Seconds begin = engine_->transport().now();
   on_device(members, [&] { make_room(device, data); });
-  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true}, timeout, interrupt);
+  const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine_->transport().now() - begin), 0.0);
+  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true}, rest, interrupt);
 }
 
 /// Without the progress lock: a driver may take long to allocate.
@@ -174,7 +176,7 @@ bool ExplicitGroups::advance() {
     begin();
   } else {
     const bool moved = on_board_ && on_node_.advance();
-    if (!has_performed()) return moved;
+    if (!has_performed()) return moved || (on_device_ && staged_->take_moved());
     if (error_) handshake_.withdraw(Handshake::Reason::kGaveUp);
     end();
   }

@@ -19,6 +19,7 @@
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "services/common/rank_state.h"
+#include "services/common/waiting.h"
 #include "services/partial_reduce/group_runs.h"
 #include "services/partial_reduce/handshake.h"
 #include "services/partial_reduce/node_groups.h"
@@ -42,6 +43,7 @@ class ExplicitGroups final : public Collective {
   /// more.
   template <class Action>
   auto on_device(const std::vector<Rank>& members, Action action) {
+    const InCall in_call(in_call_);
     try {
       return action();
     } catch (const DeviceError& error) {

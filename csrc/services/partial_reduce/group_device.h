@@ -37,6 +37,9 @@ class GroupDevice {
   /// For `GroupRuns::use`; null if none sends.
   Staging* staging() { return runs_ ? &runs_->staging() : nullptr; }
 
+  /// As `StagedRuns::take_moved`.
+  bool take_moved() { return runs_ && runs_->take_moved(); }
+
   /// Of the node's board, which owns them.
   void use(DeviceSlots& slots) { slots_ = &slots; }
   DeviceSlots* slots() { return slots_; }

@@ -44,7 +44,6 @@ void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, co
   if (running_) throw InternalError("a P-Reduce was prepared while another is under way");
   const Kind kind = kind_of(members, data, algorithm, piece);
   if (!is_prepared_ || !(current_->plan.kind == kind)) current_ = &cached(kind);
-  is_prepared_ = true;
   const Plan& plan = current_->plan;
   const bool in_place = piece > 0 || (data.values != nullptr && !data.elements().widened() && !data.weight);
   const std::size_t own = in_place ? 0 : data.length() * size_of(data.elements().accumulator);
@@ -52,6 +51,7 @@ void GroupRuns::prepare(std::span<const Rank> members, const GroupData& data, co
   work_ = in_place ? data.values : scratch_.get() + plan.scratch_bytes;
   std::copy(members.begin(), members.end(), current_->peers.begin());
   data_ = data;
+  is_prepared_ = true;
 }
 
 void GroupRuns::start(std::uint64_t number) {
@@ -197,6 +197,7 @@ void GroupRuns::check(const std::vector<std::string>& algorithms, const GroupDat
 void GroupRuns::reserve_scratch(std::size_t bytes) {
   if (bytes <= scratch_bytes_) return;
   scratch_.reset();
+  scratch_bytes_ = 0;  // if there is no memory
   scratch_ = memory_.allocate(bytes);
   scratch_bytes_ = bytes;
 }

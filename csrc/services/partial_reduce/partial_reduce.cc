@@ -225,7 +225,7 @@ bool PartialReduce::perform() {
   for (;;) {
     if (performing_) {
       moved = (on_board_ && !failure_ && board_->advance()) || moved;
-      if (!has_ended()) return moved;
+      if (!has_ended()) return (device_ && device_->take_moved()) || moved;
       conclude();
     } else {
       const Turn* const turn = asking_ || has_left_ ? source_->next() : nullptr;

@@ -16,21 +16,22 @@ bool needs_work(const GroupData& data) { return data.weight || data.elements().w
 }  // namespace
 
 StagedRuns::Room StagedRuns::room_for(const GroupData& data) {
-  return {checked_product(data.length(), width_of(data)), needs_work(data)};
+  const std::size_t bytes = checked_product(std::max<std::size_t>(data.length(), 1), width_of(data));
+  return {.staging = bytes, .work = needs_work(data) ? bytes : 0};
 }
 
 StagedRuns::StagedRuns(Executor& executor, const Room& room, std::size_t piece_bytes)
     : piece_bytes_(piece_bytes),
       room_(room),
-      work_(room.has_work ? executor.allocate(room.bytes) : ExecutorMemory()),
+      work_(room.work > 0 ? executor.allocate(room.work) : ExecutorMemory()),
       stream_(executor.new_stream()),
       done_(executor.new_event()),
-      staging_(executor, nullptr, room.bytes, 1, most_pieces(room.bytes, piece_bytes)) {}
+      staging_(executor, nullptr, room.staging, 1, std::min(most_pieces(room.staging, piece_bytes), kMostPieces + 1)) {}
 
 StagedRuns::~StagedRuns() { finish_at_end(*stream_, *done_); }
 
 std::size_t StagedRuns::piece_of(const GroupData& data, std::size_t piece_bytes) {
-  return std::max<std::size_t>(piece_bytes / width_of(data), 1);
+  return std::max<std::size_t>({piece_bytes / width_of(data), (data.length() + kMostPieces - 1) / kMostPieces, 1});
 }
 
 void StagedRuns::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,
@@ -84,6 +85,7 @@ void StagedRuns::follow_copies(GroupRuns& runs) {
   while (const std::optional<OpId> done = staging_.take_done()) {
     if (staging_.error()) runs.fail();
     runs.on_copied(*done);
+    moved_ = true;
   }
   if (staging_.error() && has_device_) std::rethrow_exception(staging_.error());
 }

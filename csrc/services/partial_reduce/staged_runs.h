@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/executor.h"
@@ -25,20 +26,22 @@ namespace pyc {
 
 class StagedRuns {
  public:
+  static constexpr std::size_t kMostPieces = 64;
+
   /// What data needs.
   struct Room {
-    std::size_t bytes;
-    bool has_work;  ///< of the device: accumulators are not in the place of the values
+    std::size_t staging;  ///< bytes of the host
+    std::size_t work;     ///< ... and of the device; 0: accumulators are in the place of the values
 
     void grow(const Room& other) {
-      bytes = std::max(bytes, other.bytes);
-      has_work = has_work || other.has_work;
+      staging = std::max(staging, other.staging);
+      work = std::max(work, other.work);
     }
     friend bool operator==(const Room&, const Room&) = default;
   };
   static Room room_for(const GroupData& data);
 
-  /// Allocates all that it will need. Copies are of `piece_bytes` at least.
+  /// Allocates all that it will need. Copies are of `piece_bytes` at least, which all elements divide.
   StagedRuns(Executor& executor, const Room& room, std::size_t piece_bytes);
   /// Waits for what is under way.
   ~StagedRuns();
@@ -47,7 +50,7 @@ class StagedRuns {
 
   /// For `GroupRuns::use`.
   Staging& staging() { return staging_; }
-  /// As for `GroupRuns::prepare`.
+  /// As for `GroupRuns::prepare`: so that there are not more than `kMostPieces` and the rest.
   static std::size_t piece_of(const GroupData& data, std::size_t piece_bytes);
   /// Of the device, for accumulators; null: the values are their own.
   std::byte* work() { return work_.get(); }
@@ -59,6 +62,8 @@ class StagedRuns {
   /// As `GroupRuns::finish`, and again true until the next one starts. Throws DeviceError; the P-Reduce goes on then
   /// without this rank's device, if `finish` is called again after `give_up_device`.
   bool finish(GroupRuns& runs);
+  /// Whether `finish` has done anything since the last time that this was asked.
+  bool take_moved() { return std::exchange(moved_, false); }
   /// Queues nothing any more; if a run has yet to begin, it has no values of this rank.
   void give_up_device() { has_device_ = false; }
 
@@ -80,6 +85,7 @@ class StagedRuns {
   const std::unique_ptr<Event> done_;
   Staging staging_;
   bool has_device_ = true;
+  bool moved_ = false;
   bool is_marked_ = false;  // done_ is recorded after what a call that failed has queued, too
 
   // Of the newest:

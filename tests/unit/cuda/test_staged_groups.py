@@ -184,3 +184,17 @@ def test_members_hear_of_a_member_without_memory_that_drives_nothing():
     meeting, told = threading.Barrier(2), threading.Event()
     with simulated_device(1) as machine:
         run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1, progress="caller")
+
+
+def test_a_long_named_group_takes_no_memory_of_the_device_for_a_short_one():
+    """Only short values have accumulators there."""
+
+    def program(comm, machine):
+        long, short = OnDevice(machine, np.zeros(750_000)), OnDevice(machine, np.ones(7, "float16"))  # 6 of 16 MB
+        for x in (long, short, long):
+            comm.preduce(x, [0, 1], timeout=LIMIT)
+        long.free()
+        short.free()
+
+    with simulated_device(1, capacity=1 << 24) as machine:
+        run_ranks(2, lambda comm: program(comm, machine), ranks_per_node=1)
