@@ -141,7 +141,7 @@ def test_the_own_calls_say_at_once_that_a_flush_is_missing(between, per_node):
 def test_who_waits_for_a_creation_says_so():
     """One rank says it for all: the first of those that have come."""
     outcome = mpirun(3, "not_created.py", limit=60, PYC_EXIT_TIMEOUT="2", PYC_STALL_WARNING="0.2")
-    warnings = [line for line in outcome.err.splitlines() if line.startswith("pycollectives: rank 0 of 3: ")]
-    assert warnings, outcome
-    assert re.search(r"partial_allreduce: rank 1 did not call it within 0\.[2-9]", warnings[0]), outcome
-    assert not re.search("^pycollectives: rank 2 of 3: ", outcome.err, re.MULTILINE), outcome
+    # Where the machine is busy the communicator itself may take longer than that.
+    warnings = re.findall(r"^pycollectives: (rank \d) of 3: partial_allreduce: (.*)", outcome.err, re.MULTILINE)
+    assert {rank for rank, _ in warnings} == {"rank 0"}, outcome
+    assert re.match(r"rank 1 did not call it within 0\.[2-9]", warnings[0][1]), outcome
