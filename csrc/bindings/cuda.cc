@@ -36,19 +36,6 @@ py::dict cuda_availability() {
 #endif
 }
 
-py::tuple nccl() {
-#if defined(PYC_WITH_CUDA)
-  const cuda::NcclFinding found = [] {
-    const GilReleased released;
-    return cuda::nccl_in_use();
-  }();
-  const bool is_there = found.nccl != nullptr;
-  return py::make_tuple(is_there ? cuda::text_of_nccl_version(cuda::version_of(*found.nccl)) : "", found.reason);
-#else
-  return py::make_tuple("", kBuiltWithout);
-#endif
-}
-
 }  // namespace
 
 std::optional<int> device_of([[maybe_unused]] std::uintptr_t data) {
@@ -69,7 +56,6 @@ std::shared_ptr<Executor> executor_in_use([[maybe_unused]] int ordinal) {
 
 void bind_cuda(py::module_& m) {
   m.def("cuda_availability", &cuda_availability);
-  m.def("nccl", &nccl);
   m.def("device_of", &device_of, py::arg("data"), py::call_guard<GilReleased>());
 }
 
