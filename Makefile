@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
+.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -154,6 +154,10 @@ asan: $(VENV)/.installed  # where memory is shared: plans, ranks as threads, and
 
 tsan: $(VENV)/.installed  # where threads meet
 	$(sanitized) $(call unit_tests_with,run_ranks|import threading)
+
+device-code: $(VENV)/.build-tools  ## Compile the CUDA kernels to csrc/memory/cuda/kernels.ptx.gz
+	pip install --quiet "$$(python tools/device_code.py --compiler)"
+	python tools/device_code.py
 
 format: $(VENV)/.lint-tools  ## Format all code in place
 	ruff check --fix-only
