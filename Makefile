@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
+.PHONY: help install testing demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,11 +51,22 @@ $(VENV)/.lint-tools: pyproject.toml | $(VENV)/bin/python
 pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
 
+# The tests' own extension goes with the package that it was built with.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
+	rm -f $(VENV)/lib/python*/site-packages/pycollectives/_testing.*.so
 	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
 	@touch $@
 
 install: $(VENV)/.installed  ## Build and install into the virtual environment
+
+# The same build folder, where all but the extension itself is compiled already.
+$(VENV)/.testing: $(VENV)/.installed
+	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
+	cmake --build $(BUILD) --target _testing --parallel $(JOBS)
+	cmake --install $(BUILD) --component testing --strip --prefix $(VENV)/lib/python*/site-packages >/dev/null
+	@touch $@
+
+testing: $(VENV)/.testing  ## Build and install pycollectives._testing too, which only tests use
 
 # --- Running ----------------------------------------------------------------------------------------------------------
 
@@ -66,7 +77,7 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
 
-test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi hosts" RANKS="2 5"; with more random cases: LONG=1
+test: $(VENV)/.testing  ## Run every test; some: SUITES="unit mpi hosts" RANKS="2 5"; with more random cases: LONG=1
 	LONG='$(LONG)' tests/run.sh
 
 # --- Documentation ----------------------------------------------------------------------------------------------------
@@ -109,7 +120,7 @@ style: $(VENV)/.lint-tools
 	clang-format --dry-run -Werror $(CPP)
 
 # How each file is compiled by itself, for clang-tidy.
-compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF \
+compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF -DPYC_TESTING=ON \
                    -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 
 tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
@@ -135,6 +146,7 @@ mutants: $(VENV)/.installed  ## Break the library in one place at a time, and se
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
 
 sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
+            cmake --install build/$@ --component testing --prefix build/$@/site >/dev/null && \
             tests/sanitize.sh $@ build/$@/site
 
 # By CMake alone: at the same time another `pip install` may use what setuptools keeps in this folder.

@@ -34,12 +34,6 @@ void bind_simulation(py::module_& m);
 void bind_parameter_server(py::module_& m);
 void bind_parameter_server_simulation(py::module_& m);
 void bind_cuda(py::module_& m);
-void bind_testing(py::module_& m);
-// Parts of it:
-void bind_testing_abort(py::module_& t);
-void bind_testing_hop(py::module_& t);
-void bind_testing_executors(py::module_& t);
-void bind_testing_cuda(py::module_& t);
 
 /// The options that the collective and its simulation have in common, from their Python names.
 struct PolicyArguments {

@@ -70,6 +70,9 @@ std::shared_ptr<Executor> executor_in_use([[maybe_unused]] int ordinal) {
 void bind_cuda(py::module_& m) {
   m.def("cuda_availability", &cuda_availability);
   m.def("nccl", &nccl);
+#if defined(PYC_WITH_CUDA)
+  m.attr("_use_driver") = py::capsule(reinterpret_cast<void*>(&cuda::use_driver));
+#endif
   m.def("device_of", &device_of, py::arg("data"), py::call_guard<GilReleased>());
 }
 

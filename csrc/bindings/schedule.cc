@@ -1,8 +1,7 @@
-// Schedules, their builder and their checker, for tests, drawings and experiments.
+// Schedules and their builder, for drawings and experiments.
 #include "algorithms/registry.h"
 #include "bindings/bindings.h"
 #include "schedule/builder.h"
-#include "schedule/checker.h"
 #include "services/partial_allreduce/plan.h"
 
 namespace pyc {
@@ -109,15 +108,6 @@ void bind_schedule(py::module_& m) {
       .def_property_readonly("edges", &Schedule::edges)
       .def("text", &Schedule::text)
       .def("dot", &Schedule::dot)
-      .def(
-          "without_edge",
-          [](const Schedule& s, std::uint32_t before, std::uint32_t after) {
-            return s.without_edge(op(before), op(after));
-          },
-          py::arg("before"), py::arg("after"))
-      .def(
-          "with_need", [](const Schedule& s, std::uint32_t id, std::uint32_t n) { return s.with_need(op(id), n); },
-          py::arg("op"), py::arg("need"))
       .def("__str__", &Schedule::text);
 
   py::class_<ScheduleBuilder>(m, "ScheduleBuilder")
@@ -168,27 +158,6 @@ void bind_schedule(py::module_& m) {
       },
       py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"), py::arg("piece"),
       py::arg("activation") = "tree");
-  using Plans = std::vector<Schedule>;
-  using Ranks = std::vector<Rank>;
-  m.def(
-      "check_allreduce",
-      [](const Plans& plans, std::uint64_t seed, bool refire) {
-        return check_allreduce(plans, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::kw_only(), py::arg("seed") = 0, py::arg("refire") = false);
-  m.def(
-      "check_partial_allreduce",
-      [](const Plans& plans, const Ranks& starters, const Ranks& contributors, std::uint64_t seed, bool refire) {
-        return check_partial_allreduce(plans, starters, contributors, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::arg("starters"), py::arg("contributors"), py::kw_only(), py::arg("seed") = 0,
-      py::arg("refire") = false);
-  m.def(
-      "check_activation",
-      [](const Plans& plans, const Ranks& starters, std::uint64_t seed, bool refire) {
-        return check_activation(plans, starters, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::arg("starters"), py::kw_only(), py::arg("seed") = 0, py::arg("refire") = false);
   m.def("register_algorithm", &register_python_algorithm, py::arg("name"), py::arg("build"));
 }
 

@@ -1,4 +1,4 @@
-// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
+// Of _testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
 // groups, a slot of Hop's update queues and the posts of direct rounds, without an engine.
 #include <atomic>
 #include <chrono>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 #include "core/error.h"
 #include "diagnostics/flight_recorder.h"
 #include "engine/engine.h"
@@ -341,17 +342,12 @@ void receive(const std::string& message) {
 
 }  // namespace
 
-void bind_testing(py::module_& m) {
-  py::module_ t = m.def_submodule("testing");
+void bind_testing(py::module_& t) {
   bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
   bind_update_slot(t);
-  bind_testing_abort(t);
-  bind_testing_hop(t);
   bind_posts(t);
-  bind_testing_executors(t);
-  bind_testing_cuda(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from devices import needs_cuda
 
+from pycollectives import _testing as testing
 from pycollectives.support.native import core
 
-testing = core.testing
 ROOT = Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "csrc" / "memory" / "cuda" / "kernels.cu"
 ARCHITECTURES = {75, 80, 86, 89, 90}

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from devices import Simulated, bits, needs_cuda, wait
 
-from pycollectives.support.native import core
+from pycollectives import _testing as testing
 
-testing = core.testing
 pytestmark = needs_cuda
 
 SEEDS = range(8)

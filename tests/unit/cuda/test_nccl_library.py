@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from devices import Host, Simulated, needs_cuda
 
+from pycollectives import _testing as testing
 from pycollectives.support.native import core
 
-testing = core.testing
 pytestmark = needs_cuda
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from devices import HAS_CUDA, needs_cuda
 
-from pycollectives.support.native import core
-
-testing = core.testing
+from pycollectives import _testing as testing
 
 
 def library() -> str:

@@ -1,4 +1,4 @@
-#include "simulation/pairwise_simulation.h"
+#include "testing/pairwise_simulation.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "simulation/bootstrap_simulation.h"
+#include "testing/bootstrap_simulation.h"
 
 #include <algorithm>
 #include <memory>

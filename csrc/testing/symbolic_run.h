@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/findings.h"
+#include "testing/findings.h"
 #include "schedule/schedule.h"
 
 namespace pyc {
