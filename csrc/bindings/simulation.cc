@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "simulation/simulation.h"
 
 namespace pyc {
@@ -71,12 +72,9 @@ using Work = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Calls = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& calls, const py::object& ending,
-             const std::string& policy, int policy_size, std::uint64_t seed, double grace, const std::string& late,
-             const std::string& missed, std::optional<std::uint64_t> max_staleness, const std::string& activation,
-             const std::string& algorithm, std::size_t history, const std::string& op, std::size_t count,
-             std::size_t pipeline, bool barrier, double latency, double overhead, double gap_per_byte,
-             double reduce_per_byte, double jitter, std::uint64_t delivery_seed, std::optional<double> payload_bytes,
-             bool record, std::uint64_t max_events) {
+             std::size_t count, std::size_t pipeline, bool barrier, double latency, double overhead,
+             double gap_per_byte, double reduce_per_byte, double jitter, std::uint64_t delivery_seed,
+             std::optional<double> payload_bytes, bool record, std::uint64_t max_events, const py::kwargs& policy) {
   if (work.ndim() != 2) throw std::invalid_argument("work: expected two dimensions, ranks by calls");
   SimulationOptions options;
   options.size = size;
@@ -91,8 +89,7 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   options.ending = endings_from(ending, static_cast<std::size_t>(size));
   options.pipeline = pipeline;
   options.barrier = barrier;
-  options.collective = options_from(PolicyArguments{policy, policy_size, seed, grace, late, missed, max_staleness,
-                                                    activation, algorithm, history, op});
+  options.collective = options_from(policy);
   options.collective.name = "simulated";
   options.collective.count = count;
   options.collective.track_members = record;
@@ -114,15 +111,11 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
 }  // namespace
 
 void bind_simulation(py::module_& m) {
-  m.def("simulate", &run, py::kw_only(), py::arg("size"), py::arg("ranks_per_node") = 1, py::arg("work"),
-        py::arg("calls"), py::arg("ending") = "flush", py::arg("policy") = "solo", py::arg("policy_size") = 0,
-        py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
-        py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
-        py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("op") = "SUM",
-        py::arg("count") = 0, py::arg("pipeline") = 0, py::arg("barrier") = false, py::arg("latency") = 0.0,
-        py::arg("overhead") = 0.0, py::arg("gap_per_byte") = 0.0, py::arg("reduce_per_byte") = 0.0,
-        py::arg("jitter") = 0.0, py::arg("delivery_seed") = 0, py::arg("payload_bytes") = py::none(),
-        py::arg("record") = true, py::arg("max_events") = 0);
+  Definitions(m).function<&run>(
+      "simulate",
+      "*, size, ranks_per_node=1, work, calls, ending='flush', count=0, pipeline=0, barrier=False, latency=0.0, "
+      "overhead=0.0, gap_per_byte=0.0, reduce_per_byte=0.0, jitter=0.0, delivery_seed=0, payload_bytes=None, "
+      "record=True, max_events=0, **policy");
 }
 
 }  // namespace pyc
