@@ -22,15 +22,8 @@ def cuda_availability() -> dict[str, Any]:
     "capability", "bytes", "pci_bus_id", "why_not_shared": among processes, or empty, "one_process_at_a_time",
     "reaches": by number, whose memory}."""
 
-def nccl() -> tuple[str, str]:
-    """The version of the NCCL that is used, and why there is none; one of them is empty. Loads it: not before the
-    libraries that bring their own."""
-
 def device_of(data: int) -> int | None:
     """The number of the CUDA device that an address is of; None if it is of none."""
-
-def why_no_communicator(engine: Engine, *, device: int, timeout: float | None = None) -> str:
-    """Collective. Why NCCL cannot join the devices of all ranks, the same text on all; empty: it can."""
 
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
@@ -185,7 +178,6 @@ class DevicePartialAllreduce:
         max_staleness: int | None = None,
         algorithm: str = "recursive_doubling",
         piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
-        by_communicator: bool = False,  # devices reduce among each other; each rank is a node
         history: int = 8,
         name: str = "",
     ) -> None:
@@ -315,7 +307,6 @@ class DevicePartialReduce:
         generator: GroupGenerator | None = None,
         coordinator_rank: int = 0,
         algorithms: Sequence[str],
-        by_communicators: bool = False,  # devices reduce among each other; each rank is a node
         piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
         nodes: Sequence[int],
         timeout: float | None = None,

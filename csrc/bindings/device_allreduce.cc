@@ -10,7 +10,6 @@
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
 #include "bindings/rounds.h"
-#include "services/common/communicators.h"
 #include "services/common/device_caller.h"
 
 namespace pyc {
@@ -102,14 +101,6 @@ class BoundDeviceAllreduce {
 }  // namespace
 
 void bind_device_allreduce(py::module_& m) {
-  m.def(
-      "why_no_communicator",
-      [](Engine& engine, int device, const py::object& timeout) {
-        const Seconds limit = timeout_from(timeout);
-        const GilReleased released;
-        return why_no_communicator(engine, [&] { return executor_in_use(device); }, limit, run_signal_handlers);
-      },
-      py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("timeout") = py::none());
   using Bound = BoundDeviceAllreduce;
   py::class_<Bound, Bound::Holder> type(m, "DevicePartialAllreduce", py::is_final());
   type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
@@ -117,11 +108,10 @@ void bind_device_allreduce(py::module_& m) {
                        const std::string& dtype_name, const std::string& op, const std::string& policy, int policy_size,
                        std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
                        std::optional<std::uint64_t> max_staleness, const std::string& algorithm,
-                       std::size_t piece_bytes, bool by_communicator, std::size_t history, std::string name) {
+                       std::size_t piece_bytes, std::size_t history, std::string name) {
              PartialAllreduceOptions options = options_from(
                  {policy, policy_size, seed, grace, late, missed, max_staleness, "tree", algorithm, history, op});
              options.piece_bytes = piece_bytes;
-             options.by_communicator = by_communicator;
              options.type = data_type(dtype_name);
              options.count = count;
              options.name = std::move(name);
@@ -138,8 +128,8 @@ void bind_device_allreduce(py::module_& m) {
            py::arg("default_timeout") = py::none(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
            py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0,
            py::arg("late") = "accumulate", py::arg("missed") = "latest", py::arg("max_staleness") = py::none(),
-           py::arg("algorithm") = "recursive_doubling", py::arg("piece_bytes") = kPieceBytes,
-           py::arg("by_communicator") = false, py::arg("history") = 8, py::arg("name") = "")
+           py::arg("algorithm") = "recursive_doubling", py::arg("piece_bytes") = kPieceBytes, py::arg("history") = 8,
+           py::arg("name") = "")
       .def(
           "contribute",
           [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {

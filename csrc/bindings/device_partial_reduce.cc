@@ -94,11 +94,10 @@ void bind_device_partial_reduce(py::module_& m) {
       .def(
           py::init([](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-                      std::vector<std::string> algorithms, bool by_communicators, std::size_t piece_bytes,
-                      std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+                      std::vector<std::string> algorithms, std::size_t piece_bytes, std::vector<Rank> nodes,
+                      const py::object& timeout, std::string name) {
             PartialReduceOptions options = options_from(count, dtype_name, op, by_staleness, generator,
                                                         coordinator_rank, std::move(algorithms), std::move(name));
-            options.by_communicators = by_communicators;
             if (piece_bytes == 0 || piece_bytes % 16 != 0) {
               throw std::invalid_argument("piece_bytes: expected a multiple of 16, got " + std::to_string(piece_bytes));
             }
@@ -108,8 +107,8 @@ void bind_device_partial_reduce(py::module_& m) {
           }),
           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
-          py::arg("algorithms"), py::arg("by_communicators") = false, py::arg("piece_bytes") = kPieceBytes,
-          py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
+          py::arg("algorithms"), py::arg("piece_bytes") = kPieceBytes, py::arg("nodes"),
+          py::arg("timeout") = py::none(), py::arg("name"))
       .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
       .def("sync", &Bound::sync, py::arg("data"), py::kw_only(), py::arg("owner"), py::arg("streams"), py::arg("step"),
            py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())

@@ -12,10 +12,8 @@
 #include "memory/cuda/driver.h"
 #include "memory/cuda/fat_binary.h"
 #include "memory/cuda/kernel_names.h"
-#include "memory/cuda/nccl_api.h"
 #include "memory/cuda/runtime_compiler.h"
 #include "memory/cuda/simulated_driver.h"
-#include "memory/cuda/simulated_nccl.h"
 #include "services/partial_allreduce/board_buffers.h"
 
 namespace pyc {
@@ -48,11 +46,6 @@ std::string why_not(const std::string& library) {
 std::string why_no_compiler(const std::string& library) {
   static cuda::CompilerApi api;
   return cuda::load_compiler(library.c_str(), api).reason;
-}
-
-std::string why_no_nccl(const std::string& library) {
-  static cuda::NcclApi api;
-  return cuda::load_nccl(library.c_str(), api).reason;
 }
 
 /// PTX and machine code.
@@ -94,16 +87,13 @@ void bind_simulated_driver(py::module_& t) {
       .def(py::init<std::uint64_t, std::size_t, int>(), py::arg("seed"), py::kw_only(),
            py::arg("capacity") = std::size_t{1} << 30U, py::arg("devices") = 1)
       .def(
-          "executor",
-          [](const D& d, int ordinal) {
-            return cuda::make_executor(d.api(), ordinal, D::image(), cuda::simulated_nccl);
-          },
+          "executor", [](const D& d, int ordinal) { return cuda::make_executor(d.api(), ordinal, D::image()); },
           py::arg("ordinal") = 0, py::keep_alive<0, 1>())
       .def(
           "executor_with_code", [](const D& d) { return cuda::make_executor_with_code(d.api(), 0); },
           py::keep_alive<0, 1>())
-      .def("use", [](const D& d) { use_driver_in_core()(&d.api(), D::image(), cuda::simulated_nccl); })
-      .def_static("use_no_more", [] { use_driver_in_core()(nullptr, nullptr, cuda::system_nccl); })
+      .def("use", [](const D& d) { use_driver_in_core()(&d.api(), D::image()); })
+      .def_static("use_no_more", [] { use_driver_in_core()(nullptr, nullptr); })
       .def("availability",
            [](const D& d, const std::string& no_device_code) {
              const cuda::Availability found = cuda::availability({&d.api(), ""}, no_device_code);
@@ -111,10 +101,6 @@ void bind_simulated_driver(py::module_& t) {
            })
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
       .def("set_attribute", &D::set_attribute, py::arg("attribute"), py::arg("value"))
-      .def("use_nccl", &D::use_nccl, py::arg("version") = 23203, py::arg("strict") = false)
-      .def("hold_reductions", &D::hold_reductions, py::arg("held"))
-      .def_property_readonly("communicators", &D::communicators)
-      .def("set_device_id", &D::set_device_id, py::arg("id"))
       .def("fault", &D::fault, py::arg("nth"))
       .def("stream_of_caller", &D::stream_of_caller, py::arg("device") = 0)
       .def("begin_capture", &D::begin_capture, py::arg("stream"))
@@ -144,7 +130,6 @@ void bind_testing_cuda(py::module_& t) {
   t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
   t.def("why_no_driver", &why_not, py::arg("library"));
   t.def("why_no_compiler", &why_no_compiler, py::arg("library"));
-  t.def("why_no_nccl", &why_no_nccl, py::arg("library"));
   t.def("why_no_compiler_for", &why_no_compiler_for, py::arg("library"), py::arg("driver_major"));
   t.def("arenas_of_buffers", &arenas_of_buffers, py::arg("ranks"));
   t.def("compile_kernels", &compile_kernels, py::arg("library"), py::arg("capability"));

@@ -25,7 +25,6 @@ OWN_NODES = (
     "test_device_contributions.py",
     "test_device_groups.py",
     "test_device_named_groups.py",
-    "test_nccl.py",
 )
 """What makes communicators of its own shapes, and is the same in every pass: tested in the first one only."""
 

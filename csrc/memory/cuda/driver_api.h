@@ -19,9 +19,6 @@ using CUevent = struct CUevent_st*;
 struct CUipcMemHandle {
   char reserved[64];
 };
-struct CUuuid {
-  char bytes[16];
-};
 
 inline constexpr CUresult CUDA_SUCCESS = 0;
 inline constexpr CUresult CUDA_ERROR_INVALID_VALUE = 1;
@@ -68,7 +65,6 @@ inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
   X(cuDeviceGetName, (char* name, int length, CUdevice device))                                                  \
   X(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                          \
   X(cuDeviceTotalMem_v2, (std::size_t* bytes, CUdevice device))                                                  \
-  X(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device))                                                          \
   X(cuDeviceGetPCIBusId, (char* id, int length, CUdevice device))                                                \
   X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                                           \
   X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \

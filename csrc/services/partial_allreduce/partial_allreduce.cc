@@ -7,7 +7,6 @@
 #include "engine/stall_warning.h"
 #include "hot/hot.h"
 #include "memory/copy.h"
-#include "services/common/device_copier.h"
 #include "services/partial_allreduce/leader.h"
 
 namespace pyc {
@@ -346,7 +345,6 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if (devices_) devices_->give_up();  // work that waits for who is gone waits for ever
   if ((leader_ || device_) && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
@@ -387,7 +385,7 @@ bool PartialAllreduce::advance() {
 /// Whether that ends now.
 bool PartialAllreduce::release_device() {
   if (device_->is_released()) return false;
-  if (devices_) devices_->finish();
+  if (staging_) staging_->finish();
   return device_->release();
 }
 
