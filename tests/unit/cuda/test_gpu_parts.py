@@ -21,7 +21,7 @@ from parts import Plan  # noqa: E402
 from record import RESERVE, SECONDS, summary_of  # noqa: E402
 
 PARTS = {rehearsed: Plan([1, 2, 4], 100.0, rehearsed, "bin/python").parts() for rehearsed in (False, True)}
-HANGS = "trap '' TERM INT; setsid sleep {} & sleep {}"
+HANGS = "trap '' TERM INT; (setsid sleep {} &); sleep {}"
 RUN = f"""
 import json, os, sys
 from pathlib import Path
