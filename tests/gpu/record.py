@@ -139,9 +139,9 @@ def environment_of(prefix: Path, rehearsed: bool) -> dict[str, str]:
     libraries = [str(path) for folder in site.getsitepackages() for path in Path(folder).glob("nvidia/*/lib")]
     known = os.environ.get("LD_LIBRARY_PATH")
     return {
-        **os.environ, "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}", "PYTHON": sys.executable, "PYTHONUNBUFFERED": "1",
+        **os.environ, "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}", "PYTHON": sys.executable,
         "LD_LIBRARY_PATH": ":".join([*libraries, *([known] if known else [])]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONUNBUFFERED": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         **({"PYC_SIMULATED_GPU": "1"} if rehearsed else {"PYC_REQUIRE_CUDA": "1"}),
     }  # fmt: skip
 
