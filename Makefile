@@ -112,7 +112,7 @@ style: $(VENV)/.lint-tools
 compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF \
                    -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 
-tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
+tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.passed)
 	$(compile_commands)
 	python tools/tidy.py --jobs $(JOBS) build/tidy
 
