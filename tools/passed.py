@@ -4,8 +4,8 @@
     python tools/passed.py --stale NAME...             status 0 if one of them has not, 1 if all have
 
 The record is .passed, one line for each check: a digest of everything that its verdict depends on, and its name. Only
-a COMMAND that succeeds changes it; commit it with the change. CHECKS lists the sources of each check. tools/tidy.py keeps
-a line for each C++ file in the same record.
+a COMMAND that succeeds changes it; commit it with the change. CHECKS lists the sources of each check. The same record
+has a line for each C++ file, of tools/tidy.py.
 
 Digests, not a commit: they are the same after a rebase, in a shallow clone and with changes that are not committed.
 """

@@ -6,7 +6,6 @@ registries.
 
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""The steps of CI: tools/steps.py ends at the first that fails, hangs or is slow; the lists in .ci are what it can run."""
+"""The steps of CI: tools/steps.py ends at the first that fails, hangs or is slow, and can run the lists in .ci."""
 
 from __future__ import annotations
 
