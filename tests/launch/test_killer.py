@@ -6,7 +6,7 @@ Nightly seven times as many kills.
 from __future__ import annotations
 
 import pytest
-from killer import PHASES, SHAPES, SIGNALS, TOLD_WITHIN_S, Kill
+from killer import PHASES, SHAPES, TOLD_WITHIN_S, Kill
 from nightly import nightly_unless
 
 
@@ -22,8 +22,3 @@ def test_all_others_are_told_who_died(phase, shape, repetition, tmp_path):
         assert survivor.ranks == [kill.victim], (kill, rank, survivor)
         assert f"rank {kill.victim} died" in survivor.text, (kill, rank, survivor)
         assert survivor.after_s < TOLD_WITHIN_S, (kill, rank, survivor)
-
-
-def test_all_signals_come_in_all_shapes():
-    for index, _ in enumerate(SHAPES):
-        assert {(place + index) % len(SIGNALS) for place, _ in enumerate(PHASES)} == set(range(len(SIGNALS)))
