@@ -136,6 +136,7 @@ class Run:
         self.started: list[Step] = []
         self.running: list[Step] = []
         self.unseen: list[Step] = []
+        self.passed = False
         self.commit = commit(root)
 
     def all(self, steps: list[Step | str]) -> int:
@@ -157,6 +158,8 @@ class Run:
         finally:
             for one in self.running:
                 one.kill()
+        self.passed = True
+        self.write()
         self.print_times()
         return 0
 
@@ -219,6 +222,7 @@ class Run:
             "list": self.name,
             "commit": self.commit,
             "machine": machine(),
+            "passed": self.passed,
             "seconds": round(time.monotonic() - self.begin, 1),
             "steps": done,
         }

@@ -48,6 +48,7 @@ def test_steps_run_in_order_and_their_times_are_kept(tmp_path):
     first, second = outcome.record["steps"]
     assert first["seconds"] < 0.5 <= second["seconds"] < 30
     assert second["limit"] == 60
+    assert outcome.record["passed"]
     assert re.search(r"^ +\d+ s of +60 s  second$", outcome.out, re.MULTILINE)
 
 
@@ -55,6 +56,7 @@ def test_it_ends_at_the_first_failure_and_shows_what_failed(tmp_path):
     outcome = Outcome(tmp_path, "60 good: true\n60 bad: echo 'FAILED a test'; echo more; exit 3\n60 never: touch ran\n")
     assert outcome.status == 1
     assert outcome.ran == {"good": 0, "bad": 3}
+    assert not outcome.record["passed"]
     assert not (tmp_path / "ran").exists()
     assert outcome.out.rstrip().endswith("=== FAILED: bad (status 3)\nFAILED a test")
 
