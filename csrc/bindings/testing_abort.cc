@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/kept_object.h"
 #include "bindings/gil.h"
 #include "engine/engine.h"
 #include "services/common/creation.h"
@@ -42,11 +43,7 @@ class CalledAtAbort final : public Collective {
 };
 
 std::shared_ptr<CalledAtAbort> called_at_abort(std::shared_ptr<Engine> engine, const py::function& call) {
-  const std::shared_ptr<py::object> function(new py::object(call), [](py::object* held) {
-    const GilHeld lock;
-    delete held;
-  });
-  auto made = std::make_shared<CalledAtAbort>([function] {
+  auto made = std::make_shared<CalledAtAbort>([function = kept(call)] {
     const GilHeld lock;
     (*function)();
   });
