@@ -374,7 +374,7 @@ class ParameterServer(WithoutFlush):
         self._check_worker("leave")
         self._collective.leave()
         self._has_left = True
-        self._newest_version(self._context.limit(math.inf))
+        self._newest_version(self._context.timeout)
 
     # --- what is known
 
