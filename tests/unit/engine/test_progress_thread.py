@@ -29,7 +29,17 @@ def run(program, **environment):
     """Run a program in a process of its own; what it prints."""
     text = textwrap.dedent(program)
     job = subprocess.run(
-        ["timeout", "-k", "5", str(LIMIT), "env", *(f"{k}={v}" for k, v in environment.items()), sys.executable, "-c", text],
+        [
+            "timeout",
+            "-k",
+            "5",
+            str(LIMIT),
+            "env",
+            *(f"{k}={v}" for k, v in environment.items()),
+            sys.executable,
+            "-c",
+            text,
+        ],
         capture_output=True,
         text=True,
         check=False,

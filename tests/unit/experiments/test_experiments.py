@@ -93,7 +93,7 @@ def test_an_ideal_of_hop_waits_as_its_mode_says(mode, seconds):
 
 
 def test_an_ideal_of_hop_computes_as_it_says():
-    """In the serial graph a rank computes at its new weights: neighbors wait for its time of work, then for its update."""
+    """In the serial graph a rank computes at its new weights: neighbors wait for its work, then for its update."""
     work = np.full((4, 10), 0.1)
     work[2, ::2] = 0.4
     work[0, 1::2] = 0.4
