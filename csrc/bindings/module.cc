@@ -91,5 +91,4 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_parameter_server(m);
   pyc::bind_parameter_server_simulation(m);
   pyc::bind_cuda(m);
-  pyc::bind_testing(m);
 }

@@ -1,5 +1,6 @@
-// Of _core.testing: the simulated driver, and what a build has of CUDA.
+// Of _testing: the simulated driver, and what a build has of CUDA.
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 
 #if defined(PYC_WITH_CUDA)
 #include <stdexcept>
@@ -20,6 +21,12 @@ using cuda::SimulatedDriver;
 
 const std::byte* place(std::uintptr_t address) {
   return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
+/// The function of _core: this module has a copy of the library of its own.
+auto use_driver_in_core() {
+  const auto function = py::module_::import("pycollectives._core").attr("_use_driver").cast<py::capsule>();
+  return reinterpret_cast<decltype(&cuda::use_driver)>(function.get_pointer());
 }
 
 std::unique_ptr<Executor> executor_of_device(int ordinal) {
@@ -64,8 +71,8 @@ void bind_simulated_driver(py::module_& t) {
       .def(
           "executor_with_code", [](const D& d) { return cuda::make_executor_with_code(d.api(), 0); },
           py::keep_alive<0, 1>())
-      .def("use", [](const D& d) { cuda::use_driver(&d.api(), D::image()); })
-      .def_static("use_no_more", [] { cuda::use_driver(nullptr, nullptr); })
+      .def("use", [](const D& d) { use_driver_in_core()(&d.api(), D::image()); })
+      .def_static("use_no_more", [] { use_driver_in_core()(nullptr, nullptr); })
       .def("availability",
            [](const D& d) {
              const cuda::Availability found = cuda::availability({&d.api(), ""});

@@ -1,4 +1,4 @@
-// Of _core.testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
+// Of _testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
 // host or of a device.
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 #include "memory/executor.h"
 #include "services/common/arena_seats.h"
 

@@ -55,7 +55,8 @@ def main() -> int:
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()
-    run(["cmake", "--preset=release", "-B", BUILD, "-DPYC_UNITY=OFF", f"-DPython_EXECUTABLE={sys.executable}"])
+    options = ["-DPYC_UNITY=OFF", "-DPYC_TESTING=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    run(["cmake", "--preset=release", "-B", BUILD, *options])
     build()
     for tests in sorted({m.tests for m in chosen}):
         if failed := what_fails(tests):

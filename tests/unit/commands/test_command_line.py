@@ -134,6 +134,7 @@ def test_simulate_prints_a_table():
         (["simulate", "--policy", "quorum:9"], "expected 1 <= k <= 8"),
         (["simulate", "--policy", "often"], "policy 'often': expected"),
         (["simulate", "--load", "trace"], "needs --trace FILE"),
+        (["simulate", "--trace", __file__], "expected --load trace with it, got --load linear"),
         (["simulate", "--algorithm", "bush"], "got 'bush'"),
         (["simulate", "--algorithm", "board"], "expected nodes of several ranks"),
         (["bench", "sked"], "expected a benchmark of"),

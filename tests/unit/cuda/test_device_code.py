@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from devices import needs_cuda
 
-from pycollectives.support.native import core
+from pycollectives import _testing as testing
 
-testing = core.testing
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 

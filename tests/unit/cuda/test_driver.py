@@ -13,9 +13,9 @@ import pytest
 from device_programs import simulated_device
 from devices import Simulated, needs_cuda, wait
 
+from pycollectives import _testing as testing
 from pycollectives.support.native import core
 
-testing = core.testing
 MODULES = sorted(Path(core.__file__).parent.glob("_*.so"))
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
 INTEGRATED, COMPUTE_MODE, UNIFIED_ADDRESSING, IPC_EVENTS = 18, 20, 41, 125

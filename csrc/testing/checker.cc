@@ -1,12 +1,12 @@
-#include "schedule/checker.h"
+#include "testing/checker.h"
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "schedule/findings.h"
-#include "schedule/symbolic_run.h"
+#include "testing/findings.h"
+#include "testing/symbolic_run.h"
 
 namespace pyc {
 namespace {

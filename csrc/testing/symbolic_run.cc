@@ -1,4 +1,4 @@
-#include "schedule/symbolic_run.h"
+#include "testing/symbolic_run.h"
 
 #include <algorithm>
 
