@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -76,6 +76,9 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	tools/mpirun -n 8 python bench/skew.py --json build/demo/skew.jsonl
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
+
+compare: $(VENV)/.installed  ## Compare the speed with another build: COMMIT=HEAD~1; more: OPTIONS="--quick --ranks 8"
+	python bench/compare.py --mpi $(MPI) $(OPTIONS) $(or $(COMMIT),$(error COMMIT is needed: make compare COMMIT=HEAD~1))
 
 test: $(VENV)/.testing  ## Run the tests of CI; some: SUITES="unit mpi hosts" RANKS="2 5"; all of them: NIGHTLY=1
 	NIGHTLY='$(NIGHTLY)' tests/run.sh
