@@ -48,7 +48,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
   }
-  if (contribute_directly(call, data)) return;
+  if (contribute_directly(call, data) || contribute_jointly(call, data, taker)) return;
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
