@@ -78,8 +78,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """See the class; `_begin` is to follow."""
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
-        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
+        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
         self._closed = False
+        self._left = False  # the collectives; the communicator of this one's own may still be open
         self._name = name
         self._model = model
         self._broadcast = broadcast
@@ -348,13 +349,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         RuntimeError, StallError, ClosedError
             As `synchronize_parameters`.
         """
-        self._check_open()
-        self._end_step()
-        self._check_between_steps("finish")
-        deadline = Deadline(self._timeout)
-        self._synchronize(deadline)
-        if self._model is not None:
-            self._average_buffers(None, deadline)
+        if self._closed or not self._left:  # else `close` ran into its time limit
+            self._check_open()
+            self._end_step()
+            self._check_between_steps("finish")
+            deadline = Deadline(self._timeout)
+            self._synchronize(deadline)
+            if self._model is not None:
+                self._average_buffers(None, deadline)
         self.close()
 
     def close(self) -> None:
@@ -364,19 +366,25 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         if self._closed:
             return
-        self._end_step()
-        self.flush()
-        self._leave()
-        self._closed = True
+        deadline = Deadline(self._timeout)
+        if self._comm.closed:
+            self._leave_at_once()
+        elif not self._left:
+            self._end_step()
+            self._check_between_steps("close")
+            self._flush(deadline)
+            self._leave()
+        self._left = True
         if self._owns_comm:
-            self._comm.close()
+            self._comm.close(deadline.remaining())
+        self._closed = True
 
     def _abort(self) -> int:
         """Close at once, without waiting for other ranks; the number of contributions that are discarded."""
         if self._closed:
             return 0
-        discarded = self._leave_at_once()
-        self._closed = True
+        discarded = 0 if self._left else self._leave_at_once()
+        self._left = self._closed = True
         if self._owns_comm:
             self._comm.abort()
         return discarded
@@ -388,8 +396,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._closed
+        """Whether this rank has left for good: by `close`, or since its communicator has closed."""
+        return self._left or self._comm.closed
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -399,7 +407,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        can_lose = self._discards and not self._closed
+        can_lose = self._discards and not self.closed
         exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=can_lose)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -407,8 +415,10 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._left:
             raise ClosedError(f"{self._name} is closed")
+        if self._comm.closed:
+            raise ClosedError(f"{self._name}: its communicator is closed")
 
     def _check_between_steps(self, call: str) -> None:
         self._check_open()

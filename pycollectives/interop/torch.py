@@ -162,6 +162,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._make_mean,
             overlap=overlap,
             name_of=partial(name_of, optimizer),
+            is_open=lambda: not self._comm.closed,
         )
         with self._abort_if_it_fails():
             parameters = self._begin(self._checked_arguments)
@@ -232,7 +233,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         """
         self._check_between_steps("add_unfrozen")
         self.flush()
-        parameters = self._gradients.without_bucket(self.optimizer.param_groups)
+        without = self._gradients.without_bucket(self.optimizer.param_groups)
+        parameters = [parameter for parameter in without if parameter.requires_grad]
         self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
         self._broadcast_parameters(parameters)
         self._gradients.add(parameters, self._arguments.bucket_bytes)
@@ -346,17 +348,14 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._gradients.flush(deadline)
 
     def _end_flush(self) -> None:
-        if self._gradients.end_flush():
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._gradients.put_back()
+        self._gradients.end_flush(self.optimizer.param_groups, self.optimizer.step)
 
     def _average_parameters(self, deadline: Deadline) -> None:
         for bucket in self._gradients.buckets:
             replicas.average(self._comm, bucket.parameters, deadline)
 
     def _end_step(self) -> None:
-        self._gradients.end_step()
+        self._gradients.drop()
 
     def _leave(self) -> None:
         self._gradients.close()
@@ -368,10 +367,12 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
-            raise RuntimeError(
-                f"parameter {name_of(self.optimizer, parameter)} requires gradients, and did not, or was not there, "
-                "when buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
-            )
+            if parameter.requires_grad or parameter.grad is not None:
+                raise RuntimeError(
+                    f"parameter {name_of(self.optimizer, parameter)} requires or has a gradient, and did not, or was "
+                    "not there, when buckets were made: after unfreezing, and before backward(), call add_unfrozen() "
+                    "on all ranks"
+                )
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -386,10 +387,10 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
         super().zero_grad(set_to_none=set_to_none)
-        self._gradients.drop()
+        self._gradients.end_step()
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
         memory = {"host": "", "device": " on a device", "staged": " staged through the host"}[self.memory]
-        state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self._closed else ''}"
+        state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self.closed else ''}"
         return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"
