@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .buckets import Bucket, fused, same_bits, summed_in
+from .buckets import Bucket, fused, summed_in
 from .checkpoints import graph_task, in_reentrant_checkpoint
-from .memory import OwnMemory, why_not_averaged
+from .memory import OwnMemory, same_bits, why_not_averaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,6 +70,7 @@ class GradientAverager:
         self._mixed = False  # backward has added to averages
         self._synchronizing = True  # no_sync is not in force
         self.flushing = False  # between start_flush and end_flush
+        self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # what was in `.grad`, in a flush
 
     def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
         """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
@@ -186,12 +187,12 @@ class GradientAverager:
             self._check_averages()
             return
         self._begin()
-        for bucket in self.buckets:
-            if bucket.contributed:
-                self._check_unchanged(bucket)
+        before = [bucket for bucket in self.buckets if bucket.contributed]
         for bucket in self.buckets:
             if not bucket.contributed:
                 self._contribute(bucket)
+        for bucket in before:  # while the others travel
+            self._check_unchanged(bucket)
         self._wait(deadline)
         self._show()
         self._begun = False
@@ -239,6 +240,11 @@ class GradientAverager:
         self._averaged = self._mixed = False
         self._shown = []
 
+    def clear(self) -> None:
+        """Forget what `.grad` was: it is cleared."""
+        self.end_step()
+        self._set_aside = [(parameter, None) for parameter, _ in self._set_aside]
+
     def drop(self) -> None:
         """Clear averages that no step has used."""
         if self._averaged:
@@ -255,6 +261,7 @@ class GradientAverager:
         Nothing if that is so already: a flush that ran into its time limit goes on.
         """
         if not self.flushing:
+            self._set_aside = _take_gradients(self._parameters())
             for bucket in self.buckets:
                 bucket.start_flush()
             self.flushing = True
@@ -268,22 +275,23 @@ class GradientAverager:
     def end_flush(self, groups: Iterable[Mapping[str, Any]], step: Callable[[], Any]) -> None:
         """Step with averages that this rank is owed, if any; when all that is flushed together is through.
 
-        Gradients that stand in `.grad` of the parameter groups wait for the next step of the program: they stay.
+        Gradients that stood in `.grad` before the flush are there again after it, for the program's next step.
         """
         self.flushing = False
-        if not any(bucket.given for bucket in self.buckets):
-            return
-        standing = [(parameter, parameter.grad) for group in groups for parameter in group["params"]]
-        for parameter, _ in standing:
-            parameter.grad = None
         try:
-            with torch.no_grad():
-                for bucket in self.buckets:
-                    bucket.show(lambda _: False)
-            step()
+            if any(bucket.given for bucket in self.buckets):
+                self._set_aside += _take_gradients(self.without_bucket(groups))
+                with torch.no_grad():
+                    for bucket in self.buckets:
+                        bucket.show(lambda _: False)
+                step()
         finally:
-            for parameter, gradient in standing:
-                parameter.grad = gradient
+            self._put_back()
+
+    def _put_back(self) -> None:
+        for parameter, gradient in self._set_aside:
+            parameter.grad = gradient
+        self._set_aside = []
 
     def close(self) -> None:
         """Leave for good, after `flush`."""
@@ -294,8 +302,17 @@ class GradientAverager:
     def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""
         self._remove_hooks()
+        self._put_back()
         return sum(bucket.mean.abort() for bucket in self.buckets)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
+
+
+def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Return parameters with their gradients, which they have no more."""
+    taken = [(parameter, parameter.grad) for parameter in parameters]
+    for parameter, _ in taken:
+        parameter.grad = None
+    return taken

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from .memory import first_difference
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -35,10 +37,7 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[torch.Tensor], EagerMean]
 
-__all__ = ["Bucket", "fused", "parts_of", "same_bits", "summed_in"]
-
-BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
-"""Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
+__all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
@@ -154,11 +153,13 @@ class Bucket:
 
     def changed_since_contributed(self) -> torch.Tensor | None:
         """Return a parameter whose gradient is not, to the bit, the one that was handed over."""
-        for parameter, part, had_one in zip(self.parameters, self._parts, self._had_one, strict=True):
-            gradient = parameter.grad
-            if (gradient is not None) != had_one or (gradient is not None and not same_bits(gradient, part)):
+        for parameter, had_one in zip(self.parameters, self._had_one, strict=True):
+            if (parameter.grad is not None) != had_one:
                 return parameter
-        return None
+        standing = list(self.gradients())
+        pairs = [(parameter.grad, part) for parameter, part in standing if parameter.grad is not None]
+        place = first_difference(pairs)
+        return None if place is None else standing[place][0]
 
     # ------------------------------------------------------------------------------------------------ waiting
 
@@ -298,10 +299,3 @@ class Bucket:
             else:
                 out.zero_()
 
-
-def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
-    """Whether a gradient has the bits of a part of a bucket, whatever its strides, or has them in its own type."""
-    if gradient.shape != part.shape:
-        return False
-    bits = BITS[part.dtype]
-    return torch.equal(gradient.to(part.dtype).view(bits), part.view(bits))

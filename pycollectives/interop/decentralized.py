@@ -142,7 +142,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._updated: tuple[float | None] | None = None  # the loss of a step whose update is not handed over yet
         self._is_flushing = False
         self._ending = False
-        with self._abort_if_it_fails():
+        with self._creation():
             every = self._begin(lambda: self._checked_arguments(topology))
             parameters = [parameter for parameter in every if parameter.requires_grad]
             self._with_exchange = set(map(id, parameters))

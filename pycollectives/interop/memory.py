@@ -1,15 +1,22 @@
-"""In which gradients averages are written: those whose memory belongs to no other, and which PyTorch lets be changed."""
+"""What is in the memory of gradients, and in which of them averages can be written."""
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["OwnMemory", "overlaps_itself", "why_not_averaged"]
+__all__ = ["OwnMemory", "first_difference", "overlaps_itself", "same_bits", "why_not_averaged"]
+
+BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+"""Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
@@ -35,6 +42,29 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
                 return tensor.numel() > 0
             end = (size - 1) * stride + end
     return False
+
+
+def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
+    """Whether a gradient has the bits of a part of a bucket, whatever its strides, or has them in its own type."""
+    if gradient.shape != part.shape:
+        return False
+    if gradient.dtype is part.dtype and not gradient.is_cuda and gradient.is_contiguous():
+        return not _memcmp(gradient.data_ptr(), part.data_ptr(), part.nbytes)  # half the time of torch.equal
+    return torch.equal(_bits(gradient, part.dtype), _bits(part, part.dtype))
+
+
+def first_difference(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int | None:
+    """Return the place of the first pair of a gradient and a part of a bucket that are not the same to the bit."""
+    if pairs and pairs[0][1].is_cuda:  # the host waits for the device once
+        differ = [(_bits(gradient, part.dtype) != _bits(part, part.dtype)).any() for gradient, part in pairs]
+        places = torch.stack(differ).nonzero().flatten().tolist()
+    else:
+        places = [place for place, pair in enumerate(pairs) if not same_bits(*pair)]
+    return places[0] if places else None
+
+
+def _bits(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype).view(BITS[dtype])
 
 
 class OwnMemory:
