@@ -3,6 +3,7 @@
 
 #include <mpi4py/mpi4py.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -134,6 +136,13 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
+std::string mpi_library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
 
 std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
@@ -184,6 +193,7 @@ void bind_engine(py::module_& m) {
     const ProcessId own = ProcessId::own();
     return std::pair(own.number, own.started);
   });
+  Definitions(m).function<&mpi_library_version>("mpi_library_version", "");
   Definitions(m).function("close_all", "", [] {
     const GilReleased released;
     OpenEngines::instance().close_all();

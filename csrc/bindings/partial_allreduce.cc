@@ -4,6 +4,7 @@
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
+#include "bindings/calls.h"
 #include "bindings/rounds.h"
 #include "hot/hot.h"
 

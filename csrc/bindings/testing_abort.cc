@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "bindings/testing.h"
 #include "bindings/gil.h"
+#include "bindings/testing.h"
 #include "engine/engine.h"
 #include "services/common/creation.h"
 

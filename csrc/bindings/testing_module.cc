@@ -1,12 +1,12 @@
-// The extension module pycollectives._testing, which only tests use: the parts of the library by themselves, the checker
-// of plans, simulations of scripted ranks, and a simulated device. It has a copy of the library of its own and shares
-// the Python classes of _core, so that its functions take engines and plans that _core has made.
+// The extension module pycollectives._testing, which only tests use: the parts of the library by themselves, the
+// checker of plans, simulations of scripted ranks, and a simulated device. It has a copy of the library of its own and
+// shares the Python classes of _core, so that its functions take engines and plans that _core has made.
 #include "bindings/bindings.h"
 #include "bindings/testing.h"
 
 PYBIND11_MODULE(_testing, t) {
   const pybind11::object core = pybind11::module_::import("pycollectives.support.native").attr("core");
-  if (core.attr("interface").cast<std::string>() != PYC_INTERFACE) {
+  if (core.attr("interface").cast<std::string>() != pyc::kInterface) {
     throw pybind11::import_error("pycollectives._testing was built with another _core: run `make testing`");
   }
   pyc::bind_testing(t);

@@ -1,5 +1,5 @@
-// The extension module pycollectives._zipline: ZipLine on NumPy arrays. Apart from _core, since it needs no MPI. Written
-// against Python's C API: pybind11 would take nine tenths of its build.
+// The extension module pycollectives._zipline: ZipLine on NumPy arrays. Apart from _core, since it needs no MPI.
+// Written against Python's C API: pybind11 would take nine tenths of its build.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -91,8 +91,7 @@ class View {
 
 /// The arguments `points` and `ends` of a function.
 struct Arguments {
-  Arguments(PyObject* const* values, Py_ssize_t count)
-      : points((check(count), values[0])), ends(values[1]) {}
+  Arguments(PyObject* const* values, Py_ssize_t count) : points((check(count), values[0])), ends(values[1]) {}
 
   static void check(Py_ssize_t count) {
     if (count != 2) refuse("expected two arguments: points, ends");
@@ -153,8 +152,7 @@ PyObject* check(PyObject*, PyObject* const* values, Py_ssize_t count) {
 /// The Python type of Incremental<Time>. Its methods keep the GIL, so threads take turns.
 template <class Time>
 struct Incremental {
-  PyObject_HEAD
-  zl::Incremental<Time>* solver;
+  PyObject_HEAD zl::Incremental<Time>* solver;
 
   static zl::Incremental<Time>& of(PyObject* self) { return *reinterpret_cast<Incremental*>(self)->solver; }
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "testing/findings.h"
 #include "schedule/schedule.h"
+#include "testing/findings.h"
 
 namespace pyc {
 
