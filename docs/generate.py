@@ -232,6 +232,22 @@ def servers_measured() -> str:
     return "Not measured yet: `python docs/generate.py --experiments servers`."
 
 
+def build_times() -> str:
+    """The first line of the installation, and `make demo`, in a fresh clone."""
+    path = RESULTS / "build.json"
+    if not path.exists():
+        return "Not measured yet: `python tools/time_build.py`."
+    found = json.loads(path.read_text())
+
+    def minutes(name: str) -> str:
+        return f"{found[name]['wall_s'] / 60:.1f} minutes"
+
+    return (
+        f"On {found['cores']} cores the first line takes {minutes('install')}, and `make demo`, from a fresh clone to its "
+        f"figure, {minutes('demo')} (docs/results/build.json; commit {found['commit']})."
+    )
+
+
 def experiment_results() -> list[dict[str, Any]]:
     """What was measured of the jobs that the catalogue has now."""
     kept = []
@@ -281,6 +297,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_measured,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "baselines": baselines_table,
+    "build-times": build_times,
     "headline": headline,
     "layers": layers,
     "overlap": overlap_table,
