@@ -40,6 +40,7 @@ from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
+    build_times,
     headline,
     markdown,
     not_measured,
@@ -230,22 +231,6 @@ def servers_measured() -> str:
         if found["name"] == "servers":
             return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
     return "Not measured yet: `python docs/generate.py --experiments servers`."
-
-
-def build_times() -> str:
-    """The first line of the installation, and `make demo`, in a fresh clone."""
-    path = RESULTS / "build.json"
-    if not path.exists():
-        return "Not measured yet: `python tools/time_build.py`."
-    found = json.loads(path.read_text())
-
-    def minutes(name: str) -> str:
-        return f"{found[name]['wall_s'] / 60:.1f} minutes"
-
-    return (
-        f"On {found['cores']} cores the first line takes {minutes('install')}, and `make demo`, from a fresh clone to its "
-        f"figure, {minutes('demo')} (docs/results/build.json; commit {found['commit']})."
-    )
 
 
 def experiment_results() -> list[dict[str, Any]]:

@@ -2,9 +2,9 @@
 
     python tools/time_build.py     writes docs/results/build.json
 
-CPU seconds are those of the command and of what it starts, without a compiler cache. They vary with what else the machine
-does, so tools/calibrate.cc is compiled before and after, twice at once, and `scaled` is what the command would take where
-that takes 12.3 CPU seconds.
+CPU seconds are those of the command and of what it starts, without a compiler cache. They vary with what else the
+machine does, so tools/calibrate.cc is compiled before and after, twice at once, and `scaled` is what the command would
+take where that takes 12.3 CPU seconds.
 """
 
 from __future__ import annotations
