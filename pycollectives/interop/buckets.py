@@ -298,4 +298,3 @@ class Bucket:
                 out.copy_(self._total[start : start + out.numel()].view(out.shape))
             else:
                 out.zero_()
-

@@ -453,7 +453,9 @@ def by_autograd_grad_of_a_sum(c: Program) -> None:
 @way()
 def by_torch_func(c: Program) -> None:
     values = {name: parameter.detach() for name, parameter in c.module.named_parameters()}
-    gradients = torch.func.grad(lambda given: sum((v * c.numbers(getattr(c.module, k))).sum() for k, v in given.items()))
+    gradients = torch.func.grad(
+        lambda given: sum((v * c.numbers(getattr(c.module, k))).sum() for k, v in given.items())
+    )
     for name, gradient in gradients(values).items():
         getattr(c.module, name).grad = gradient
 
