@@ -8,6 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
+    python docs/generate.py --defaults  time what algorithm="auto" chooses against all else as well (two minutes)
     python docs/generate.py --pictures  draw what the simulators compute as well
     python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
     python docs/generate.py --test      run all tests as well, and keep how many passed
@@ -35,11 +36,13 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
+import defaults  # noqa: E402
 from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, measure, require_clean, run  # noqa: E402
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
+    defaults_table,
     headline,
     markdown,
     not_measured,
@@ -285,6 +288,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "layers": layers,
     "overlap": overlap_table,
     "policies": policies_table,
+    "defaults": defaults_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "servers": servers_measured,
@@ -435,6 +439,7 @@ def main() -> None:
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--simulate", action="store_true")
+    mode.add_argument("--defaults", action="store_true")
     mode.add_argument("--pictures", action="store_true")
     mode.add_argument("--trace", action="store_true")
     mode.add_argument("--test", action="store_true")
@@ -459,6 +464,8 @@ def main() -> None:
         renew_ideals()
     if arguments.simulate:
         simulate_latencies()
+    if arguments.defaults:
+        (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
         draw_supersteps(FIGURES / "supersteps.png")
         draw_windows(FIGURES / "windows.png")

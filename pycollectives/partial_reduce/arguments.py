@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..selection.choice import SelectionTable
+    from ..selection.model import CostModel
+    from ..support.costs import Costs
     from ..support.deadline import Deadline
     from ..support.typing import Array
 
@@ -32,14 +34,16 @@ AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
 """Who says the groups: a generator or a rule."""
 
 
-def explicit_group_algorithm(table: SelectionTable, group: Sequence[int], nodes: Sequence[int], nbytes: int) -> str:
+def explicit_group_algorithm(
+    table: SelectionTable | CostModel, group: Sequence[int], nodes: Sequence[int], nbytes: int
+) -> str:
     """Return "board", in shared memory, or what a table takes for messages: the same on all members."""
     if nbytes >= SHORTEST_ON_BOARD and len({nodes[member] for member in group}) == 1:
         return "board"
     return group_algorithm(table, len(group), nbytes)
 
 
-def group_algorithm(table: SelectionTable, members: int, nbytes: int) -> str:
+def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int) -> str:
     """Return what a table takes for messages among so many ranks."""
     schedule = table.complete(False, ranks=members, nodes=members, nbytes=nbytes).schedule
     if schedule is None:
@@ -70,7 +74,7 @@ class PartialReduceSpecification:
     weighting: str
     coordinator_rank: int
     name: str
-    table: SelectionTable
+    table: SelectionTable | CostModel
     by_nccl: bool = False
 
     @classmethod
@@ -85,8 +89,9 @@ class PartialReduceSpecification:
         algorithm: Any,
         name: Any,
         size: int,
+        costs: Costs | None = None,
     ) -> PartialReduceSpecification:
-        """Check the arguments for `size` ranks.
+        """Check the arguments for `size` ranks whose messages have these costs, if they are known.
 
         Raises
         ------
@@ -114,7 +119,7 @@ class PartialReduceSpecification:
             if weighting == "staleness":
                 raise ValueError("algorithm='nccl': expected weighting 'uniform', got 'staleness'")
         coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
-        table = tables.in_use()
+        table = tables.for_costs(costs)
         return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), table, by_nccl and size > 1)
 
     @property

@@ -1,0 +1,15 @@
+// What messages cost between two ranks, in LogGP's L, o and G, measured with a plan of their own over the engine's
+// transport: exchanges of short messages, a burst of short ones, and one long message each way. About 30 messages.
+#pragma once
+
+#include "algorithms/cost.h"
+#include "engine/engine.h"
+
+namespace pyc {
+
+/// On all ranks, collective: the same on all of them. `first` and `second` are two different ranks. StallError names
+/// ranks that do not call it within `timeout`.
+MessageCosts measure_messages(Engine& engine, Rank first, Rank second, Seconds timeout,
+                              const Engine::Interrupt& interrupt);
+
+}  // namespace pyc
