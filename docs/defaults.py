@@ -39,6 +39,7 @@ class Cell(NamedTuple):
 
     @property
     def ratio(self) -> float:
+        """The time of the choice over the least."""
         return self.seconds / self.best_seconds
 
 
@@ -46,8 +47,8 @@ def seconds_of(algorithm: str, ranks: int, nbytes: int, costs: Costs, activation
     """The time of the plans; with an activation, of a whole round in which all ranks contribute at once."""
     count = max(1, min(core.parts_of_allreduce(algorithm, ranks), nbytes // 8))
     name = algorithm.partition(":")[0]
-    power_of_two = ranks & (ranks - 1) == 0
-    alike = name == "ring" and count == ranks or name in ("recursive_doubling", "rabenseifner") and power_of_two
+    doubles = name in ("recursive_doubling", "rabenseifner") and ranks & (ranks - 1) == 0
+    alike = doubles or (name == "ring" and count == ranks)
     return core.time_of_plans(
         algorithm,
         ranks,
@@ -81,9 +82,6 @@ def cells(ranks: Sequence[int] = RANKS, sizes: Sequence[int] = BYTES) -> Iterato
 
 def as_lines(found: Sequence[Cell]) -> str:
     return "".join(
-        json.dumps({**one._asdict(), "ratio": round(one.ratio, 4), "error": round(one.error, 4)}) + "\n" for one in found
+        json.dumps({**one._asdict(), "ratio": round(one.ratio, 4), "error": round(one.error, 4)}) + "\n"
+        for one in found
     )
-
-
-def size_text(nbytes: int) -> str:
-    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB" if nbytes >= 1024 else f"{nbytes} B"

@@ -350,7 +350,7 @@ def draw_figures(names: list[str]) -> None:
 
 def simulate_latencies() -> None:
     """All ranks come together after equal work, call by call; messages cost what the simulator takes by default."""
-    options = ["--load", "equal", "--work-us", "1000", "--calls", "16", "--json"]
+    options = ["--load", "equal", "--work-us", "1000", "--calls", "2", "--json"]
     lines = []
     for ranks in SIMULATED_RANKS:
         for policy in ("solo", f"quorum:{ranks // 2}"):

@@ -176,7 +176,10 @@ def defaults_table() -> str:
     head = ["network", "bytes", *(f"{ranks} ranks" for ranks in DEFAULTS_RANKS), "worst, of the best"]
     worst = max(cell["ratio"] for cell in cells)
     within = sum(cell["ratio"] <= 1.1 for cell in cells)
-    return markdown(head, rows) + f"\n\n{within} of {len(cells)} cells are within 1.1 of the best; the worst is at {worst:.2f}."
+    return (
+        markdown(head, rows)
+        + f"\n\n{within} of {len(cells)} cells are within 1.1 of the best; the worst is at {worst:.2f}."
+    )
 
 
 DEFAULTS_RANKS = (8, 100, 1024, 65536)

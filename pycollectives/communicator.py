@@ -71,7 +71,7 @@ class Communicator(
         waiting, flushing and closing alike. `math.inf`: no limit. Default: `PYC_TIMEOUT`, or no limit.
     costs
         What messages between nodes cost, for `algorithm="auto"`. Default: if there are several nodes, every rank has a
-        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 30 messages. Otherwise
+        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 80 messages. Otherwise
         "auto" uses a table.
 
     Raises
@@ -375,9 +375,7 @@ class Communicator(
         exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=can_lose)
 
 
-def _measured_costs(
-    engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None
-) -> Costs | None:
+def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
     """Return what messages between nodes cost, the same on all ranks; None: a table serves. Collective."""
     from .support.native import core
 

@@ -7,12 +7,12 @@
 //   Reference: eager-SGD section 4.1.1; Hensgen, Finkel, Manber (1988).
 //   Steps: ceil(log2 P). Tokens: P ceil(log2 P).
 //
-// Tree. Tokens flow down a tree only, which is optimal in the postal model (see the algorithm "tree"). An initiator that
-// is not the root also asks a rank above it to start, by an active message outside the plan; that rank does the same,
-// up to the root. No rank is asked by more than 16, so that nothing queues if all start at once. That takes some steps
-// more and log2 P times fewer tokens, which counts where ranks share cores.
-//   Steps: 1 + ceil(log16 P), and at most log2 P; 2 for P <= 17. Tokens: P - 1, and an active message for each rank that
-//   starts.
+// Tree. Tokens flow down a tree only, which is optimal in the postal model (see the algorithm "tree"). An initiator
+// that is not the root also asks a rank above it to start, by an active message outside the plan; that rank does the
+// same, up to the root. No rank is asked by more than 16, so that nothing queues if all start at once. That takes some
+// steps more and log2 P times fewer tokens, which counts where ranks share cores.
+//   Steps: 1 + ceil(log16 P), and at most log2 P; 2 for P <= 17. Tokens: P - 1, and an active message for each rank
+//   that starts.
 #include "algorithms/activation.h"
 
 #include <algorithm>
@@ -93,7 +93,8 @@ Course course_of_activation(const std::string& how, Rank size) {
   if (how == "dissemination") {
     Phase chains{{}};
     double tokens = 0;
-    // The last rank is at a distance with many ones: the longest below `size`, and those with a one less and ones after.
+    // The last rank is at a distance with many ones: the longest below `size`, and those with a one less and ones
+    // after.
     for (Rank distance = 1; distance < size; distance *= 2) ++tokens;
     const auto add = [&](Rank to) {
       Leg leg;

@@ -19,7 +19,8 @@ struct Activation {
 /// By dissemination: a union of P binomial trees, one from each initiator.
 Activation activate_by_dissemination(ScheduleBuilder& s);
 
-/// By one tree, a PostalTree of this latency: a rank that starts asks another one to start too, and so on up to the root.
+/// By one tree, a PostalTree of this latency: a rank that starts asks another one to start too, and so on up to the
+/// root.
 Activation activate_by_tree(ScheduleBuilder& s, Rank latency);
 
 /// "dissemination", "tree" or "tree:K"; std::invalid_argument for any other name.

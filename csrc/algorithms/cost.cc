@@ -1,21 +1,31 @@
 #include "algorithms/cost.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "core/patterns.h"
 
 namespace pyc {
 namespace {
 
-/// A chain of d messages, each behind p others of its sender, takes d * latency + sum(p) sends: at most the tree's
-/// duration. `leg` makes a leg of d and the sends or receives in all.
+/// Looked up again for each number of bytes.
+std::vector<Rank> longest_ways(Rank size, Rank latency) {
+  static std::mutex mutex;
+  static std::map<std::pair<Rank, Rank>, std::vector<Rank>> known;
+  const std::lock_guard lock(mutex);
+  auto& found = known[{size, latency}];
+  if (found.empty()) found = PostalTree::longest_ways(size, latency);
+  return found;
+}
+
+/// `leg` makes a leg of the messages of a way and the sends up to them, or the receives.
 template <class MakeLeg>
 Phase along_a_tree(Rank size, Rank latency, MakeLeg leg) {
-  Phase chains{{}};
-  const Rank duration = PostalTree::duration(size, latency);
-  for (Rank depth = 1; depth * latency <= duration; ++depth) {
-    chains.push_back({leg(double(depth), double(duration - depth * latency + depth))});
-  }
+  Phase chains;
+  const std::vector<Rank> ways = longest_ways(size, latency);
+  for (std::size_t depth = 0; depth < ways.size(); ++depth) chains.push_back({leg(double(depth), double(ways[depth]))});
   return chains;
 }
 

@@ -96,29 +96,31 @@ Course course_of_halving(Rank size, std::size_t count, Rank most) {
 }
 
 AllreduceAlgorithm halving_of(Rank most) {
-  return {.name = "rabenseifner:" + std::to_string(most),
-          .build = [=](ScheduleBuilder& s, Operands io) { build_halving(s, io, most); },
-          .steps = {},
-          .bytes = {},
-          .reference = {},
-          .is_uniform = false,
-          .course = [=](Rank size, std::size_t count) { return course_of_halving(size, count, most); },
-          .parts = [=](Rank size) { return std::size_t{1} << std::min(most, log2_of(static_cast<std::size_t>(size))); }};
+  return {
+      .name = "rabenseifner:" + std::to_string(most),
+      .build = [=](ScheduleBuilder& s, Operands io) { build_halving(s, io, most); },
+      .steps = {},
+      .bytes = {},
+      .reference = {},
+      .is_uniform = false,
+      .course = [=](Rank size, std::size_t count) { return course_of_halving(size, count, most); },
+      .parts = [=](Rank size) { return std::size_t{1} << std::min(most, log2_of(static_cast<std::size_t>(size))); }};
 }
 
 void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) { build_halving(s, io, kAll); }
 
 }  // namespace
 
-PYC_ALLREDUCE("rabenseifner", allreduce_rabenseifner,
-              .steps = "log2 P + K, +2 if P is not 2^k; K = log2 P, or rabenseifner:K", .bytes = "2 S (P-1)/P",
-              .reference = "Rabenseifner 2004", .is_uniform = false,
-              .course = [](Rank size, std::size_t count) { return course_of_halving(size, count, kAll); },
-              .parts = [](Rank size) { return std::size_t{1} << log2_of(static_cast<std::size_t>(size)); },
-              .variant = halving_of, .variants = [](Rank size) {
-                std::vector<Rank> all;
-                for (Rank k = 1; k <= log2_of(static_cast<std::size_t>(size)); ++k) all.push_back(k);
-                return all;
-              });
+PYC_ALLREDUCE(
+    "rabenseifner", allreduce_rabenseifner, .steps = "log2 P + K, +2 if P is not 2^k; K = log2 P, or rabenseifner:K",
+    .bytes = "2 S (P-1)/P", .reference = "Rabenseifner 2004", .is_uniform = false,
+    .course = [](Rank size, std::size_t count) { return course_of_halving(size, count, kAll); },
+    .parts = [](Rank size) { return std::size_t{1} << log2_of(static_cast<std::size_t>(size)); }, .variant = halving_of,
+    .variants =
+        [](Rank size) {
+          std::vector<Rank> all;
+          for (Rank k = 1; k <= log2_of(static_cast<std::size_t>(size)); ++k) all.push_back(k);
+          return all;
+        });
 
 }  // namespace pyc

@@ -65,8 +65,9 @@ Course course_of_recursive_doubling(Rank size, std::size_t count) {
   return folded(size, elements, {}, steps, elements, {});
 }
 
-PYC_ALLREDUCE("recursive_doubling", allreduce_recursive_doubling, .steps = "floor(log2 P), +2 if P is not 2^k",
-              .bytes = "S log2 P", .reference = "Thakur, Rabenseifner, Gropp 2005", .is_uniform = true,
-              .course = course_of_recursive_doubling, .parts = [](Rank) { return std::size_t{1}; });
+PYC_ALLREDUCE(
+    "recursive_doubling", allreduce_recursive_doubling, .steps = "floor(log2 P), +2 if P is not 2^k",
+    .bytes = "S log2 P", .reference = "Thakur, Rabenseifner, Gropp 2005", .is_uniform = true,
+    .course = course_of_recursive_doubling, .parts = [](Rank) { return std::size_t{1}; });
 
 }  // namespace pyc

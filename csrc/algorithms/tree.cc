@@ -8,7 +8,7 @@
 // expected, that of sending down reversed.
 //
 // Reference: Bar-Noy, Kipnis, "Designing broadcasting algorithms in the postal model" (1994).
-// Steps: 2 for P <= K + 1, and at most 2 log2 P. Bytes sent per rank: S up, and S to each child.
+// Steps: 2 for P <= K + 2, and at most 2 log2 P. Bytes sent per rank: S up, and S to each child.
 #include "algorithms/registry.h"
 #include "core/patterns.h"
 
@@ -60,12 +60,11 @@ void allreduce_tree(ScheduleBuilder& s, Operands io) { build_tree(s, io, kFewSte
 
 }  // namespace
 
-PYC_ALLREDUCE("tree", allreduce_tree, .steps = "2 if P <= K + 1, at most 2 log2 P; K = 32, or tree:K",
-              .bytes = "S, and S to each child", .reference = "postal trees, Bar-Noy, Kipnis 1994", .is_uniform = true,
-              .course = [](Rank size, std::size_t count) { return course_of_tree(size, count, kFewSteps); },
-              .parts = [](Rank) { return std::size_t{1}; }, .variant = tree_of,
-              .variants = [](Rank) -> std::vector<Rank> {
-                return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64};
-              });
+PYC_ALLREDUCE(
+    "tree", allreduce_tree, .steps = "2 if P <= K + 2, at most 2 log2 P; K = 32, or tree:K",
+    .bytes = "S, and S to each child", .reference = "postal trees, Bar-Noy, Kipnis 1994", .is_uniform = true,
+    .course = [](Rank size, std::size_t count) { return course_of_tree(size, count, kFewSteps); },
+    .parts = [](Rank) { return std::size_t{1}; }, .variant = tree_of,
+    .variants = [](Rank) -> std::vector<Rank> { return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64}; });
 
 }  // namespace pyc

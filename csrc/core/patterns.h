@@ -1,6 +1,7 @@
 // Who talks to whom: pure arithmetic on ranks, right for every number of ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -38,9 +39,9 @@ class Fold {
   Rank extras_ = 0;
 };
 
-/// The tree that reaches `size` ranks soonest if a rank sends to one other rank after another and what it begins to send
-/// arrives `latency` sends later (Bar-Noy, Kipnis 1994, the postal model). With latency 1 it is a binomial tree, with
-/// latency `size` a star. Rooted at rank 0; the ranks below a rank follow it without a gap.
+/// The tree that reaches `size` ranks soonest if a rank sends to one other rank after another and what it begins to
+/// send arrives `latency` sends later (Bar-Noy, Kipnis 1994, the postal model). With latency 1 it is a binomial tree,
+/// with latency `size` a star. Rooted at rank 0; the ranks below a rank follow it without a gap.
 class PostalTree {
  public:
   PostalTree(Rank rank, Rank size, Rank latency) {
@@ -67,8 +68,30 @@ class PostalTree {
   /// In the order of sending: the first has most ranks below it.
   const std::vector<Rank>& children() const { return children_; }
 
-  /// Sends after which all `size` ranks are reached.
-  static Rank duration(Rank size, Rank latency) { return static_cast<Rank>(reach(size, latency).size()) - 1; }
+  /// By the number of messages on the way from the root to a rank, the most sends of their senders up to these
+  /// messages.
+  static std::vector<Rank> longest_ways(Rank size, Rank latency) {
+    const std::vector<std::int64_t> reached = reach(size, latency);
+    struct Place {
+      Rank rank;
+      Rank left;
+      std::size_t depth;
+      Rank sends;
+    };
+    std::vector<Rank> longest;
+    std::vector<Place> open{{0, static_cast<Rank>(reached.size()) - 1, 0, 0}};
+    while (!open.empty()) {
+      Place place = open.back();
+      open.pop_back();
+      if (longest.size() <= place.depth) longest.resize(place.depth + 1);
+      longest[place.depth] = std::max(longest[place.depth], place.sends);
+      for (Rank left = place.left; left >= latency; --left) {
+        const std::int64_t child = place.rank + reached[static_cast<std::size_t>(left - 1)];
+        if (child < size) open.push_back({static_cast<Rank>(child), left - latency, place.depth + 1, ++place.sends});
+      }
+    }
+    return longest;
+  }
 
  private:
   /// The number of ranks that are reached, by the number of sends.

@@ -1,5 +1,6 @@
 // What messages cost between two ranks, in LogGP's L, o and G, measured with a plan of their own over the engine's
-// transport: exchanges of short messages, a burst of short ones, and one long message each way. About 30 messages.
+// transport: exchanges of short messages, bursts of short ones, and long messages each way. About 80 messages, and 1
+// MiB.
 #pragma once
 
 #include "algorithms/cost.h"

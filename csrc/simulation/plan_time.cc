@@ -205,8 +205,8 @@ class PlanTimer {
       return;
     }
     if (const auto* reduce = std::get_if<Reduce>(&action)) {
-      s.busy_until = std::max(s.busy_until, now_) + options_.reduce_per_byte * options_.element_bytes *
-                                                       static_cast<double>(reduce->into.count);
+      s.busy_until = std::max(s.busy_until, now_) +
+                     options_.reduce_per_byte * options_.element_bytes * static_cast<double>(reduce->into.count);
       s.computed = s.busy_until;
     }
     if (id == s.plan.active && !options_.activation.empty()) fire(s, s.plan.release);

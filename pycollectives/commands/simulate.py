@@ -155,7 +155,9 @@ def simulate(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}, activation by {activation}", show_header=False)
+    table = Table(
+        title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}, activation by {activation}", show_header=False
+    )
     for label, value in (
         ("ranks", str(summary.ranks)),
         ("calls of the fastest rank", str(summary.calls)),

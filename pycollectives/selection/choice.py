@@ -38,7 +38,17 @@ if TYPE_CHECKING:
 
     from .model import CostModel
 
-__all__ = ["BOARD", "DEFAULT_SEGMENT_BYTES", "FORMAT", "Choice", "Row", "SelectionTable", "is_known", "is_sparse", "resolve"]
+__all__ = [
+    "BOARD",
+    "DEFAULT_SEGMENT_BYTES",
+    "FORMAT",
+    "Choice",
+    "Row",
+    "SelectionTable",
+    "is_known",
+    "is_sparse",
+    "resolve",
+]
 
 FORMAT = 2
 
@@ -324,7 +334,7 @@ def resolve(
     Parameters
     ----------
     algorithm
-        "auto": what the table, or the cost model, says. "board": boards within nodes, and between them the table's schedule.
+        "auto": what the table, or the cost model, says. "board": boards within nodes, and between them its schedule.
         "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
     known
         The schedules that the engine has; "NAME:K" for those that take a number.

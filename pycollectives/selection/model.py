@@ -11,11 +11,12 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..support.costs import Costs
 from .choice import Choice, SelectionTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ..support.costs import Costs
 
 __all__ = ["CostModel", "activation_costs", "algorithm_names", "cheapest", "schedule_costs"]
 
@@ -64,8 +65,8 @@ class CostModel:
 
 
 def cheapest(costs: Mapping[str, float]) -> str:
-    """Return the name with the lowest cost; the first of equals."""
-    return min(costs, key=costs.__getitem__)
+    """Return the name with the lowest cost; of equals one without a number, or the first."""
+    return min(costs, key=lambda name: (costs[name], ":" in name))
 
 
 @functools.lru_cache(maxsize=4096)

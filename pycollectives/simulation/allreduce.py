@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..partial_allreduce.policies import Full, Policy
-from ..support.costs import Costs
+from ..support.costs import IDEAL, Costs
 
 __all__ = ["Costs", "Summary", "elements_of", "seconds_for_all", "simulate"]
 
@@ -67,7 +67,7 @@ def simulate(
     nbytes: int,
     algorithm: str,
     activation: str = "tree",
-    costs: Costs = Costs(),
+    costs: Costs = IDEAL,
     **options: Any,
 ) -> Summary:
     """Run every rank's calls in virtual time with the engine's own protocol; once more synchronously.
@@ -153,7 +153,7 @@ def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: An
     work, policy, options
         As those of `simulate`.
     """
-    columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=Costs(), **options)
+    columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=IDEAL, **options)
     return float(columns["done"].max())
 
 

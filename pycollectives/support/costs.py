@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-__all__ = ["INFINIBAND", "PRESETS", "SHARED_MEMORY", "TCP_10GBIT", "Costs"]
+__all__ = ["IDEAL", "INFINIBAND", "PRESETS", "SHARED_MEMORY", "TCP_10GBIT", "Costs"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Costs:
         )
 
 
+IDEAL = Costs()
 SHARED_MEMORY = Costs(0.3e-6, 0.2e-6, 0.1e-9, 0.1e-9)
 TCP_10GBIT = Costs(12e-6, 3e-6, 0.8e-9, 0.1e-9)
 INFINIBAND = Costs(1.5e-6, 0.5e-6, 0.1e-9, 0.1e-9)

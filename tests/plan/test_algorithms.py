@@ -223,8 +223,8 @@ def test_data_is_halved_as_often_as_asked_for(size, halvings):
 
 @every_size
 def test_steps_of_a_tree(size):
-    """A star up to 33 ranks, a binomial tree with K = 1."""
-    assert longest_chain(registered("tree", size, 1)) == (0 if size == 1 else 2 if size <= 33 else 4)
+    """A star up to 34 ranks, a binomial tree with K = 1."""
+    assert longest_chain(registered("tree", size, 1)) == (0 if size == 1 else 2 if size <= 34 else 4)
     assert longest_chain(registered("tree:1", size, 1)) == 2 * max(bin(rank).count("1") for rank in range(size))
 
 
@@ -248,7 +248,9 @@ def test_no_tree_is_sooner_in_the_postal_model(size, latency):
     assert reached_after(registered(f"tree:{latency}", size, 1), latency) == len(reached) - 1
 
 
-@pytest.mark.parametrize("variant", ["tree:1", "tree:3", "tree:64", "rabenseifner:1", "rabenseifner:2", "rabenseifner:4"])
+@pytest.mark.parametrize(
+    "variant", ["tree:1", "tree:3", "tree:64", "rabenseifner:1", "rabenseifner:2", "rabenseifner:4"]
+)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 32, 50])
 def test_variants_are_right(variant, size):
     for count in (1, 2, 7, 64):
@@ -258,7 +260,9 @@ def test_variants_are_right(variant, size):
         assert core.check_activation(plans, asked_to_start(starters, "tree:2")) == []
 
 
-@pytest.mark.parametrize("name", ["tree:", "tree:0", "tree:-1", "tree:x", "tree:1:2", "ring:2", "trees", "tree:99999999999"])
+@pytest.mark.parametrize(
+    "name", ["tree:", "tree:0", "tree:-1", "tree:x", "tree:1:2", "ring:2", "trees", "tree:99999999999"]
+)
 def test_no_such_variant(name):
     with pytest.raises(ValueError, match="no allreduce algorithm"):
         core.plan_allreduce(name, 0, 4, 4)
@@ -352,4 +356,4 @@ def test_activation_by_a_tree_takes_a_token_per_rank(size):
     while len(active) < size:
         active |= {peer for rank in active for peer in activates[rank]}
         steps += 1
-    assert steps <= (1 if size <= 33 else 2)
+    assert steps <= (1 if size <= 34 else 2)

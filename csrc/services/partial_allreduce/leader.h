@@ -65,7 +65,8 @@ class Leader {
     BufferNumber data = kNoBuffer;  // bound to it until it has retired
   };
 
-  /// What other nodes have asked for in a round: this node has its coordinator, or is above them in the activation's tree.
+  /// What other nodes have asked for in a round: this node has its coordinator, or is above them in the activation's
+  /// tree.
   struct Requests {
     RoundNumber round = 0;
     RankSet arrived = {};
