@@ -8,6 +8,7 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
+    python docs/generate.py --defaults  time what algorithm="auto" chooses against all else as well (two minutes)
     python docs/generate.py --pictures  draw what the simulators compute as well
     python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
     python docs/generate.py --ci        keep the times and counts of the last `.ci/run` as well
@@ -35,6 +36,7 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
+import defaults  # noqa: E402
 from measurements import (  # noqa: E402
     MEASUREMENTS,
     RESULTS,
@@ -52,6 +54,7 @@ from tables import (  # noqa: E402
     baselines_table,
     build_times,
     ci_table,
+    defaults_table,
     headline,
     markdown,
     not_measured,
@@ -299,6 +302,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "layers": layers,
     "overlap": overlap_table,
     "policies": policies_table,
+    "defaults": defaults_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "servers": servers_measured,
@@ -360,7 +364,7 @@ def draw_figures(names: list[str]) -> None:
 
 def simulate_latencies() -> None:
     """All ranks come together after equal work, call by call; messages cost what the simulator takes by default."""
-    options = ["--load", "equal", "--work-us", "1000", "--calls", "16", "--json"]
+    options = ["--load", "equal", "--work-us", "1000", "--calls", "2", "--json"]
     lines = []
     for ranks in SIMULATED_RANKS:
         for policy in ("solo", f"quorum:{ranks // 2}"):
@@ -444,6 +448,7 @@ def main() -> None:
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--simulate", action="store_true")
+    mode.add_argument("--defaults", action="store_true")
     mode.add_argument("--pictures", action="store_true")
     mode.add_argument("--trace", action="store_true")
     mode.add_argument("--ci", action="store_true")
@@ -468,6 +473,8 @@ def main() -> None:
         renew_ideals()
     if arguments.simulate:
         simulate_latencies()
+    if arguments.defaults:
+        (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
         draw_supersteps(FIGURES / "supersteps.png")
         draw_windows(FIGURES / "windows.png")

@@ -171,6 +171,36 @@ def _time_to_target(runs: list[dict[str, Any]]) -> str:
     return f"{fmean(times):.1f} s" + ("" if None in speedups else f" ({fmean(speedups):.2f}x)")
 
 
+def defaults_table() -> str:
+    """By network and bytes: what is chosen with few and with many ranks, and the worst cell of all ranks."""
+    cells = read_results("defaults")
+    rows = []
+    for network in dict.fromkeys(cell["network"] for cell in cells):
+        for nbytes in sorted({cell["nbytes"] for cell in cells}):
+            row = {cell["ranks"]: cell for cell in cells if (cell["network"], cell["nbytes"]) == (network, nbytes)}
+            shown = [row[ranks] for ranks in DEFAULTS_RANKS]
+            worst = max(row.values(), key=lambda cell: cell["ratio"])
+            rows.append(
+                [
+                    network,
+                    size_of(nbytes),
+                    *(f"`{cell['chosen']}` {time_of(1e6 * cell['seconds'])}" for cell in shown),
+                    f"{worst['ratio']:.2f}" + (f" ({worst['ranks']} ranks)" if worst["ratio"] > 1 else ""),
+                ]
+            )
+            network = ""
+    head = ["network", "bytes", *(f"{ranks} ranks" for ranks in DEFAULTS_RANKS), "worst, of the best"]
+    worst = max(cell["ratio"] for cell in cells)
+    within = sum(cell["ratio"] <= 1.1 for cell in cells)
+    return (
+        markdown(head, rows)
+        + f"\n\n{within} of {len(cells)} cells are within 1.1 of the best; the worst is at {worst:.2f}."
+    )
+
+
+DEFAULTS_RANKS = (8, 100, 1024, 65536)
+
+
 def simulated_latencies() -> str:
     """The latency of each policy in the simulator, against the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]

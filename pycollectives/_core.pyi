@@ -25,6 +25,49 @@ def cuda_availability() -> dict[str, Any]:
 def device_of(data: int) -> int | None:
     """The number of the CUDA device that an address is of; None if it is of none."""
 
+def costs_of_allreduce(
+    size: int,
+    count: int,
+    element_bytes: int,
+    *,
+    latency: float,
+    overhead: float,
+    gap_per_byte: float,
+    reduce_per_byte: float,
+    header_bytes: float,
+) -> dict[str, float]:
+    """Seconds of each algorithm among which "auto" chooses, with the variants NAME:K, as they state it: LogGP."""
+
+def costs_of_activation(
+    size: int, *, latency: float, overhead: float, gap_per_byte: float, header_bytes: float
+) -> dict[str, float]:
+    """Seconds until a round that one rank starts has reached all, and of the messages of the busiest rank if all start
+    it, by the name of the activation."""
+
+def parts_of_allreduce(algorithm: str, size: int) -> int:
+    """Elements with which a plan has all its messages; with more they only get longer."""
+
+def measure_messages(
+    engine: Engine, *, first: int, second: int, timeout: float | None = None
+) -> tuple[float, float, float]:
+    """L and o in seconds and G in seconds per byte, measured between two ranks; collective, the same on all ranks."""
+
+def time_of_plans(
+    algorithm: str,
+    size: int,
+    *,
+    count: int,
+    element_bytes: float,
+    activation: str = "",  # empty: of the allreduce only
+    latency: float,
+    overhead: float,
+    gap_per_byte: float,
+    reduce_per_byte: float,
+    one_for_all: bool = False,  # of a plan in which all ranks do the same at the same time
+) -> float:
+    """Seconds of the plans of all ranks in virtual time, until the last has its result: as in `simulate`, if all
+    contribute at once under Full."""
+
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .agreement.checking import NoChecks
     from .agreement.consistency import Signed
     from .collective import Collective
+    from .support.costs import Costs
     from .support.deadline import Deadline
 
     class Part(Protocol):
@@ -46,16 +47,26 @@ class Context:
         Compares calls across ranks under `PYC_CHECK=1`.
     timeout
         Seconds: the default limit of each call that waits for other ranks; None: there is none.
+    costs
+        What messages between nodes cost, the same on all ranks; None: ranks share cores, or it is not known.
     rendezvous
         Where all ranks come to the same call, and compare what they call it with.
     """
 
-    def __init__(self, engine: _core.Engine, nodes: Sequence[int], checks: NoChecks, timeout: float | None) -> None:
+    def __init__(
+        self,
+        engine: _core.Engine,
+        nodes: Sequence[int],
+        checks: NoChecks,
+        timeout: float | None,
+        costs: Costs | None = None,
+    ) -> None:
         """See the class."""
         self.engine = engine
         self.nodes = tuple(nodes)
         self.checks = checks
         self.timeout = timeout
+        self.costs = costs
         self.rendezvous = Rendezvous(engine, checks, timeout)
         self._created = 0
         self._open: dict[Collective, None] = {}

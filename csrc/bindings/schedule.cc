@@ -60,6 +60,7 @@ py::list list_algorithms() {
     entry["steps"] = a.steps;
     entry["bytes"] = a.bytes;
     entry["reference"] = a.reference;
+    entry["has_variants"] = static_cast<bool>(a.variant);
     all.append(entry);
   }
   return all;

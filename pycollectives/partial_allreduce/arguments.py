@@ -14,6 +14,7 @@ from .policies import as_policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..support.costs import Costs
     from ..support.typing import Array
     from .policies import Policy
 
@@ -84,8 +85,11 @@ class PartialAllreduceSpecification:
         size: int,
         algorithms: Sequence[str],
         nodes: Sequence[int] | None = None,
+        costs: Costs | None = None,
     ) -> PartialAllreduceSpecification:
         """Check the arguments for `size` ranks on `nodes` (None: one each) and an engine that has `algorithms`.
+
+        `costs`: of messages, if every rank has a core and they are known.
 
         Raises
         ------
@@ -114,7 +118,8 @@ class PartialAllreduceSpecification:
             operations.check_op_on_device(op, buffer.dtype)
         few = choice.is_sparse(policy, late, max_staleness)
         choose = _choose if device is None else _choose_on_device
-        chosen, selection_table = choose(algorithm, algorithms, nodes, buffer.count * buffer.dtype.itemsize, few)
+        nbytes = buffer.count * buffer.dtype.itemsize
+        chosen, selection_table = choose(algorithm, algorithms, nodes, nbytes, few, costs)
         return cls(
             buffer,
             exact_shape,
@@ -144,6 +149,7 @@ class PartialAllreduceSpecification:
             "missed": self.missed,
             "max_staleness": self.max_staleness,
             "algorithm": self.algorithm,
+            "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes,
             "selection_table": self.selection_table,
             "history": self.history,
@@ -175,6 +181,7 @@ class PartialAllreduceSpecification:
             "max_staleness": self.max_staleness,
             "nodes": self.nodes,
             "algorithm": self.choice.schedule or "recursive_doubling",  # nothing is sent on a single node
+            "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
             "history": self.history,
             "name": self.name,
@@ -183,24 +190,24 @@ class PartialAllreduceSpecification:
     def device_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on devices."""
         arguments = self.engine_arguments()
-        for of_host in ("shape", "dtype", "segment_bytes"):
+        for of_host in ("shape", "dtype", "segment_bytes", "activation"):
             del arguments[of_host]
         return {"device": self.device, "count": self.buffer.count, **arguments}
 
 
 def _choose(
-    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
     """Return what `algorithm` stands for, and the table that was asked; None: it left nothing open."""
     size, count = len(nodes), len(set(nodes))
-    asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD))
-    table = tables.in_use() if asked else tables.built_in()
+    asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD)) or costs is not None
+    table = tables.for_costs(costs) if asked else tables.built_in()
     chosen = choice.resolve(algorithm, algorithms, table, ranks=size, nodes=count, nbytes=nbytes, sparse=sparse)
     return chosen, tables.describe(table) if asked else None
 
 
 def _choose_on_device(
-    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
     """Return the same of arrays on devices, where "auto" means a board wherever there can be one: nothing is staged."""
     count = len(set(nodes))
@@ -208,7 +215,7 @@ def _choose_on_device(
         return choice.Choice(board=True, schedule=None), None
     if algorithm == "auto" and count < len(nodes):
         algorithm = choice.BOARD
-    return _choose(algorithm, algorithms, nodes, nbytes, sparse)
+    return _choose(algorithm, algorithms, nodes, nbytes, sparse, costs)
 
 
 def _buffer(like: Any, array: DeviceArray | None, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:

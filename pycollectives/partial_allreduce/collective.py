@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..collective import Reduction
+from ..selection.model import algorithm_names
 from .arguments import PartialAllreduceSpecification
 from .checked import checked
 from .device import DeviceCollective
@@ -79,15 +80,15 @@ class PartialAllreduce(Reduction):
 
         What `like()` raises is a refusal of this rank, which the other ranks get too. `call` is its name in messages.
         """
-        from ..support.native import core
 
         def check() -> PartialAllreduceSpecification:
             return PartialAllreduceSpecification.checked(
                 like(),
                 name=context.default_name("partial_allreduce") if name is None else name,
                 size=context.size,
-                algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
+                algorithms=algorithm_names(),
                 nodes=context.nodes,
+                costs=context.costs,
                 **options,
             )
 

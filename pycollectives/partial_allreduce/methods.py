@@ -60,7 +60,8 @@ class PartialAllreduceMethods(Factory):
         max_staleness
             After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
         algorithm
-            "auto": what was measured to be best for these ranks, nodes and bytes (`python -m pycollectives tune`).
+            "auto": what costs least for these ranks, nodes and bytes if every rank has a core, or else what was
+            measured to be best (`python -m pycollectives tune`).
             "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
             "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them. Of
             arrays on a CUDA device, messages go through memory of the host ("staged").

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..selection.choice import SelectionTable
+    from ..selection.model import CostModel
+    from ..support.costs import Costs
     from ..support.typing import Array
 
 __all__ = ["AnyGroups", "PartialReduceSpecification", "explicit_group_algorithm"]
@@ -29,14 +31,16 @@ AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
 """Who says the groups: a generator or a rule."""
 
 
-def explicit_group_algorithm(table: SelectionTable, group: Sequence[int], nodes: Sequence[int], nbytes: int) -> str:
+def explicit_group_algorithm(
+    table: SelectionTable | CostModel, group: Sequence[int], nodes: Sequence[int], nbytes: int
+) -> str:
     """Return "board", in shared memory, or what a table takes for messages: the same on all members."""
     if nbytes >= SHORTEST_ON_BOARD and len({nodes[member] for member in group}) == 1:
         return "board"
     return group_algorithm(table, len(group), nbytes)
 
 
-def group_algorithm(table: SelectionTable, members: int, nbytes: int) -> str:
+def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int) -> str:
     """Return what a table takes for messages among so many ranks."""
     schedule = table.complete(False, ranks=members, nodes=members, nbytes=nbytes).schedule
     if schedule is None:
@@ -65,7 +69,7 @@ class PartialReduceSpecification:
     weighting: str
     coordinator_rank: int
     name: str
-    table: SelectionTable
+    table: SelectionTable | CostModel
 
     @classmethod
     def checked(
@@ -78,8 +82,9 @@ class PartialReduceSpecification:
         coordinator_rank: Any,
         name: Any,
         size: int,
+        costs: Costs | None = None,
     ) -> PartialReduceSpecification:
-        """Check the arguments for `size` ranks.
+        """Check the arguments for `size` ranks whose messages have these costs, if they are known.
 
         Raises
         ------
@@ -102,7 +107,8 @@ class PartialReduceSpecification:
             if isinstance(groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
         coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
-        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), tables.in_use())
+        table = tables.for_costs(costs)
+        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), table)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""

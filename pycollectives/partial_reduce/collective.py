@@ -104,6 +104,7 @@ class PartialReduce(Reduction):
                 like,
                 name=context.default_name("partial_reduce") if name is None else name,
                 size=context.size,
+                costs=context.costs,
                 **options,
             )
             core.PartialReduce.check(

@@ -177,10 +177,6 @@ def log2(size):
     return size.bit_length() - 1, size & (size - 1) != 0
 
 
-def digits(number, radix):
-    return 0 if number == 0 else 1 + digits(number // radix, radix)
-
-
 # At most: with few extra ranks no chain of messages begins at one and ends at another.
 STEPS = {
     "recursive_doubling": lambda log, rest: log + 2 * rest,
@@ -206,15 +202,78 @@ def test_steps_of_the_ring(size):
 @every_size
 @pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
 def test_with_few_elements_it_is_recursive_doubling(algorithm, size):
-    parts = size if algorithm == "ring" else 1 << log2(size)[0]
-    if parts > 1:
-        plans = registered(algorithm, size, parts - 1)
-        assert [str(p) for p in plans] == [str(p) for p in registered("recursive_doubling", size, parts - 1)]
+    count = max(1, size - 1) if algorithm == "ring" else 1
+    plans = registered(algorithm, size, count)
+    if algorithm == "rabenseifner" or size > 1:
+        assert [str(p) for p in plans] == [str(p) for p in registered("recursive_doubling", size, count)]
+
+
+@every_size
+@pytest.mark.parametrize("halvings", [1, 2, 3, 9])
+def test_data_is_halved_as_often_as_asked_for(size, halvings):
+    """Each halving takes a step more, and sends half of what is left instead of all."""
+    log, rest = log2(size)
+    count = 64
+    plans = registered(f"rabenseifner:{halvings}", size, count)
+    done = min(halvings, log, 6)
+    chain = longest_chain(plans)
+    assert log + done <= chain <= log + done + 2 * rest
+    if not rest:
+        sent = 2 * sum(count >> k for k in range(1, done + 1)) + (log - done) * (count >> done)
+        assert {elements_sent(plan) for plan in plans} == {sent}
 
 
 @every_size
 def test_steps_of_a_tree(size):
-    assert longest_chain(registered("tree", size, 1)) <= 2 * digits(size - 1, 32)
+    """A star up to 34 ranks, a binomial tree with K = 1."""
+    assert longest_chain(registered("tree", size, 1)) == (0 if size == 1 else 2 if size <= 34 else 4)
+    assert longest_chain(registered("tree:1", size, 1)) == 2 * max(bin(rank).count("1") for rank in range(size))
+
+
+def reached_after(plans, latency):
+    """The number of sends until the last rank is reached, if what is sent arrives `latency` later."""
+    at = {0: 0}
+    for rank in range(len(plans)):  # a rank's parent is before it
+        sends = [op["peer"] for op in plans[rank].ops if op["kind"] == "send"]
+        for place, child in enumerate(sends[rank != 0 :]):
+            at[child] = at[rank] + place + latency
+    return max(at.values())
+
+
+@pytest.mark.parametrize("latency", [1, 2, 3, 5, 8, 32])
+@every_size
+def test_no_tree_is_sooner_in_the_postal_model(size, latency):
+    """As many ranks as can be reached: each that has it sends to another one at a time."""
+    reached = [1]
+    while reached[-1] < size:
+        reached.append(reached[-1] + (reached[-latency] if len(reached) >= latency else 0))
+    assert reached_after(registered(f"tree:{latency}", size, 1), latency) == len(reached) - 1
+
+
+@pytest.mark.parametrize(
+    "variant", ["tree:1", "tree:3", "tree:64", "rabenseifner:1", "rabenseifner:2", "rabenseifner:4"]
+)
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 32, 50])
+def test_variants_are_right(variant, size):
+    for count in (1, 2, 7, 64):
+        assert core.check_allreduce(registered(variant, size, count)) == [], count
+    plans = partial(variant, size, size + 1, "tree:2")
+    for starters in ([0], [size - 1], range(size)):
+        assert core.check_activation(plans, asked_to_start(starters, "tree:2")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["tree:", "tree:0", "tree:-1", "tree:x", "tree:1:2", "ring:2", "trees", "tree:99999999999"]
+)
+def test_no_such_variant(name):
+    with pytest.raises(ValueError, match="no allreduce algorithm"):
+        core.plan_allreduce(name, 0, 4, 4)
+
+
+@pytest.mark.parametrize("name", ["", "tree:", "tree:0", "tree:x", "trees", "dissemination:2"])
+def test_no_such_activation(name):
+    with pytest.raises(ValueError, match="expected 'dissemination', 'tree' or 'tree:K'"):
+        core.plan_partial_allreduce("ring", 0, 4, 4, name)
 
 
 def is_extra(rank, size):
@@ -299,4 +358,4 @@ def test_activation_by_a_tree_takes_a_token_per_rank(size):
     while len(active) < size:
         active |= {peer for rank in active for peer in activates[rank]}
         steps += 1
-    assert steps <= digits(size - 1, 32)
+    assert steps <= (1 if size <= 34 else 2)

@@ -110,7 +110,7 @@ void Leader::count_arrival(Rank rank, RoundNumber round) {
   reconsider();
 }
 
-/// This node is the root of the activation and `initiator` has started the round.
+/// A node below this one in the activation's tree asks it to start too: `initiator` has started the round.
 void Leader::request_start(Rank initiator, RoundNumber round) {
   if (round < round_) return;
   Requests& requests = requests_of(round);
@@ -140,11 +140,11 @@ void Leader::reconsider() {
   if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
 }
 
-/// Fires this node's own trigger, and asks the root of the activation to do the same.
+/// Fires this node's own trigger, and asks the node above it in the activation's tree to do the same.
 void Leader::start(Rank initiator) {
   initiator_ = initiator;
   grace_ends_ = Collective::kNever;
-  if (plan_.root != kNoRank && plan_.root != node_) send(plan_.root, Start{.round = round_, .initiator = initiator});
+  if (plan_.asks != kNoRank) send(plan_.asks, Start{.round = round_, .initiator = initiator});
   current_->run->fire(plan_.start);
   current_->run->pump();
 }

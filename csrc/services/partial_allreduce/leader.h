@@ -63,7 +63,8 @@ class Leader {
     BufferNumber data = kNoBuffer;  // bound to it until it has retired
   };
 
-  /// What the nodes have asked for in a round of which this one has the coordinator, or the root of the activation.
+  /// What other nodes have asked for in a round: this node has its coordinator, or is above them in the activation's
+  /// tree.
   struct Requests {
     RoundNumber round = 0;
     RankSet arrived = {};

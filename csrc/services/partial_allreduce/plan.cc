@@ -40,7 +40,7 @@ PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank node
           .active = active,
           .release = release,
           .result = result,
-          .root = activated.root,
+          .asks = activated.asks,
           .staging = {}};
 }
 

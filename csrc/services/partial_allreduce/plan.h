@@ -19,7 +19,7 @@ struct PartialAllreducePlan {
   OpId active;                   ///< signal: the round has reached this node
   OpId release;                  ///< trigger: this node's part is complete
   OpId result;                   ///< signal: `data` holds the result
-  Rank root;                     ///< node that must be asked to start too; kNoRank: none
+  Rank asks;                     ///< node that must be asked to start too; kNoRank: none
   std::optional<Slice> staging;  ///< of data on devices: what messages carry
   std::size_t pieces = 0;        ///< ... and in how many copies it comes there, and goes back
 };
