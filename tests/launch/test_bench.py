@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launcher import Outcome, launcher, run
+from nightly import nightly_unless
 from wrong_use import outcomes_of_wrong_use
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -20,7 +21,7 @@ def groups(ranks: int, *options: object) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("ranks_per_node", [1, 2])
+@pytest.mark.parametrize("ranks_per_node", nightly_unless(lambda number: number == 2, [1, 2]))
 def test_every_generator_is_measured_and_verified(tmp_path, ranks_per_node):
     path = tmp_path / "groups.jsonl"
     options = ("--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 40, "--slowdown", "1:3")
