@@ -45,7 +45,6 @@ def info() -> None:
         ("transports", ", ".join(TRANSPORTS)),
         ("progress", environment.progress),
         ("CUDA", described_cuda(cuda)),
-        ("NCCL", " ".join(filter(None, core.nccl()))),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),

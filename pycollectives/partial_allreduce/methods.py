@@ -63,9 +63,7 @@ class PartialAllreduceMethods(Factory):
             "auto": what was measured to be best for these ranks, nodes and bytes (`python -m pycollectives tune`).
             "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
             "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them. Of
-            arrays on a CUDA device, messages go through memory of the host ("staged"). "nccl", only of arrays on CUDA
-            devices under `Full()`: NCCL reduces among the devices of all ranks. If it cannot, rank 0 warns why, and
-            "auto" is used.
+            arrays on a CUDA device, messages go through memory of the host ("staged").
         history
             Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
             so many results are kept one by one, and older ones are folded into a running total: nothing is lost,

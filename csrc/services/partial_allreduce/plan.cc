@@ -63,8 +63,4 @@ PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const 
   return plan;
 }
 
-PartialAllreducePlan plan_communicator_allreduce(const std::string& activation, Rank node, Rank nodes) {
-  return plan_staged_allreduce(activation, "recursive_doubling", node, nodes, 1, 1);
-}
-
 }  // namespace pyc

@@ -31,8 +31,4 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
 PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                            Rank nodes, std::size_t count, std::size_t piece);
 
-/// The same where the devices reduce among each other (communicator_copier.h): messages carry who contributes, and no
-/// data. The data is an element of no bytes, whose copy back from `staging` is the reduction.
-PartialAllreducePlan plan_communicator_allreduce(const std::string& activation, Rank node, Rank nodes);
-
 }  // namespace pyc
