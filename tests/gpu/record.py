@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import re
-import site
 import sys
 import time
 from collections import Counter
@@ -135,13 +134,11 @@ class Run:
 
 
 def environment_of(prefix: Path, rehearsed: bool) -> dict[str, str]:
-    """Variables for programs of the environment, with the CUDA libraries that the machine's Python has."""
-    libraries = [str(path) for folder in site.getsitepackages() for path in Path(folder).glob("nvidia/*/lib")]
-    known = os.environ.get("LD_LIBRARY_PATH")
+    """Variables for programs of the environment; the build uses the Python that runs this."""
     return {
         **os.environ, "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}", "PYTHON": sys.executable,
-        "LD_LIBRARY_PATH": ":".join([*libraries, *([known] if known else [])]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTHONUNBUFFERED": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         **({"PYC_SIMULATED_GPU": "1"} if rehearsed else {"PYC_REQUIRE_CUDA": "1"}),
     }  # fmt: skip
 
