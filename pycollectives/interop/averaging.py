@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .._core import RoundInfo
-    from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
+    from .means import TensorMean
 
 __all__ = ["GradientAverager"]
 
@@ -50,7 +50,7 @@ class GradientAverager:
 
     def __init__(
         self,
-        make: Callable[[str, torch.Tensor], EagerMean],
+        make: Callable[[str, torch.Tensor], TensorMean],
         *,
         overlap: bool,
         name_of: Callable[[torch.Tensor], str],
@@ -118,13 +118,14 @@ class GradientAverager:
             return
         if self._averaged:
             raise RuntimeError(UNUSED)
+        self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, bucket.parts[number])
         self._begin()
         if bucket.contributed:
             raise RuntimeError(self._why_again(bucket, parameter))
         if bucket.note_ready(number):
             bucket.graph_task = graph_task()
             with torch.no_grad():
-                self._contribute(bucket)
+                bucket.contribute()
 
     def _why_again(self, bucket: Bucket, parameter: torch.Tensor) -> str:
         """Say why backward comes with a gradient whose bucket was contributed."""
@@ -161,18 +162,18 @@ class GradientAverager:
                 bucket.begin()
             self._begun = True
 
-    def _contribute(self, bucket: Bucket) -> None:
-        self._check_gradients(bucket)
-        bucket.contribute()
+    def _check_gradients(self) -> None:
+        for bucket in self.buckets:
+            for parameter, part in zip(bucket.parameters, bucket.parts, strict=True):
+                self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, part)
 
-    def _check_gradients(self, bucket: Bucket) -> None:
-        for parameter, part in bucket.gradients():
-            if (why_not := why_not_averaged(parameter.grad, part)) is not None:
-                raise TypeError(f"the gradient of parameter {self._name_of(parameter)} is not averaged: {why_not}")
+    def _check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor, part: torch.Tensor) -> None:
+        """Refuse a gradient, or a parameter in its place, that is none that the part was made for."""
+        if (why_not := why_not_averaged(gradient, part)) is not None:
+            raise TypeError(f"the gradient of parameter {self._name_of(parameter)} is not averaged: {why_not}")
 
     def _check_unchanged(self, bucket: Bucket) -> None:
         """Refuse gradients that are not those that were contributed."""
-        self._check_gradients(bucket)
         if (parameter := bucket.changed_since_contributed()) is not None:
             raise RuntimeError(
                 f"the gradient of parameter {self._name_of(parameter)} was changed after it had been contributed, by "
@@ -186,11 +187,12 @@ class GradientAverager:
         if self._averaged:
             self._check_averages()
             return
+        self._check_gradients()
         self._begin()
         before = [bucket for bucket in self.buckets if bucket.contributed]
         for bucket in self.buckets:
             if not bucket.contributed:
-                self._contribute(bucket)
+                bucket.contribute()
         for bucket in before:  # while the others travel
             self._check_unchanged(bucket)
         self._wait(deadline)
@@ -223,8 +225,8 @@ class GradientAverager:
             if average is None or not same_bits(gradient, average):
                 raise RuntimeError(
                     f"the gradient of parameter {self._name_of(parameter)} was replaced after average_gradients(): "
-                    "change averages in place, such as by copy_(), or drop them by zero_grad() of this optimizer before "
-                    "the next gradients"
+                    "change averages in place, such as by copy_(), or drop them by zero_grad() of this optimizer "
+                    "before the next gradients"
                 )
 
     def _wait(self, deadline: Deadline) -> None:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .._core import Round, RoundInfo
-    from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
+    from .means import TensorMean
 
-    Make: TypeAlias = Callable[[torch.Tensor], EagerMean]
+    Make: TypeAlias = Callable[[torch.Tensor], TensorMean]
 
 __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
@@ -82,6 +82,8 @@ class Bucket:
 
     Attributes
     ----------
+    parts
+        Where the buffer has the gradient of each parameter.
     info
         Of the newest round that a call was given.
     late
@@ -99,7 +101,7 @@ class Bucket:
         self._starts = list(itertools.accumulate((tensor.numel() for tensor in parameters), initial=0))
         count = self._starts[-1]
         self.flat = torch.zeros(count + len(parameters), dtype=summed_in(first.dtype), device=first.device)
-        self._parts = parts_of(self.flat, parameters)
+        self.parts = parts_of(self.flat, parameters)
         self._present = self.flat[count:]
         self.mean = make(self.flat)
         self._zeros: torch.Tensor | None = None
@@ -131,17 +133,17 @@ class Bucket:
         self._ready.add(number)
         return len(self._ready) == self._expected
 
-    def gradients(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the parameters that have gradients, each with its part of the buffer."""
-        pairs = zip(self.parameters, self._parts, strict=True)
-        return ((parameter, part) for parameter, part in pairs if parameter.grad is not None)
+    def gradients(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Return the parameters that have gradients, each with its gradient and its part of the buffer."""
+        every = ((parameter, parameter.grad, part) for parameter, part in zip(self.parameters, self.parts, strict=True))
+        return [(parameter, gradient, part) for parameter, gradient, part in every if gradient is not None]
 
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
         gradients = [parameter.grad for parameter in self.parameters]
         self._had_one = [gradient is not None for gradient in gradients]
         self._present.copy_(torch.tensor(self._had_one))
-        for gradient, part in zip(gradients, self._parts, strict=True):
+        for gradient, part in zip(gradients, self.parts, strict=True):
             if gradient is None:
                 part.zero_()
             else:
@@ -156,9 +158,8 @@ class Bucket:
         for parameter, had_one in zip(self.parameters, self._had_one, strict=True):
             if (parameter.grad is not None) != had_one:
                 return parameter
-        standing = list(self.gradients())
-        pairs = [(parameter.grad, part) for parameter, part in standing if parameter.grad is not None]
-        place = first_difference(pairs)
+        standing = self.gradients()
+        place = first_difference([(gradient, part) for _, gradient, part in standing])
         return None if place is None else standing[place][0]
 
     # ------------------------------------------------------------------------------------------------ waiting

@@ -13,6 +13,7 @@ Who uses a mean gives it tensors, and does not know which it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "TensorMean", "memory_for"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
@@ -54,7 +55,15 @@ def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
     return ("staged", why) if why else ("device", "")
 
 
-class HostMean(EagerMean):
+class TensorMean(EagerMean, ABC):
+    """The mean over ranks of tensors of one dimension."""
+
+    @abstractmethod
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """Write parts of the newest mean, from an element on, into tensors of any strides and floating-point type."""
+
+
+class HostMean(TensorMean):
     """Of a tensor in memory of the host."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
@@ -75,7 +84,7 @@ class HostMean(EagerMean):
         super().add_to(out.numpy())
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """Write parts of the newest mean, from an element on, into tensors of any strides and floating-point type."""
+        """See `TensorMean`."""
         result = self._collective.result
         for start, out in outs:
             part = result[start : start + out.numel()].reshape(out.shape)
@@ -85,7 +94,7 @@ class HostMean(EagerMean):
                 out.copy_(torch.from_numpy(np.divide(part, self._divisor)))
 
 
-class StagedMean(EagerMean):
+class StagedMean(TensorMean):
     """Of a tensor on a device, which is copied to the host, and from there."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
@@ -108,12 +117,12 @@ class StagedMean(EagerMean):
         self._copy.put(out)
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """See `HostMean`."""
+        """See `TensorMean`."""
         super().write_to(self._copy.array)
         self._copy.put_parts(outs)
 
 
-class DeviceMean(EagerMean):
+class DeviceMean(TensorMean):
     """Of a tensor on a CUDA device, which the partial allreduce reads and writes there."""
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
@@ -125,7 +134,7 @@ class DeviceMean(EagerMean):
         out += _tensor_on(self._collective.result, out.device) / self._divisor
 
     def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
-        """See `HostMean`."""
+        """See `TensorMean`."""
         if outs:
             result = _tensor_on(self._collective.result, outs[0][1].device)
             for start, out in outs:
@@ -144,5 +153,5 @@ def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(result, device=device)
 
 
-MEANS: dict[Memory, type[EagerMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
+MEANS: dict[Memory, type[TensorMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
 """By the ways to the partial allreduce."""

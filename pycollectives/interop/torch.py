@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ..communicator import Communicator
-    from ..partial_allreduce.eager_mean import Average, EagerMean
+    from ..partial_allreduce.eager_mean import Average
     from ..support.typing import Missed
     from .deadlock_guard import Waits
+    from .means import TensorMean
 
 __all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
@@ -186,7 +187,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         """What the partial allreduce works on: gradients in memory of the "host", on their "device", or "staged"."""
         return self._arguments.memory
 
-    def _make_mean(self, name: str, like: torch.Tensor) -> EagerMean:
+    def _make_mean(self, name: str, like: torch.Tensor) -> TensorMean:
         return self._arguments.make_mean(self._comm, f"{self._name} {name}", like)
 
     # ------------------------------------------------------------------------------------------------ parameters

@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from eager import eager, ranks  # noqa: E402
-from gradient_ways import LAYOUTS, WAYS, Board, Program, Synchronous  # noqa: E402
+from gradient_programs import LAYOUTS, Board, Program, Synchronous  # noqa: E402
+from gradient_ways import WAYS  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
 
