@@ -187,3 +187,16 @@ def simulated_latencies() -> str:
             row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
         rows.append(row)
     return markdown(head, rows)
+
+
+def ci_table() -> str:
+    path = RESULTS / "ci.json"
+    if not path.exists():
+        return "Not measured yet: `.ci/run`, then `python docs/generate.py --ci`."
+    record = json.loads(path.read_text())
+    rows = [
+        [f"{step['title']}{', beside others' if step['beside'] else ''}", f"{step['seconds']:.0f}", str(step["limit"])]
+        for step in record["steps"]
+    ]
+    minutes = f"{record['seconds'] / 60:.0f} minutes in all, on {record['machine']}; commit {record['commit']}."
+    return markdown(["step", "seconds", "limit"], rows) + f"\n\n{minutes}"

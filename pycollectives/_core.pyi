@@ -69,6 +69,8 @@ class Engine:
     def compare(self, local: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
         """Collective comparison of a short (at most 4096 B) byte string, in O(log P) messages: None if it is the same
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
+    def check_next_id(self) -> None:
+        """`RuntimeError` if so many collectives were created that the next would take the tags of one that is open."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
     def start_heartbeat(self, *, machines: Sequence[int], limit: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from functools import partial
@@ -110,9 +111,14 @@ class Communicator(
                 progress=options.progress,
                 exit_timeout=options.exit_timeout,
             )
-            engine, check_engine = make_engine(), make_engine() if options.check else None
-        if options.heartbeat_timeout is not None:
-            engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
+            engine = make_engine()
+            try:
+                check_engine = make_engine() if options.check else None
+                if options.heartbeat_timeout is not None:
+                    engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
+            except BaseException:
+                engine.abort()
+                raise
         nodes = nodes_of(machines, options.ranks_per_node)
         self._start(engine, comm, nodes, options.timeout, check_engine)
 
@@ -331,11 +337,11 @@ class Communicator(
         """
         if self.closed or not self._engine.in_own_process:
             return 0
-        discarded = self._context.abort()
-        self._context.checks.leave()
-        self._engine.abort()
-        self._end()
-        return discarded
+        with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
+            ending.callback(self._end)
+            ending.callback(self._engine.abort)
+            ending.callback(self._context.checks.leave)
+            return self._context.abort()
 
     def _end(self) -> None:
         self._context.rendezvous.close()

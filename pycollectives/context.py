@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
@@ -101,8 +102,12 @@ class Context:
             self._open[made] = None
             return made
 
+        def check_here() -> SignedT:
+            self.engine.check_next_id()  # a refusal on one rank is one on all
+            return check()
+
         self.check_flushed(call)
-        return self.rendezvous.make(call, check, build_and_enter)
+        return self.rendezvous.make(call, check_here, build_and_enter)
 
     def check_flushed(self, call: str) -> None:
         """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
@@ -158,5 +163,9 @@ class Context:
             part.close()
 
     def abort(self) -> int:
-        """Close what is open at once; the number of contributions discarded."""
-        return sum(collective.abort() for collective in self.open)
+        """Close what is open at once, all of it even if one raises; the number of contributions discarded."""
+        discarded: list[int] = []
+        with contextlib.ExitStack() as stack:
+            for collective in reversed(self.open):
+                stack.callback(lambda aborted: discarded.append(aborted.abort()), collective)
+        return sum(discarded)

@@ -143,6 +143,12 @@ std::string mpi_library_version() {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
+/// Its end waits for the progress thread, which may wait for the GIL.
+std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine::Options options,
+                                    std::unique_ptr<Trace> trace) {
+  return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};
+}
+
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
 
 std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
@@ -151,19 +157,16 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const N
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
   const Seconds limit = timeout_from(exit_timeout);
-  std::unique_ptr<MpiTransport> transport;
-  {
-    const GilReleased released;  // duplicating is collective
-    transport = std::make_unique<MpiTransport>(*handle, local_ranks);
-  }
+  const GilReleased released;  // duplicating is collective, and the progress thread may wait for the GIL
+  auto transport = std::make_unique<MpiTransport>(*handle, local_ranks);
   auto trace = trace_from_environment(*transport, next_communicator());
-  const std::string group = std::to_string(transport->group());
-  auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace), flight_rounds());
-  engine->recorder().set_group(group);
-  engine->set_stall_warning(stall_warning());
-  std::vector<FailureDetector::Neighbour> watched;
-  for (const auto& [rank, number, started] : neighbours) watched.push_back({rank, {number, started}});
-  engine->failures().watch(std::move(watched));
+  Engine::Options options{.progress = how,
+                          .transport_name = "mpi",
+                          .flight_rounds = flight_rounds(),
+                          .group = std::to_string(transport->group()),
+                          .stall_warning = stall_warning()};
+  for (const auto& [rank, number, started] : neighbours) options.neighbours.push_back({rank, {number, started}});
+  const auto engine = make_engine(std::move(transport), std::move(options), std::move(trace));
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   FlightDump::instance().set_world_rank(world_rank);
@@ -175,12 +178,15 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
                                                  std::uint64_t seed) {
   std::vector<std::shared_ptr<Engine>> engines;
   const int communicator = next_communicator();
+  const Engine::Options options{.progress = progress_from(progress),
+                                .transport_name = "loopback",
+                                .flight_rounds = flight_rounds(),
+                                .group = "loopback " + std::to_string(communicator),
+                                .stall_warning = stall_warning()};
+  const GilReleased released;  // the progress thread may wait for the GIL
   for (auto& transport : make_loopback(size, delay, seed)) {
     auto trace = trace_from_environment(*transport, communicator);
-    engines.push_back(std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback",
-                                               std::move(trace), flight_rounds()));
-    engines.back()->recorder().set_group("loopback " + std::to_string(communicator));
-    engines.back()->set_stall_warning(stall_warning());
+    engines.push_back(make_engine(std::move(transport), options, std::move(trace)));
   }
   return engines;
 }
@@ -246,6 +252,11 @@ void bind_engine(py::module_& m) {
                 e.start_heartbeat(std::move(machines), limit);
               })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })
+      .method("check_next_id", "",
+              [](Engine& e) {
+                const GilReleased released;
+                e.exclusively([&] { e.check_next_id(); });
+              })
       .method("leave", "",
               [](Engine& e) {
                 const GilReleased released;

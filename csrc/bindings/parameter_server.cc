@@ -13,6 +13,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
+#include "bindings/kept_object.h"
 #include "bindings/one_thread.h"
 #include "bindings/parameter_server_options.h"
 #include "services/parameter_server/finite.h"
@@ -55,12 +56,7 @@ server::Update update_from(const py::object& update, const server::Options& opti
   const server::Layout layout(options);
   const auto count = static_cast<py::ssize_t>(layout.count(layout.shard_of(rank).value_or(0)));
   const char* const format = elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
-  // The function is freed under Python's lock, wherever the collective is.
-  const std::shared_ptr<py::object> function(new py::object(update), [](py::object* held) {
-    const GilHeld held_lock;
-    delete held;
-  });
-  return [function, format, count](std::byte* weights, const std::byte* gradient) {
+  return [function = kept(update), format, count](std::byte* weights, const std::byte* gradient) {
     const GilHeld lock;
     const auto array_of = [&](const std::byte* data) {
       return py::array(py::dtype(format), std::vector{count}, std::vector<py::ssize_t>{}, data, py::none());

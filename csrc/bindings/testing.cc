@@ -326,7 +326,8 @@ class BusyTransport final : public Transport {
 std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (auto& network : make_loopback(size, 0, 0)) {
-    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)), Progress::kCaller));
+    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)),
+                                               Engine::Options{.progress = Progress::kCaller}));
   }
   return engines;
 }
@@ -334,7 +335,7 @@ std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
 /// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
 void receive(const std::string& message) {
   auto transports = make_loopback(2, 0, 0);
-  Engine engine(std::move(transports[1]), Progress::kCaller);
+  Engine engine(std::move(transports[1]), {.progress = Progress::kCaller});
   transports[0]->send_active(1, std::as_bytes(std::span(message)));
   engine.advance();
   engine.check();

@@ -10,9 +10,7 @@
 #include "memory/cuda/device_code.h"
 #include "memory/cuda/devices_in_use.h"
 #include "memory/cuda/driver.h"
-#include "memory/cuda/fat_binary.h"
 #include "memory/cuda/kernel_names.h"
-#include "memory/cuda/runtime_compiler.h"
 #include "memory/cuda/simulated_driver.h"
 #include "services/partial_allreduce/board_buffers.h"
 
@@ -33,7 +31,7 @@ auto use_driver_in_core() {
 
 std::unique_ptr<Executor> executor_of_device(int ordinal) {
   const cuda::DriverFinding& finding = cuda::system_driver();
-  const cuda::Availability found = cuda::availability(finding, cuda::why_no_device_code());
+  const cuda::Availability found = cuda::availability(finding);
   if (!found.reason.empty()) throw std::runtime_error("CUDA is off: " + found.reason);
   return cuda::make_executor_with_code(*finding.driver, ordinal);
 }
@@ -41,25 +39,6 @@ std::unique_ptr<Executor> executor_of_device(int ordinal) {
 std::string why_not(const std::string& library) {
   static cuda::DriverApi api;
   return cuda::load_driver(library.c_str(), api).reason;
-}
-
-std::string why_no_compiler(const std::string& library) {
-  static cuda::CompilerApi api;
-  return cuda::load_compiler(library.c_str(), api).reason;
-}
-
-/// PTX and machine code.
-py::tuple compile_kernels(const std::string& library, int capability) {
-  cuda::CompilerApi api;
-  const cuda::CompilerFinding finding = cuda::load_compiler(library.c_str(), api);
-  if (finding.compiler == nullptr) throw std::runtime_error(finding.reason);
-  const cuda::CompiledKernels made = cuda::compile_kernels(*finding.compiler, capability);
-  return py::make_tuple(made.ptx, py::bytes(made.machine_code));
-}
-
-std::string why_no_compiler_for(const std::string& library, int driver_major) {
-  cuda::CompilerApi api;
-  return cuda::find_compiler({library}, driver_major, api).reason;
 }
 
 /// The arenas of the buffers that a board of ranks on devices takes, in that order.
@@ -95,8 +74,8 @@ void bind_simulated_driver(py::module_& t) {
       .def("use", [](const D& d) { use_driver_in_core()(&d.api(), D::image()); })
       .def_static("use_no_more", [] { use_driver_in_core()(nullptr, nullptr); })
       .def("availability",
-           [](const D& d, const std::string& no_device_code) {
-             const cuda::Availability found = cuda::availability({&d.api(), ""}, no_device_code);
+           [](const D& d) {
+             const cuda::Availability found = cuda::availability({&d.api(), ""});
              return py::make_tuple(found.reason, found.devices.size());
            })
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
@@ -129,18 +108,12 @@ void bind_testing_cuda(py::module_& t) {
   bind_simulated_driver(t);
   t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
   t.def("why_no_driver", &why_not, py::arg("library"));
-  t.def("why_no_compiler", &why_no_compiler, py::arg("library"));
-  t.def("why_no_compiler_for", &why_no_compiler_for, py::arg("library"), py::arg("driver_major"));
   t.def("arenas_of_buffers", &arenas_of_buffers, py::arg("ranks"));
-  t.def("compile_kernels", &compile_kernels, py::arg("library"), py::arg("capability"));
   t.def("kernel_names", [] {
     const auto names = cuda::kernel_names();
     return std::vector<std::string>(names.begin(), names.end());
   });
-  t.def("fat_binary", [] {
-    const auto code = cuda::fat_binary();
-    return py::bytes(reinterpret_cast<const char*>(code.data()), code.size());
-  });
+  t.def("device_code", &cuda::device_code);
 }
 
 }  // namespace pyc

@@ -123,7 +123,7 @@ Simulation::Simulation(const SimulationOptions& options)
   for (Rank r = 0; r < options.size; ++r) {
     Application& a = applications_[static_cast<std::size_t>(r)];
     a.memory = std::make_unique<TimedMemory>(network_, r, options.reduce_per_byte * options.payload_factor);
-    a.engine = std::make_shared<Engine>(network_.endpoint(r), Progress::kCaller);
+    a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     PartialAllreduceOptions collective = options.collective;
     collective.count = count_;
     collective.type = DataType::kInt64;

@@ -57,7 +57,7 @@ BootstrapSimulation::BootstrapSimulation(const BootstrapScript& script)
       come_(script.texts.size()) {
   outcome_.ranks.resize(applications_.size());
   for (Rank r = 0; r < script.size; ++r) {
-    at(r).engine = std::make_unique<Engine>(network_.endpoint(r), Progress::kCaller);
+    at(r).engine = std::make_unique<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     const Rank first = r / script.ranks_per_node * script.ranks_per_node;
     for (Rank other = first; other < std::min(first + script.ranks_per_node, script.size); ++other) {
       at(r).node.push_back(other);

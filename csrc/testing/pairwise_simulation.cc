@@ -68,7 +68,7 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     options.per_step = script.per_step;
     options.period = script.period;
     options.acceleration = script.acceleration;
-    a.engine = std::make_shared<Engine>(network_.endpoint(r), Progress::kCaller);
+    a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     if (nodes_.leader(nodes_.of(r)) == r) {
       shared = SharedMemory::create_private(PairwiseAveraging::bytes_of_node(options, nodes_, r));
     }

@@ -107,6 +107,8 @@ def simulate(
 
     try:
         policy = policies.parse(policy_text, seed=seed)
+        if trace_file is not None and load != "trace":
+            raise ValueError(f"--trace {trace_file}: expected --load trace with it, got --load {load}")
         if load == "trace":
             if trace_file is None:
                 raise ValueError("--load trace needs --trace FILE")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launcher import Outcome, launcher, run
+from wrong_use import outcomes_of_wrong_use
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -55,17 +56,17 @@ def test_what_would_be_measured(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--slowdown", "2:5"], "expected a rank below 2"),
-        (["--slowdown", "fast"], "expected RANK:FACTOR"),
-        (["--generators", "clever"], "unknown generator 'clever'"),
-        (["--model-bytes", "7"], "positive multiple of 4"),
-    ],
-)
-def test_wrong_use(options, message):
-    outcome = groups(2, *options)
-    assert outcome.status == 2, outcome
-    assert message in outcome.err
-    assert outcome.err.count("Usage:") == 1
+WRONG = [
+    (["--slowdown", "2:5"], "expected a rank below 2"),
+    (["--slowdown", "fast"], "expected RANK:FACTOR"),
+    (["--generators", "clever"], "unknown generator 'clever'"),
+    (["--model-bytes", "7"], "positive multiple of 4"),
+]
+
+
+def test_wrong_use():
+    outcomes = outcomes_of_wrong_use(2, str(BENCH / "groups.py"), [options for options, _ in WRONG])
+    for outcome, (_, message) in zip(outcomes, WRONG, strict=True):
+        assert outcome.status == 2, outcome
+        assert message in " ".join(outcome.err.split()), outcome
+        assert outcome.err.count("Usage:") == 1, outcome

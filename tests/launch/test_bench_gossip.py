@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launcher import Outcome, launcher, run
+from wrong_use import outcomes_of_wrong_use
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -90,18 +91,18 @@ def test_what_would_be_measured(tmp_path):
     assert outcome.out.splitlines()[1] == "exchange 1000000 bytes, neighbor awake"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--slowdown", "2:5"], "expected a rank below 2"),
-        (["--slowdown", "fast"], "expected RANK:FACTOR"),
-        (["--methods", "gossip"], "unknown method 'gossip'"),
-        (["--model-bytes", "7"], "positive multiples of 4"),
-        (["--topology", "circle"], "--topology: "),
-    ],
-)
-def test_wrong_use(options, message):
-    outcome = gossip(2, *options)
-    assert outcome.status == 2, outcome
-    assert message in " ".join(outcome.err.split())
-    assert outcome.err.count("Usage:") == 1
+WRONG = [
+    (["--slowdown", "2:5"], "expected a rank below 2"),
+    (["--slowdown", "fast"], "expected RANK:FACTOR"),
+    (["--methods", "gossip"], "unknown method 'gossip'"),
+    (["--model-bytes", "7"], "positive multiples of 4"),
+    (["--topology", "circle"], "--topology: "),
+]
+
+
+def test_wrong_use():
+    outcomes = outcomes_of_wrong_use(2, str(BENCH / "gossip.py"), [options for options, _ in WRONG])
+    for outcome, (_, message) in zip(outcomes, WRONG, strict=True):
+        assert outcome.status == 2, outcome
+        assert message in " ".join(outcome.err.split()), outcome
+        assert outcome.err.count("Usage:") == 1, outcome

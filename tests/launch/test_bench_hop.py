@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launcher import Outcome, launcher, run
+from wrong_use import outcomes_of_wrong_use
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -46,13 +47,16 @@ def test_every_mode_is_measured(tmp_path, ranks, ranks_per_node, graph, diameter
     assert measured[5]["ideal_speedup"] > 1.2, measured[5]
 
 
+WRONG = [
+    (("--mode", "quick"), "expected standard, notify-ack, backup:N"),
+    (("--slowdown", "random:x"), "expected random:FACTOR"),
+    (("--slowdown", "7:2"), "expected a rank below 2, got 7"),
+]
+
+
 def test_wrong_options():
-    for options, text in (
-        (("--mode", "quick"), "expected standard, notify-ack, backup:N"),
-        (("--slowdown", "random:x"), "expected random:FACTOR"),
-        (("--slowdown", "7:2"), "expected a rank below 2, got 7"),
-    ):
-        outcome = hop(2, *options)
+    outcomes = outcomes_of_wrong_use(2, str(BENCH / "hop.py"), [options for options, _ in WRONG])
+    for outcome, (_, text) in zip(outcomes, WRONG, strict=True):
         assert outcome.status != 0, outcome
         assert text in outcome.err, outcome
 

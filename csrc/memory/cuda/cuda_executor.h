@@ -9,7 +9,7 @@
 namespace pyc::cuda {
 
 /// Makes the primary context of the device, which the caller's libraries use too, and loads the kernels into it.
-/// DriverError if that fails. `image`: fat_binary(), or what a simulated driver takes for one.
+/// DriverError if that fails. `image`: device_code(), or what a simulated driver takes for one.
 std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image);
 
 }  // namespace pyc::cuda

@@ -26,9 +26,8 @@ Use& use() {
 
 Availability found() {
   const Use& u = use();
-  Availability found = u.simulated != nullptr ? availability({u.simulated, ""}, "")
-                                              : availability(system_driver(), why_no_device_code());
-  found.kernels = u.simulated != nullptr ? "of the host, by the simulated driver" : origin_of_device_code();
+  Availability found = availability(u.simulated != nullptr ? DriverFinding{u.simulated, ""} : system_driver());
+  found.kernels = u.simulated != nullptr ? "of the host, by the simulated driver" : kOriginOfDeviceCode;
   return found;
 }
 

@@ -10,11 +10,7 @@ bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   const BoardRound::State& s = round.state();
   for (;;) {
     if (s.phase == BoardRound::Phase::kEnded) return false;
-    if (s.phase == BoardRound::Phase::kArmed) {
-      const Rank initiator = starter();
-      if (initiator == kNoRank) return false;
-      round.start(initiator);
-    }
+    if (s.phase == BoardRound::Phase::kArmed && !start_if_due()) return false;
     if (!round.work(lock, memory_)) return true;
     const auto size = static_cast<std::uint32_t>(board_.shape().size);
     round.complete({.initiator = s.initiator,
@@ -24,6 +20,13 @@ bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
                     .last = s.part.closed == size});
     if (may_be_direct()) board_.posts().reopen();
   }
+}
+
+bool LocalRounds::start_if_due() {
+  const Rank initiator = starter();
+  if (initiator == kNoRank) return false;
+  board_.round().start(initiator);
+  return true;
 }
 
 void LocalRounds::take_over_posts() {

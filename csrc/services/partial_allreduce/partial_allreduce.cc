@@ -47,7 +47,7 @@ void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const st
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
   }
-  if (contribute_directly(call, data)) return;
+  if (contribute_directly(call, data) || contribute_jointly(call, data, taker)) return;
   Board& board = *board_;
   Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
