@@ -3,12 +3,14 @@
 #include <pybind11/eval.h>
 
 #include <memory>
+#include <utility>
 
 #include "core/error.h"
 
 namespace pyc {
 
-Signature::Signature(const char* function, const std::string& parameters, std::size_t count) : name(function) {
+Signature::Signature(std::string function, const std::string& parameters, std::size_t count)
+    : name(std::move(function)) {
   const py::object read = py::eval("lambda " + parameters + ": None", py::dict());
   const py::object code = read.attr("__code__"), by_place = read.attr("__defaults__"),
                    by_name = read.attr("__kwdefaults__");
@@ -16,7 +18,7 @@ Signature::Signature(const char* function, const std::string& parameters, std::s
   takes_rest = (code.attr("co_flags").cast<int>() & CO_VARKEYWORDS) != 0;
   const std::size_t all = by_position + code.attr("co_kwonlyargcount").cast<std::size_t>();
   if (all + takes_rest != count || count > kMost) {
-    throw InternalError(std::string(name) + ": expected " + std::to_string(count) + " parameters, got " + parameters);
+    throw InternalError(name + ": expected " + std::to_string(count) + " parameters, got " + parameters);
   }
   for (const py::handle given : py::tuple(code.attr("co_varnames"))) {
     if (names.size() < all + takes_rest) names.push_back(py::reinterpret_borrow<py::object>(given));
@@ -33,7 +35,7 @@ Signature::Signature(const char* function, const std::string& parameters, std::s
 }
 
 Values::Values(const Signature& signature, py::handle positional, py::handle named) : signature_(signature) {
-  const auto refuse = [&](const std::string& why) { throw py::type_error(std::string(signature.name) + "() " + why); };
+  const auto refuse = [&](const std::string& why) { throw py::type_error(signature.name + "() " + why); };
   const auto given = static_cast<std::size_t>(PyTuple_GET_SIZE(positional.ptr()));
   if (given > signature.by_position) {
     refuse("takes at most " + std::to_string(signature.by_position) + " arguments by position, got " +
@@ -67,15 +69,15 @@ Values::Values(const Signature& signature, py::handle positional, py::handle nam
 }
 
 void Values::refuse(std::size_t i) const {
-  throw py::type_error(std::string(signature_.name) + "() cannot take " + py::repr(values_[i]).cast<std::string>() +
-                       " as '" + signature_.names[i].cast<std::string>() + "'");
+  throw py::type_error(signature_.name + "() cannot take " + py::repr(values_[i]).cast<std::string>() + " as '" +
+                       signature_.names[i].cast<std::string>() + "'");
 }
 
 namespace {
 
 /// Lives as long as the function, which Python may free after it has ended.
-std::shared_ptr<const Signature> signature_of(const char* name, const std::string& parameters, std::size_t count) {
-  return {new Signature(name, parameters, count), [](const Signature* signature) {
+std::shared_ptr<const Signature> signature_of(std::string name, const std::string& parameters, std::size_t count) {
+  return {new Signature(std::move(name), parameters, count), [](const Signature* signature) {
             if (Py_IsInitialized() != 0) delete signature;
           }};
 }
@@ -113,7 +115,7 @@ void Definitions::add_property(const char* name, Described function) {
 }
 
 void Definitions::add_constructor(const std::string& parameters, Constructor constructor) {
-  const auto signature = signature_of("__init__", parameters, constructor.parameters);
+  const auto signature = signature_of(scope_.attr("__name__").cast<std::string>(), parameters, constructor.parameters);
   scope_.attr("__init__") =
       py::cpp_function([signature, construct = constructor.construct](
                            py::detail::value_and_holder& place, const py::args& positional,

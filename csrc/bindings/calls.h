@@ -22,9 +22,9 @@ struct Signature {
 
   /// `parameters`: as Python writes them, "x, *, timeout=None, **options".
   /// InternalError unless there are so many.
-  Signature(const char* name, const std::string& parameters, std::size_t count);
+  Signature(std::string name, const std::string& parameters, std::size_t count);
 
-  const char* name;
+  std::string name;
   std::vector<py::object> names;
   std::vector<py::object> defaults;  // null: there is none
   std::size_t by_position = 0;       // those after them are given by name

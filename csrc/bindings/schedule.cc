@@ -108,6 +108,8 @@ void bind_schedule(py::module_& m) {
                std::to_string(s.end()) + ">";
       });
 
+  slice.attr("__hash__") = py::none();
+
   const py::class_<Schedule> schedule(m, "Schedule");
   Definitions(schedule)
       .property<&Schedule::rank>("rank")
