@@ -183,11 +183,7 @@ asan tsan: | $(VENV)/bin/python  # unless it has passed with the same sources (.
 	python tools/passed.py $(if $(NIGHTLY),--again) $@ $(MAKE) run-$@
 
 run-asan: $(VENV)/.testing  # where memory is shared: plans, ranks as threads, and what calls C++ itself
-<<<<<<< HEAD
-	$(call sanitized,asan) tests/plan $(call unit_tests_with,\bcore\.|_core|run_ranks)
-=======
 	$(call sanitized,asan) tests/plan $(call unit_tests_with,\bcore\.|_core|_testing|run_ranks)
->>>>>>> 248aa1788f2aa4038b759e5fc9955005de4195f1
 
 run-tsan: $(VENV)/.testing  # where threads meet
 	$(call sanitized,tsan) $(call unit_tests_with,run_ranks|import threading)

@@ -54,10 +54,7 @@ from tables import (  # noqa: E402
     baselines_table,
     build_times,
     ci_table,
-<<<<<<< HEAD
     defaults_table,
-=======
->>>>>>> 248aa1788f2aa4038b759e5fc9955005de4195f1
     headline,
     markdown,
     not_measured,

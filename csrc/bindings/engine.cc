@@ -136,29 +136,17 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
-<<<<<<< HEAD
 /// Its end waits for the progress thread, which may wait for the GIL.
 std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine::Options options,
                                     std::unique_ptr<Trace> trace) {
   return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};
 }
 
-=======
->>>>>>> 248aa1788f2aa4038b759e5fc9955005de4195f1
 std::string mpi_library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   MPI_Get_library_version(text.data(), &length);
   return {text.data(), static_cast<std::size_t>(length)};
-<<<<<<< HEAD
-=======
-}
-
-/// Its end waits for the progress thread, which may wait for the GIL.
-std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine::Options options,
-                                    std::unique_ptr<Trace> trace) {
-  return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};
->>>>>>> 248aa1788f2aa4038b759e5fc9955005de4195f1
 }
 
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;

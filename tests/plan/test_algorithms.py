@@ -26,6 +26,7 @@ from plans import (
 )
 
 from pycollectives import _testing
+from pycollectives.support.native import core
 
 MOST_RANKS = int(os.environ.get("PYC_MOST_RANKS", "64"))
 SIZES = nightly_unless(lambda size: size <= 33 or size in (47, 64), range(1, 1 + MOST_RANKS))
@@ -256,10 +257,10 @@ def test_no_tree_is_sooner_in_the_postal_model(size, latency):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 32, 50])
 def test_variants_are_right(variant, size):
     for count in (1, 2, 7, 64):
-        assert core.check_allreduce(registered(variant, size, count)) == [], count
+        assert _testing.check_allreduce(registered(variant, size, count)) == [], count
     plans = partial(variant, size, size + 1, "tree:2")
     for starters in ([0], [size - 1], range(size)):
-        assert core.check_activation(plans, asked_to_start(starters, "tree:2")) == []
+        assert _testing.check_activation(plans, asked_to_start(starters, "tree:2")) == []
 
 
 @pytest.mark.parametrize(
