@@ -37,17 +37,7 @@ import mpi4py
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
-from measurements import (  # noqa: E402
-    MEASUREMENTS,
-    RESULTS,
-    ROOT,
-    UncleanError,
-    collected,
-    keep_ci,
-    measure,
-    require_clean,
-    run,
-)
+from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, keep_ci, measure, require_clean, run  # noqa: E402
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
