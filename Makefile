@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,16 +36,21 @@ help:  ## Print this list
 # --- Environment and build --------------------------------------------------------------------------------------------
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Making an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@pip install --quiet 'pip>=25.1'
 
 $(VENV)/.build-tools: pyproject.toml | $(VENV)/bin/python
-	pip install --quiet '$(WHEEL)' $(TORCH) --group build
+	@echo "Installing an MPI ($(MPI)) and what the build needs"
+	@pip install --quiet '$(WHEEL)' $(TORCH) --group build
 	@touch $@
 
 $(VENV)/.lint-tools: pyproject.toml | $(VENV)/bin/python
 	pip install --quiet --group lint
 	@touch $@
+
+# Compiles and shows how far it is; pip, which is silent about that, then finds all compiled.
+compile = MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD) python setup.py --quiet build_ext
 
 # $(call pip_install,PRESET,BUILD FOLDER): incremental, because the build folder and its tools stay.
 pip_install = rm -rf build/lib.* && \
@@ -54,7 +59,10 @@ pip_install = rm -rf build/lib.* && \
 # The tests' own extension goes with the package that it was built with.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
 	rm -f $(VENV)/lib/python*/site-packages/pycollectives/_testing.*.so
-	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
+	@echo "Compiling the library"
+	@$(compile)
+	@echo "Installing it, with NumPy and Matplotlib"
+	@$(call pip_install,release,$(BUILD)) '.[$(MPI),bench]'
 	@touch $@
 
 install: $(VENV)/.installed  ## Build and install into the virtual environment
@@ -63,10 +71,11 @@ install: $(VENV)/.installed  ## Build and install into the virtual environment
 $(VENV)/.testing: $(VENV)/.installed
 	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
 	cmake --build $(BUILD) --target _testing --parallel $(JOBS)
+	pip install --quiet 'pycollectives[test]'
 	cmake --install $(BUILD) --component testing --strip --prefix $(VENV)/lib/python*/site-packages >/dev/null
 	@touch $@
 
-testing: $(VENV)/.testing  ## Build and install pycollectives._testing too, which only tests use
+testing: $(VENV)/.testing  ## The same, and what the tests need: pycollectives._testing, pytest, ...
 
 # --- Running ----------------------------------------------------------------------------------------------------------
 
@@ -76,6 +85,9 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	tools/mpirun -n 8 python bench/skew.py --json build/demo/skew.jsonl
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
+
+compare: $(VENV)/.installed  ## Compare the speed with another build: COMMIT=HEAD~1; more: OPTIONS="--quick --ranks 8"
+	python bench/compare.py --mpi $(MPI) $(OPTIONS) $(or $(COMMIT),$(error COMMIT is needed: make compare COMMIT=HEAD~1))
 
 test: $(VENV)/.testing  ## Run the tests of CI; some: SUITES="unit mpi hosts" RANKS="2 5"; all of them: NIGHTLY=1
 	NIGHTLY='$(NIGHTLY)' tests/run.sh
@@ -145,7 +157,7 @@ layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
 	pre-commit run --all-files
 
-mutants: $(VENV)/.installed  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"
+mutants: $(VENV)/.testing  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"
 	python tests/mutants/run.py "$(ONLY)"
 
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
@@ -170,10 +182,10 @@ unit_tests_with = $(shell grep -rlE --include='test_*.py' '$(1)' tests/unit | gr
 asan tsan: | $(VENV)/bin/python  # unless it has passed with the same sources (.passed)
 	python tools/passed.py $(if $(NIGHTLY),--again) $@ $(MAKE) run-$@
 
-run-asan: $(VENV)/.installed  # where memory is shared: plans, ranks as threads, and what calls C++ itself
+run-asan: $(VENV)/.testing  # where memory is shared: plans, ranks as threads, and what calls C++ itself
 	$(call sanitized,asan) tests/plan $(call unit_tests_with,\bcore\.|_core|run_ranks)
 
-run-tsan: $(VENV)/.installed  # where threads meet
+run-tsan: $(VENV)/.testing  # where threads meet
 	$(call sanitized,tsan) $(call unit_tests_with,run_ranks|import threading)
 
 device-code: $(VENV)/.build-tools  ## Compile the CUDA kernels to csrc/memory/cuda/kernels.ptx.gz

@@ -61,7 +61,8 @@ class CMakeBuild(build_ext):
         kept = os.environ.get("PYC_BUILD_DIR")
         build = Path(kept or self.build_temp).resolve()
         preset = os.environ.get("PYC_BUILD_PRESET", "release")
-        configure = ["cmake", f"--preset={preset}", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}"]
+        configure = ["cmake", "--log-level=NOTICE", f"--preset={preset}", "-S", ROOT, "-B", build]
+        configure.append(f"-DPython_EXECUTABLE={sys.executable}")
         configure.append(f"-DPYC_CUDA={os.environ.get('PYC_CUDA') or 'ON'}")
         if not kept:
             configure.append("--fresh")

@@ -50,6 +50,7 @@ from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
+    build_times,
     ci_table,
     headline,
     markdown,
@@ -292,6 +293,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_measured,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "baselines": baselines_table,
+    "build-times": build_times,
     "ci-steps": ci_table,
     "headline": headline,
     "layers": layers,

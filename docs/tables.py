@@ -33,6 +33,22 @@ def headline() -> str:
     return f"{where(cells[0])}\n\n" + markdown(["", *map(size_of, sizes)], rows)
 
 
+def build_times() -> str:
+    """The first line of the installation, and `make demo`, in a fresh clone."""
+    path = RESULTS / "build.json"
+    if not path.exists():
+        return "Not measured yet: `python tools/time_build.py`."
+    found = json.loads(path.read_text())
+
+    def minutes(name: str) -> str:
+        return f"{found[name]['wall_s'] / 60:.1f} minutes"
+
+    return (
+        f"On {found['cores']} cores the first line takes {minutes('install')}, and `make demo` {minutes('demo')} from a "
+        f"fresh clone to its figure (docs/results/build.json; commit {found['commit']})."
+    )
+
+
 HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
 
 

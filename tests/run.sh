@@ -26,7 +26,7 @@ again=
 if [ -n "${NIGHTLY:-}" ]; then
   ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
   with_training=${TRAINING:-flat-1 flat-5 mixed-3 board-2}
-  export NIGHTLY PYC_CASES=${PYC_CASES:-10000} PYC_TEST_CASES=${PYC_TEST_CASES:-96}
+  export NIGHTLY PYC_TEST_CASES=${PYC_TEST_CASES:-96}
   limit=${SECONDS_PER_RUN:-2700}
   again=--again
 fi
@@ -92,7 +92,10 @@ for suite in $suites; do
       ((${#options[@]})) || models=(python tools/passed.py $again models "${models[@]}")
       run "$limit" "models" "${models[@]}"
       ;;
-    plan) run "$limit" "plans" pytest --numprocesses=auto --dist=worksteal tests/plan ;;
+    plan)
+      cases=${PYC_CASES:-${NIGHTLY:+10000}}
+      run "$limit" "plans" env ${cases:+PYC_CASES=$cases} pytest --numprocesses=auto --dist=worksteal tests/plan
+      ;;
     unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
     launch) run "$limit" "launched programs" pytest --numprocesses=5 --dist=worksteal -m "not alone" tests/launch ;;
     # Some measure, or look at all of the machine, and want it for themselves.

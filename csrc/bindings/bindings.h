@@ -18,6 +18,9 @@ namespace pyc {
 
 namespace py = pybind11;
 
+/// SHA-256 of the stub that this was built for.
+extern const char* const kInterface;
+
 void bind_groups(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_engine(py::module_& m);

@@ -58,10 +58,10 @@ class Values {
 
 namespace detail {
 
-template <class Function>
-struct Call : Call<decltype(&Function::operator())> {};
+template <class Operator>
+struct CallBy;
 template <class Return, class Self, class... Arguments>
-struct Call<Return (Self::*)(Arguments...)> {
+struct CallBy<Return (Self::*)(Arguments...) const> {
   using Result = Return;
   static constexpr std::size_t kParameters = sizeof...(Arguments);
   template <class Function, std::size_t... I>
@@ -73,8 +73,8 @@ struct Call<Return (Self::*)(Arguments...)> {
     return of_function(function, values, std::index_sequence_for<Arguments...>());
   }
 };
-template <class Return, class Self, class... Arguments>
-struct Call<Return (Self::*)(Arguments...) const> : Call<Return (Self::*)(Arguments...)> {};
+template <class Function>
+using Call = CallBy<decltype(&Function::operator())>;
 
 /// A pointer to a member or a function, as a type whose objects are called.
 template <auto Pointer>

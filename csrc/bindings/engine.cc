@@ -3,6 +3,7 @@
 
 #include <mpi4py/mpi4py.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -140,6 +142,13 @@ std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine
   return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};
 }
 
+std::string mpi_library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
 
 std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
@@ -190,6 +199,7 @@ void bind_engine(py::module_& m) {
     const ProcessId own = ProcessId::own();
     return std::pair(own.number, own.started);
   });
+  Definitions(m).function<&mpi_library_version>("mpi_library_version", "");
   Definitions(m).function("close_all", "", [] {
     const GilReleased released;
     OpenEngines::instance().close_all();

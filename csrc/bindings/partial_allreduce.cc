@@ -4,14 +4,14 @@
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
+#include "bindings/calls.h"
 #include "bindings/rounds.h"
-#include "hot/hot.h"
 
 namespace pyc {
 namespace {
 
 /// What pybind11 keeps in an object whose type has one C++ base and no Python one.
-PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
+BoundPartialAllreduce& bound_of(PyObject* self) {
   void* const bound = reinterpret_cast<py::detail::instance*>(self)->simple_value_holder[0];
   if (bound == nullptr) throw py::type_error("PartialAllreduce: __init__ was not called");
   return *static_cast<BoundPartialAllreduce*>(bound);
@@ -22,7 +22,7 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
                         py::repr(stream).cast<std::string>());
 }
 
-PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -34,7 +34,7 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
   });
 }
 
-PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -48,7 +48,7 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
-PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -75,7 +75,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
   });
 }
 
-PYC_HOT PyObject* result(PyObject* self, void*) {
+PyObject* result(PyObject* self, void*) {
   return guarded([&] { return bound_of(self).result(); });
 }
 

@@ -118,7 +118,7 @@ void bind_schedule(py::module_& m) {
       .method<&Schedule::text>("__str__", "");
 
   const py::class_<ScheduleBuilder> schedule_builder(m, "ScheduleBuilder");
-  Definitions(schedule_builder)
+  ClassDefinitions(schedule_builder)
       .constructor("rank, size", [](Rank rank, Rank size) { return std::make_unique<ScheduleBuilder>(rank, size); })
       .property<&ScheduleBuilder::rank>("rank")
       .property<&ScheduleBuilder::size>("size")

@@ -6,7 +6,7 @@
 
 PYBIND11_MODULE(_testing, t) {
   const pybind11::object core = pybind11::module_::import("pycollectives.support.native").attr("core");
-  if (core.attr("interface").cast<std::string>() != PYC_INTERFACE) {
+  if (core.attr("interface").cast<std::string>() != pyc::kInterface) {
     throw pybind11::import_error("pycollectives._testing was built with another _core: run `make testing`");
   }
   pyc::bind_testing(t);

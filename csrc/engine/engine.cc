@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/progress_thread.h"
-#include "hot/hot.h"
 
 namespace pyc {
 namespace {
@@ -71,9 +70,9 @@ Engine::~Engine() {
   if (progress_ == Progress::kThread && !closed_ && is_in_own_process()) ProgressThread::instance().remove(this);
 }
 
-PYC_HOT bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
+bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
 
-PYC_HOT void Engine::check_process() const {
+void Engine::check_process() const {
   if (!is_in_own_process()) {
     throw ClosedError("this process is a fork: the communicator belongs to its parent");
   }
@@ -271,7 +270,7 @@ Seconds Engine::deadline() const {
   return next;
 }
 
-PYC_HOT void Engine::check() {
+void Engine::check() {
   check_process();
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hot/hot.h"
 
 /// Of fault-tolerant MPI (ULFM); null where the library has none.
 extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed)  // NOLINT(readability-identifier-naming)
@@ -250,7 +249,7 @@ void MpiTransport::close() {
   }
 }
 
-PYC_HOT Seconds MpiTransport::now() const {
+Seconds MpiTransport::now() const {
   timespec time{};  // not by std::chrono, which is a library more to find
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<Seconds>(time.tv_sec) + 1e-9 * static_cast<Seconds>(time.tv_nsec);

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 
 from ..partial_allreduce.eager_mean import EagerMean
@@ -23,6 +24,8 @@ from ..support.device_streams import handle_of_stream
 from .host_copy import HostCopy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .._core import Round
     from ..communicator import Communicator
 
@@ -56,6 +59,7 @@ class HostMean(EagerMean):
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
         super().__init__(comm, like.numpy(), **options)
+        self._dtype = like.dtype
 
     def contribute(self, gradient: torch.Tensor) -> Round:
         """See `EagerMean`."""
@@ -69,6 +73,16 @@ class HostMean(EagerMean):
     def add_to(self, out: torch.Tensor) -> None:
         """See `EagerMean`."""
         super().add_to(out.numpy())
+
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """Write parts of the newest mean, from an element on, into tensors of any strides and floating-point type."""
+        result = self._collective.result
+        for start, out in outs:
+            part = result[start : start + out.numel()].reshape(out.shape)
+            if out.dtype is self._dtype:
+                np.divide(part, self._divisor, out=out.detach().numpy())
+            else:
+                out.copy_(torch.from_numpy(np.divide(part, self._divisor)))
 
 
 class StagedMean(EagerMean):
@@ -93,6 +107,11 @@ class StagedMean(EagerMean):
         super().add_to(self._copy.fetch(out))
         self._copy.put(out)
 
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """See `HostMean`."""
+        super().write_to(self._copy.array)
+        self._copy.put_parts(outs)
+
 
 class DeviceMean(EagerMean):
     """Of a tensor on a CUDA device, which the partial allreduce reads and writes there."""
@@ -104,6 +123,13 @@ class DeviceMean(EagerMean):
     def add_to(self, out: torch.Tensor) -> None:
         """See `EagerMean`."""
         out += _tensor_on(self._collective.result, out.device) / self._divisor
+
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """See `HostMean`."""
+        if outs:
+            result = _tensor_on(self._collective.result, outs[0][1].device)
+            for start, out in outs:
+                torch.div(result[start : start + out.numel()].view(out.shape), self._divisor, out=out)
 
 
 def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:

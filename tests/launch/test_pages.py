@@ -84,7 +84,7 @@ print(f"rank {comm.rank}: {all(m == models[0] for m in models)} {0 < min(w) <= m
 """
 
 
-@several
+@pytest.mark.parametrize("ranks", nightly_unless(lambda ranks: ranks == 4, [2, 4]))  # powers of two, for one-peer
 @pytest.mark.parametrize(
     "program",
     [program for program in programs("docs/neighbor-averaging.md") if "import" in program],

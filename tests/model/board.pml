@@ -1,6 +1,6 @@
 /* The board of a node as a model (docs/board.md): every interleaving of RANKS ranks that make CALLS calls each.
  *
- * Names are those of csrc/services/partial_allreduce (board_*.cc, local_rounds.cc, partial_allreduce.cc) and
+ * Names are those of csrc/services/partial_allreduce (board_*.cc, joint_*.cc, local_rounds.cc, partial_allreduce.cc) and
  * csrc/node/event_count.h; the comment at a step says which function it is.
  *
  * Steps. A step (`atomic`, or a statement outside of one) is a critical section, or one access to a word that others
@@ -20,6 +20,8 @@
  *   -DRANKS=3 -DCALLS=2   how many ranks, and calls of each; at most 8 calls in all
  *   -DFULL                a started round is held for ranks that lack data and takes what they bring at once (policy
  *                         Full, max_staleness=0); else Solo. In both, whoever arrives starts the round
+ *   -DJOINS               with FULL: a rank reduces its data into the sum by itself where it may. It may also bring a
+ *                         deposit, as one does that could not join when it called
  *   -DCLAIM_IN_ONE        the cursor is loaded and swapped in one step. The same, with fewer states: a swap that fails
  *                         leaves no trace, and one that succeeds might as well have loaded just before
  *   -DMUTANT=name         breaks the protocol on purpose; the names are below
@@ -33,7 +35,11 @@
 #endif
 #define SEGMENTS 2
 #define ROUNDS (RANKS * CALLS)        /* at most: no round starts without an arrival */
-#define SPARE_SUMS 2                  /* enough, which is checked */
+#ifdef JOINS
+#define SPARE_SUMS (RANKS + 2)        /* enough, which is checked */
+#else
+#define SPARE_SUMS 2
+#endif
 #define BUFFERS (RANKS * CALLS + SPARE_SUMS)
 #define NONE 255                      /* no buffer, no round */
 #define FREE 255
@@ -55,6 +61,10 @@
 #define DEPOSIT_UNCHECKED 8      /* contribute: does not see that a round took what it added to */
 #define RESULT_UNREFERENCED 9    /* collect: looks at a result without a reference */
 #define PROMISE_FORGOTTEN 10     /* complete: does not keep the record that a waiting rank was promised */
+#define PIECE_SHARED 11          /* JointSum: two ranks may be at the same piece */
+#define BATCH_WHILE_ADDING 12    /* begin_batch: does not look whether ranks are adding */
+#define COMPLETE_WHILE_ADDING 13 /* is_reduced: does not look whether ranks are adding */
+#define LEFT_OVER_FORGOTTEN 14   /* finish_joining: what is left over is no input */
 /* Not mutants, but variants that must pass as well. */
 #define CURSOR_WITHOUT_NUMBER 20 /* the cursor has no batch number, all else is as it is */
 #define EARLY_LOOK 21            /* help: looks at the batch before its claim; the cursor has the number */
@@ -91,6 +101,11 @@ bool sum_is_filled;
 byte inputs;                     /* what has been taken, apart from what is in the batch: sets of buffers */
 byte batch;                      /* what is being reduced into `sum` */
 byte references[BUFFERS];
+byte adding;                     /* ranks that reduce their own data into `sum` */
+
+/* JointSum's words, without the mutex: sets of segments, here the pieces of the sum. */
+byte busy;
+byte filled_pieces;
 
 /* A segment of a buffer. */
 #define AT(buffer, segment) (SEGMENTS * (buffer) + (segment))
@@ -109,6 +124,7 @@ byte come;                         /* who has made a call */
 hidden byte i, b;
 
 #define ME (1 << me)
+#define MINE (1 << (me * CALLS + call))  /* what it contributes */
 #define IS_IN(set, rank) (((set) >> (rank)) & 1)
 
 /* --------------------------------------------------------------------------------------- buffers (board_buffers.cc) */
@@ -253,7 +269,7 @@ inline take_own() {
  * difference to anybody: the first. */
 inline begin_batch() {
   if
-  :: batch != 0 || inputs == 0 || (phase != taken && ONE(inputs) && sum == NONE) -> began = false
+  :: batch != 0 || (adding != 0 && !MUTATED(BATCH_WHILE_ADDING)) || inputs == 0 || (phase != taken && ONE(inputs) && sum == NONE) -> began = false
   :: else ->
     if
     :: sum == NONE ->
@@ -412,8 +428,13 @@ inline work() {
   :: else ->
     begin_batch();
     if
-    :: batch == 0 -> publish_and_rearm(); next = completes  /* all of it is in `sum` */
-    :: else -> next = reduces; unlock()
+    :: batch == 0 && (adding == 0 || MUTATED(COMPLETE_WHILE_ADDING)) ->
+      publish_and_rearm();                 /* all of it is in `sum` */
+      next = completes
+    :: batch == 0 && adding != 0 && !MUTATED(COMPLETE_WHILE_ADDING) ->
+      next = nothing;                      /* ranks are adding: the last of them goes on */
+      unlock()
+    :: batch != 0 -> next = reduces; unlock()
     fi
   fi
 }
@@ -452,6 +473,67 @@ inline go_on() {
   od
 }
 
+#ifdef JOINS
+/* --------------------------------------------------------------------- joining (joint_calls.cc, joint_sum.cc) */
+
+/* PartialAllreduce::may_join: it is not late, and its data is taken at once. */
+#define ACCOUNTED (promised[me] != NONE && completed > promised[me] && accounted <= promised[me] -> promised[me] + 1 : accounted)
+#define MAY_JOIN (deposit[me] == NONE && completed <= ACCOUNTED && \
+                  (phase == armed || (phase == started && IS_IN(awaited, me) && batch == 0)))
+
+inline join() {
+  if
+  :: sum == NONE -> take_buffer(sum); sum_is_filled = false; filled_pieces = 0
+  :: else
+  fi;
+  if
+  :: adding == 0 && sum_is_filled -> filled_pieces = (1 << SEGMENTS) - 1
+  :: else
+  fi;
+  adding++;
+  awaited = awaited & ~ME;
+  taking = taking | MINE;
+  settle();
+  missing = (1 << SEGMENTS) - 1
+}
+
+#define FREE_PIECE(piece) (IS_IN(missing, piece) && (!IS_IN(busy, piece) || MUTATED(PIECE_SHARED)))
+
+/* JointSum::try_add: two steps. */
+inline add_to(piece) {
+  busy = busy | (1 << piece);
+  value = (IS_IN(filled_pieces, piece) -> content[AT(sum, piece)] : 0);
+  assert((value & MINE) == 0);             /* nothing twice */
+  left = piece + 1
+}
+
+inline added() {
+  assert(IS_IN(busy, segment) || MUTATED(PIECE_SHARED));
+  write(sum, segment, value | MINE);
+  filled_pieces = filled_pieces | (1 << segment);
+  busy = busy & ~(1 << segment);
+  missing = missing & ~(1 << segment);
+  value = 0;
+  left = 0
+}
+
+/* JointSum::copy_left_over and BoardRound::finish_joining: the copy has nothing of what has been added. */
+inline finish_joining() {
+  adding--;
+  if :: adding == 0 -> sum_is_filled = true :: else fi;
+  if
+  :: missing != 0 && !MUTATED(LEFT_OVER_FORGOTTEN) ->
+    take_spare(spare);
+    if :: IS_IN(missing, 0) -> write(spare, 0, MINE) :: else fi;
+    if :: IS_IN(missing, 1) -> write(spare, 1, MINE) :: else fi;
+    inputs = inputs | (1 << spare);
+    spare = NONE
+  :: else
+  fi;
+  missing = 0
+}
+#endif
+
 /* Results::collect and PartialAllreduce::promise_kept: a reference to the result of the round. */
 inline collect() {
   assert(round >= given);
@@ -481,12 +563,11 @@ proctype Rank(byte me) {
   byte spare = NONE, earlier = NONE, result = NONE, fresh = NONE;
   mtype next = nothing;
   bool began, helped, claims, patient;
-  byte left, into, many, value;
+  byte left, into, many, value, missing;
   bool filled;
 
 /* The first calls come in this order. */
 #define MY_TURN (come == (1 << me) - 1 || IS_IN(come, me))
-#define MINE (1 << (me * CALLS + call))
 
   do
   :: call < CALLS ->
@@ -515,6 +596,33 @@ proctype Rank(byte me) {
           write(spare, 1, MINE)
         fi
       }
+#ifdef JOINS
+    :: atomic { mutex == FREE && MY_TURN && MAY_JOIN ->  /* contribute_jointly */
+        lock();
+        come = come | ME;
+        accounted = ACCOUNTED;
+        round = completed;
+        promised[me] = round;
+        late = false;
+        if :: phase == armed -> arrived = arrived | ME; start() :: else fi;
+        join();
+        unlock()
+      };
+      do
+      :: missing == 0 -> break
+      :: atomic { FREE_PIECE(me % SEGMENTS) -> add_to(me % SEGMENTS) }; atomic { added() }
+      :: atomic { !FREE_PIECE(me % SEGMENTS) && FREE_PIECE(1 - me % SEGMENTS) -> add_to(1 - me % SEGMENTS) };
+        atomic { added() }
+      :: atomic { missing != 0 && !FREE_PIECE(0) && !FREE_PIECE(1) -> break }  /* left over, as soon as it might be */
+      od;
+      atomic {
+        lock();
+        finish_joining();
+        call++;
+        run_rounds()
+      };
+      goto handed_over
+#endif
     :: atomic { deposit[me] == NONE && mutex == FREE && MY_TURN ->  /* stays so: no step of its own */
         lock();
         take_spare(spare);
@@ -547,6 +655,7 @@ proctype Rank(byte me) {
       call++;
       run_rounds()
     };
+handed_over:
     go_on();
     if
     :: fresh != NONE -> atomic { lock(); publish(); unlock() }
@@ -612,7 +721,7 @@ proctype Rank(byte me) {
     unlock();
     if
     :: finished == RANKS ->                /* everybody has returned: what no round took lies where it was hung up */
-      assert(phase == armed && taking == 0 && batch == 0 && cursor == 0 && waiters == 0);
+      assert(phase == armed && taking == 0 && batch == 0 && cursor == 0 && waiters == 0 && adding == 0);
       i = 0;
       do
       :: i < RANKS ->

@@ -37,6 +37,13 @@ COMPLAINTS = {
     "DEPOSIT_UNCHECKED": r"assertion violated .*delivered&content",  # delivered twice
     "PROMISE_FORGOTTEN": r"assertion violated \(kept_round",
 }
+INEXACT = r"assertion violated .*==taking"
+COMPLAINTS_OF_JOINING = {
+    "PIECE_SHARED": INEXACT,
+    "BATCH_WHILE_ADDING": r"assertion violated .*into==sum",
+    "COMPLETE_WHILE_ADDING": INEXACT,
+    "LEFT_OVER_FORGOTTEN": INEXACT,
+}
 
 COMPLAINTS_OF_POSTS = {
     "CLOSED_LATE": r"assertion violated \(state",  # a rank that is told neither
@@ -50,6 +57,7 @@ COMPLAINTS_OF_POSTS = {
 
 SOLO, FULL = (), ("FULL",)
 BIG = ("FULL", "CLAIM_IN_ONE")
+JOINS = ("FULL", "JOINS")
 
 
 @dataclass
@@ -127,6 +135,8 @@ def search(
         (2, 2, FULL),
         (3, 1, FULL),
         (4, 1, SOLO),
+        (2, 2, JOINS),
+        (3, 1, (*JOINS, "CLAIM_IN_ONE")),
         # The cursor needs no batch number as long as nobody looks at a batch before the claim, and with it they may.
         (3, 2, ("MUTANT=CURSOR_WITHOUT_NUMBER",)),
         (3, 1, ("FULL", "MUTANT=EARLY_LOOK")),
@@ -138,7 +148,9 @@ def test_every_interleaving_keeps_the_promises_and_returns(tmp_path, ranks, call
     assert outcome.errors == 0, f"{outcome.complaint}: {tmp_path}"
 
 
-@pytest.mark.parametrize(("ranks", "calls", "definitions"), [(3, 2, SOLO), (2, 2, FULL), (3, 1, FULL)], ids=ident)
+@pytest.mark.parametrize(
+    ("ranks", "calls", "definitions"), [(3, 2, SOLO), (2, 2, FULL), (3, 1, FULL), (2, 2, JOINS)], ids=ident
+)
 def test_every_execution_ends(tmp_path, ranks, calls, definitions):
     """No cycle of states: with the ends of all executions being valid, every call returns, without any fairness."""
     outcome = search(tmp_path, ranks, calls, definitions, cycles=True)
@@ -155,6 +167,13 @@ def test_a_mutant_is_rejected(tmp_path, mutant, definitions):
     assert outcome.errors == 1
     assert re.search(COMPLAINTS[mutant], outcome.complaint), outcome.complaint
     assert (tmp_path / "board.pml.trail").exists()
+
+
+@pytest.mark.parametrize("mutant", COMPLAINTS_OF_JOINING)
+def test_a_mutant_of_joining_is_rejected(tmp_path, mutant):
+    outcome = search(tmp_path, 2, 2, (*JOINS, f"MUTANT={mutant}"))
+    assert outcome.errors == 1
+    assert re.search(COMPLAINTS_OF_JOINING[mutant], outcome.complaint), outcome.complaint
 
 
 @pytest.mark.parametrize(

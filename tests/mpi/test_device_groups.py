@@ -27,7 +27,7 @@ SHAPES = {"flat": 1, "mixed": 2, "board": "all"}
 COUNT = 150
 ON_BOARD = 20_000
 """So many float32 go by the board on the host too."""
-CASES = int(os.environ.get("PYC_CASES", "240" if WORLD.size == 4 else "24")) // len(SHAPES)
+CASES = int(os.environ.get("PYC_CASES", {4: 240, 5: 120}.get(WORLD.size, 24))) // len(SHAPES)
 """Of collectives of about ten groups each, in a shape."""
 BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2

@@ -32,7 +32,19 @@ WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 SHAPES = {"flat": "1", "mixed": "2", "board": "all"}
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
 PHASES = (
-    *("solo", "majority", "quorum", "full", "long solo", "long quorum", "long full", "asleep", "idle", "flush"),
+    *(
+        "solo",
+        "majority",
+        "quorum",
+        "full",
+        "long solo",
+        "long quorum",
+        "long full",
+        "joining",
+        "asleep",
+        "idle",
+        "flush",
+    ),
     *("groups", "pairwise", "neighbors", "preduce", "compare", "create", "communicator", "closing"),
 )
 RANKS = 4
@@ -92,6 +104,7 @@ class Kill:
             limit=60,
             options=WITH_FAULT_TOLERANCE,
             DEATH=str(folder / f"{self.phase}-{self.shape}-{self.seed}"),
+            PYTHONPATH=str(Path(__file__).parent),
             PYC_RANKS_PER_NODE=SHAPES[self.shape],
             PYC_EXIT_TIMEOUT=str(EXIT_TIMEOUT_S),
         )

@@ -28,7 +28,8 @@ Board::Board(std::shared_ptr<SharedMemory> owner, const BoardShape& shape, Rank 
       shared_(memory_.take<Shared>(1)),
       ranks_(memory_, shape_, local),
       records_(memory_, shape_, ranks_, buffers_),
-      round_(memory_, shape_, mutex_, events_, ranks_, records_, buffers_),
+      joint_sum_(memory_, shape_, local),
+      round_(memory_, shape_, mutex_, events_, ranks_, records_, buffers_, joint_sum_),
       posts_(memory_, shape_, local),
       reports_(memory_.take_zeroed<Report>(static_cast<std::size_t>(shape.size))),
       buffers_(memory_, shape_) {}

@@ -31,6 +31,7 @@
 #include "services/partial_allreduce/board_records.h"
 #include "services/partial_allreduce/board_round.h"
 #include "services/partial_allreduce/board_shape.h"
+#include "services/partial_allreduce/joint_sum.h"
 
 namespace pyc {
 
@@ -53,6 +54,7 @@ class Board {
   BoardRecords& records() { return records_; }
   BoardRound& round() { return round_; }
   BoardBuffers& buffers() { return buffers_; }
+  JointSum& joint_sum() { return joint_sum_; }
   BoardPosts& posts() { return posts_; }
 
   /// Rounds complete, without direct rounds since the board last took over.
@@ -129,6 +131,7 @@ class Board {
   Shared* shared_;
   BoardRanks ranks_;
   BoardRecords records_;
+  JointSum joint_sum_;
   BoardRound round_;
   BoardPosts posts_;
   Report* reports_;       // as many as the communicator has ranks; 0 is `kSilent`

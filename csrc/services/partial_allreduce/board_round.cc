@@ -4,32 +4,32 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hot/hot.h"
 
 namespace pyc {
 
 BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events,
-                       BoardRanks& ranks, BoardRecords& records, BoardBuffers& buffers)
+                       BoardRanks& ranks, BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum)
     : shape_(shape),
       mutex_(mutex),
       events_(events),
       ranks_(ranks),
       records_(records),
       buffers_(buffers),
+      joint_sum_(joint_sum),
       shared_(memory.take<Shared>(1)),
-      inputs_(memory.take<BufferNumber>(shape.local_ranks())),
+      inputs_(memory.take<Input>(shape.local_ranks())),
       members_(memory.take<std::uint64_t>(shape.member_words())),
       shares_(memory.take<RoundShare>(shape.local_ranks())) {}
 
 // ------------------------------------------------------------------------------------------------ what is taken
 
-PYC_HOT void BoardRound::arrive() {
+void BoardRound::arrive() {
   ranks_.arrive();
   // Grace does not move the initiator: it is the rank whose arrival made the round possible.
   if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
 }
 
-PYC_HOT void BoardRound::start(Rank initiator) {
+void BoardRound::start(Rank initiator) {
   State& s = state();
   s.phase = Phase::kStarted;
   s.initiator = initiator;
@@ -57,13 +57,13 @@ void BoardRound::take_own() {
   settle();
 }
 
-PYC_HOT void BoardRound::take(Rank local) {
+void BoardRound::take(Rank local, Data data) {
   State& s = state();
   BoardSlot& slot = ranks_[local];
   slot.taken = true;
   if (ranks_.left().contains(local)) ++s.part.left;
   if (ranks_.closed().contains(local)) ++s.part.closed;
-  if (slot.deposit == kNoBuffer) {
+  if (data == Data::kDeposit && slot.deposit == kNoBuffer) {
     ++slot.lacking;
     return;
   }
@@ -74,12 +74,37 @@ PYC_HOT void BoardRound::take(Rank local) {
   Rank counted = 0;
   if (shape_.track_members) insert(members_, shape_.ranks[static_cast<std::size_t>(local)], counted);
   shares_[local] = {slot.newest, round - slot.handed_over_at};
-  inputs_[s.inputs++] = std::exchange(slot.deposit, kNoBuffer);
+  if (data == Data::kDeposit) inputs_[s.inputs++] = {.buffer = std::exchange(slot.deposit, kNoBuffer)};
   slot.contributions = 0;
 }
 
+bool BoardRound::may_join() const {
+  return is_awaited(ranks_.own_local_rank()) && state().batch == 0 &&
+         ranks_[ranks_.own_local_rank()].deposit == kNoBuffer;
+}
+
+JointSum::Joined BoardRound::join() {
+  State& s = state();
+  if (s.sum == kNoBuffer) {
+    s.sum = buffers_.take();
+    s.sum_is_filled = false;
+  }
+  if (s.adding++ == 0) ++s.generation;
+  --s.awaited;
+  take(ranks_.own_local_rank(), Data::kJoins);
+  settle();
+  return {.sum = buffers_.data(s.sum), .generation = s.generation, .is_filled = s.sum_is_filled};
+}
+
+/// Pieces that are left over were another rank's to fill: when all are done, each is filled.
+void BoardRound::finish_joining(BufferNumber left_over) {
+  State& s = state();
+  if (--s.adding == 0) s.sum_is_filled = true;
+  if (left_over != kNoBuffer) inputs_[s.inputs++] = {left_over, ranks_.own_local_rank()};
+}
+
 /// Nobody is awaited any more: the rest can be done at once.
-PYC_HOT void BoardRound::settle() {
+void BoardRound::settle() {
   State& s = state();
   if (s.awaited > 0) return;
   s.phase = Phase::kTaken;
@@ -94,19 +119,19 @@ PYC_HOT void BoardRound::settle() {
 
 // ------------------------------------------------------------------------------------------------ the reduction
 
-PYC_HOT bool BoardRound::begin_batch() {
+bool BoardRound::begin_batch() {
   State& s = state();
   const bool taken = s.phase == Phase::kTaken;
-  if (s.batch > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
+  if (s.batch > 0 || s.adding > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
   if (s.sum == kNoBuffer) {
     // In place on a deposit that its owner does not read at this moment. One that stays alone and that nobody will
     // write to is the result as it is.
     const bool stays = taken && s.inputs == 1 && shape_.is_alone();
-    auto* const alone =
-        std::find_if(inputs_, inputs_ + s.inputs, [&](BufferNumber b) { return stays || buffers_.references(b) == 1; });
+    auto* const alone = std::find_if(inputs_, inputs_ + s.inputs,
+                                     [&](const Input& i) { return stays || buffers_.references(i.buffer) == 1; });
     s.sum_is_filled = alone != inputs_ + s.inputs;
     if (s.sum_is_filled) {
-      s.sum = std::exchange(*alone, inputs_[--s.inputs]);
+      s.sum = std::exchange(*alone, inputs_[--s.inputs]).buffer;
     } else {
       s.sum = buffers_.take();
     }
@@ -120,17 +145,17 @@ PYC_HOT bool BoardRound::begin_batch() {
   return true;
 }
 
-PYC_HOT void BoardRound::finish_batch() {
+void BoardRound::finish_batch() {
   State& s = state();
   if (s.batch == 0 || shared_->segments_done.load(std::memory_order_acquire) < s.segments) return;
-  for (std::uint32_t i = 0; i < s.batch; ++i) buffers_.release(inputs_[i]);
+  for (std::uint32_t i = 0; i < s.batch; ++i) buffers_.release(inputs_[i].buffer);
   std::copy(inputs_ + s.batch, inputs_ + s.inputs, inputs_);
   s.inputs -= s.batch;
   s.batch = 0;
   s.sum_is_filled = true;
 }
 
-PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
+bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
   State& s = state();
   for (;;) {
     finish_batch();
@@ -152,7 +177,7 @@ PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemo
   }
 }
 
-PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
+bool BoardRound::help(ReductionMemory& memory) {
   std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
   if (static_cast<std::uint32_t>(cursor) == 0) return false;
   const Seconds begin = trace_.now();
@@ -173,23 +198,27 @@ PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
 }
 
 /// Reads parts of the state that do not change while a segment of this batch is not done.
-PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
+void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
   const State& s = state();
   const std::size_t element = size_of(shape_.elements.accumulator);
   const std::size_t end = std::min(shape_.buffer_bytes(), (segment + 1) * shape_.segment_bytes);
-  for (std::size_t first = segment * shape_.segment_bytes; first < end; first += shape_.block_bytes) {
-    const std::size_t bytes = std::min(shape_.block_bytes, end - first);
+  std::size_t bytes = 0;
+  for (std::size_t first = segment * shape_.segment_bytes; first < end; first += bytes) {
+    bytes = std::min(shape_.block_bytes, end - first);
+    if (joint_sum_.on()) bytes = std::min(bytes, joint_sum_.end_of_piece(first) - first);
     std::byte* const into = buffers_.data(s.sum) + first;
-    if (!s.sum_is_filled) memory.copy(into, buffers_.data(inputs_[0]) + first, bytes);
+    if (!s.sum_is_filled) memory.copy(into, buffers_.data(inputs_[0].buffer) + first, bytes);
     for (std::uint32_t i = s.sum_is_filled ? 0 : 1; i < s.batch; ++i) {
-      memory.reduce(shape_.elements, shape_.op, into, buffers_.data(inputs_[i]) + first, bytes / element);
+      const Input& input = inputs_[i];
+      if (input.left_over_of != kNoRank && !joint_sum_.is_left_over(input.left_over_of, first)) continue;
+      memory.reduce(shape_.elements, shape_.op, into, buffers_.data(input.buffer) + first, bytes / element);
     }
   }
 }
 
-PYC_HOT bool BoardRound::is_reduced() const {
+bool BoardRound::is_reduced() const {
   const State& s = state();
-  return s.phase == Phase::kTaken && s.inputs == 0 && !s.must_fold && !s.folding;
+  return s.phase == Phase::kTaken && s.inputs == 0 && s.adding == 0 && !s.must_fold && !s.folding;
 }
 
 /// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.
@@ -216,7 +245,7 @@ void BoardRound::fold(ReductionMemory& memory) {
 
 // ------------------------------------------------------------------------------------------------ its end
 
-PYC_HOT void BoardRound::complete(const Outcome& outcome) {
+void BoardRound::complete(const Outcome& outcome) {
   State& s = state();
   if (s.started_at > 0) trace_.add("round", s.started_at, records_.completed());
   records_.evict_oldest();

@@ -25,6 +25,7 @@
 #include "services/partial_allreduce/board_ranks.h"
 #include "services/partial_allreduce/board_records.h"
 #include "services/partial_allreduce/board_shape.h"
+#include "services/partial_allreduce/joint_sum.h"
 
 namespace pyc {
 
@@ -56,7 +57,10 @@ class BoardRound {
     std::uint32_t batch = 0;
     std::uint32_t segments = 0;
     std::uint32_t batches = 0;  // begun so far
-    bool must_fold = false;     // the oldest record is to be added to totals, by the first who works
+    // Ranks that reduce their arrays into `sum` by themselves. There is no batch meanwhile.
+    Rank adding = 0;
+    std::uint64_t generation = 0;  // of them: one ends when nobody is adding
+    bool must_fold = false;        // the oldest record is to be added to totals, by the first who works
     bool folding = false;
   };
 
@@ -70,7 +74,7 @@ class BoardRound {
 
   /// All of the same board, which owns them; `mutex` guards it.
   BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex* mutex, EventCount* events, BoardRanks& ranks,
-             BoardRecords& records, BoardBuffers& buffers);
+             BoardRecords& records, BoardBuffers& buffers, const JointSum& joint_sum);
 
   /// Where what this rank does for rounds is recorded.
   void record_in(const TraceTrack& trace) { trace_ = trace; }
@@ -86,6 +90,12 @@ class BoardRound {
   bool is_awaited(Rank local) const { return state().phase == Phase::kStarted && !ranks_[local].taken; }
   /// This rank is awaited, and has brought data or left.
   void take_own();
+  /// This rank is awaited, and may reduce its data into the sum by itself.
+  bool may_join() const;
+  /// ... and does so, without the mutex, before it calls `finish_joining`.
+  JointSum::Joined join();
+  /// `left_over`: a copy of what it has not added, or kNoBuffer.
+  void finish_joining(BufferNumber left_over);
   /// What has been taken is to be reduced together by whoever helps; false if there is nothing to do or a batch is
   /// under way.
   bool begin_batch();
@@ -116,7 +126,14 @@ class BoardRound {
     alignas(64) State state;
   };
 
-  void take(Rank local);
+  enum class Data : std::uint8_t { kDeposit, kJoins };
+  /// Data to be reduced into `sum`. `left_over_of`: it is only what is left over of this rank's.
+  struct Input {
+    BufferNumber buffer = kNoBuffer;
+    Rank left_over_of = kNoRank;
+  };
+
+  void take(Rank local, Data data = Data::kDeposit);
   void settle();
   void finish_batch();
   bool is_reduced() const;
@@ -129,8 +146,9 @@ class BoardRound {
   BoardRanks& ranks_;
   BoardRecords& records_;
   BoardBuffers& buffers_;
+  const JointSum& joint_sum_;
   Shared* shared_;
-  BufferNumber* inputs_;
+  Input* inputs_;
   std::uint64_t* members_;
   RoundShare* shares_;  // by local rank
   TraceTrack trace_;

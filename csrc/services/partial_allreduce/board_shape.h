@@ -13,6 +13,7 @@ namespace pyc {
 
 inline constexpr std::size_t kSegmentBytes = std::size_t{64} << 10U;  // what a rank reduces at a time
 inline constexpr std::size_t kBlockBytes = std::size_t{8} << 10U;     // ... of that: stays in the first-level cache
+inline constexpr std::size_t kLeastPiece = std::size_t{8} << 10U;     // of a sum that ranks join: a power of two
 inline constexpr std::size_t kPostedBytes = std::size_t{8} << 10U;    // of all ranks, which each of them reduces
 
 /// Between nodes: runs that have completed, while the next one runs, and whose sends still read their buffers. Each run
@@ -32,8 +33,9 @@ struct BoardShape {
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;
   std::size_t block_bytes = kBlockBytes;
-  bool posts = false;      // rounds may be direct: see board_posts.h
-  bool on_device = false;  // the buffers are: see device_buffers.h
+  std::size_t piece_bytes = 0;  // of a sum that ranks reduce their own arrays into; 0: they do not (joint_sum.h)
+  bool posts = false;           // rounds may be direct: see board_posts.h
+  bool on_device = false;       // the buffers are: see device_buffers.h
 
   std::size_t local_ranks() const { return ranks.size(); }
   bool is_alone() const { return ranks.size() == static_cast<std::size_t>(size); }

@@ -1,21 +1,16 @@
 #include "services/partial_allreduce/local_rounds.h"
 
 #include "engine/collective.h"
-#include "hot/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
 
-PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
+bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   BoardRound& round = board_.round();
   const BoardRound::State& s = round.state();
   for (;;) {
     if (s.phase == BoardRound::Phase::kEnded) return false;
-    if (s.phase == BoardRound::Phase::kArmed) {
-      const Rank initiator = starter();
-      if (initiator == kNoRank) return false;
-      round.start(initiator);
-    }
+    if (s.phase == BoardRound::Phase::kArmed && !start_if_due()) return false;
     if (!round.work(lock, memory_)) return true;
     const auto size = static_cast<std::uint32_t>(board_.shape().size);
     round.complete({.initiator = s.initiator,
@@ -25,6 +20,13 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
                     .last = s.part.closed == size});
     if (may_be_direct()) board_.posts().reopen();
   }
+}
+
+bool LocalRounds::start_if_due() {
+  const Rank initiator = starter();
+  if (initiator == kNoRank) return false;
+  board_.round().start(initiator);
+  return true;
 }
 
 void LocalRounds::take_over_posts() {
@@ -63,7 +65,7 @@ bool LocalRounds::may_be_direct() const {
 }
 
 /// Who starts the armed round, if it may start now; else kNoRank.
-PYC_HOT Rank LocalRounds::starter() {
+Rank LocalRounds::starter() {
   BoardRound::State& s = board_.round().state();
   const Verdict verdict = judge(policy_, board_.completed(), board_.ranks().arrived(), board_.ranks().left(),
                                 s.newest_arrival, engine_.rank(), board_.shape().size);

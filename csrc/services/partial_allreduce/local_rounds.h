@@ -25,6 +25,8 @@ class LocalRounds {
   /// Does all that can be done now. Releases the lock while it computes. Whether a round has been started and is not
   /// complete.
   bool run(std::unique_lock<RobustMutex>& lock);
+  /// Starts the armed round, if the policy says so.
+  bool start_if_due();
   /// The open round and those after it are no direct rounds, until one of them leaves nothing behind: what has been
   /// posted for it counts as contributed. Copies it under the mutex: it is small, and seldom.
   void take_over_posts();

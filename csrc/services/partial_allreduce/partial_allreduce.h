@@ -180,6 +180,10 @@ class PartialAllreduce final : public Collective {
   template <class Action>
   auto naming_the_dead(Action action);
 
+  // joining rounds (joint_calls.cc)
+  bool may_join();
+  bool contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
+
   // direct rounds (direct_calls.cc)
   bool contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data);
   bool may_contribute_directly() const;

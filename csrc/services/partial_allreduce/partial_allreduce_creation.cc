@@ -27,6 +27,13 @@ PartialAllreduceOptions normalized(PartialAllreduceOptions options) {
   return options;
 }
 
+/// Ranks that share a node, and that a round may await, reduce their own arrays: each has a piece to begin with, and
+/// one more for those that come later.
+std::size_t piece_bytes(const PartialAllreduceOptions& options, std::size_t local_ranks, std::size_t bytes) {
+  if (options.on_device || local_ranks == 1 || !options.max_staleness || bytes < 2 * kLeastPiece) return 0;
+  return std::clamp(round_up(bytes / (2 * local_ranks), kLeastPiece), kLeastPiece, kSegmentBytes);
+}
+
 BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, Rank rank) {
   const bool sums = options.missed == PartialAllreduceOptions::Missed::kSum;
   const Elements elements = elements_of(options.type, options.op);
@@ -43,6 +50,7 @@ BoardShape shape_of(const PartialAllreduceOptions& options, const Nodes& nodes, 
           .track_members = options.track_members,
           .segment_bytes = options.segment_bytes,
           .block_bytes = options.on_device ? options.segment_bytes : kBlockBytes,
+          .piece_bytes = piece_bytes(options, ranks.size(), options.count * size_of(elements.accumulator)),
           .posts = options.policy.kind == Policy::Kind::kFull && nodes.count() == 1 && ranks.size() > 1 && is_small &&
                    !options.on_device,
           .on_device = options.on_device};

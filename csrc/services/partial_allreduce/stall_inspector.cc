@@ -47,7 +47,7 @@ Report StallInspector::report_of(Rank local, RoundNumber round) const {
   const BoardRound::State& s = board_->round().state();
   if (process == ProcessState::kGone) return {RankState::kGone};
   if (board_->rounds() > round) return {RankState::kComplete};
-  const bool may_hold_a_segment = s.batch > 0 || s.folding;
+  const bool may_hold_a_segment = s.batch > 0 || s.adding > 0 || s.folding;
   const BoardPosts& posts = board_->posts();
   const bool has_come = slot.taken || ranks.arrived().contains(local) || (posts.on() && posts.has_posted(local, round));
   if (process == ProcessState::kStopped && (may_hold_a_segment || !has_come)) return {RankState::kStopped};

@@ -3,14 +3,17 @@
 killed_in_phase.py RANKS PHASE VICTIM SIGNAL SEED
 """
 
+import ctypes
 import json
 import random
 import signal
+import threading
 import time
 
 import numpy as np
 from common import WORLD, arguments, say
-from death import die_later, time_of_death
+from death import die, die_later, time_of_death
+from gate import Gate
 
 import pycollectives as pc
 
@@ -33,6 +36,27 @@ def rounds(policy, data=SHORT, pause=0.0, late="replace"):
             ar.allreduce(data, timeout=15)
 
     return program
+
+
+def joining(comm):
+    """The victim dies in the middle of its array, which it is reducing into the sum of a round that others wait for."""
+    ar = comm.partial_allreduce(like=LONG, policy="full")
+    ar.allreduce(LONG, timeout=15)
+    gate = Gate(LONG)
+    yield
+    if comm.rank == victim:
+        threading.Thread(target=die_at_the_gate, daemon=True).start()
+        with gate:
+            ar.allreduce(gate.array, timeout=15)
+    while True:
+        ar.allreduce(LONG, timeout=15)
+        yield
+
+
+def die_at_the_gate():
+    time.sleep(0.5)
+    ctypes.CDLL(None).signal(number, None)  # no other handler, whose the gate's may be
+    die(signal.Signals(number))
 
 
 def flushes(comm):
@@ -98,6 +122,7 @@ PHASES = {
     "long solo": rounds("solo", LONG),
     "long quorum": rounds("quorum", LONG, late="accumulate"),
     "long full": rounds("full", LONG),
+    "joining": joining,
     "asleep": rounds("full", pause=0.5),
     "idle": idle,
     "flush": flushes,
@@ -118,7 +143,7 @@ try:
         steps = PHASES[phase](comm)
         next(steps)
         comm.preduce(np.ones(1), range(comm.size))  # all have begun
-        if comm.rank == victim:
+        if comm.rank == victim and phase != "joining":
             die_later(random.Random(seed).uniform(0.1, 0.4), signal.Signals(number))
         until = time.monotonic() + 20
         for _ in steps:

@@ -70,7 +70,7 @@ def cases(draw):
         max_staleness=draw(st.sampled_from([None, None, 0, 1, 3])),
         history=draw(st.sampled_from([1, 2, 8])),
         algorithm=draw(st.sampled_from(["auto", "recursive_doubling", "ring", "rabenseifner"])),
-        tiles=draw(st.sampled_from([1, 1, 3])),
+        tiles=draw(st.sampled_from([1, 1, 3, 500])),  # the last: ranks join rounds
     )
 
 

@@ -1,0 +1,50 @@
+// Calls of a partial allreduce that join a round: see joint_sum.h.
+//
+// Under Full on one node every call does, if its rank contributes once to each round: the first starts the round.
+#include "services/partial_allreduce/partial_allreduce.h"
+
+namespace pyc {
+
+/// Under the mutex: whether the round takes this rank's data now, which then need not be kept for it.
+bool PartialAllreduce::may_join() {
+  Board& board = *board_;
+  promise_kept();
+  if (board.completed() > accounted_) return false;
+  if (board.round().state().phase == BoardRound::Phase::kArmed) {
+    const bool starts = nodes_.count() == 1 && options_.policy.kind == Policy::Kind::kFull;
+    if (!starts || board.ranks().own().deposit != kNoBuffer) return false;
+    board.round().arrive();
+    local_.start_if_due();
+  }
+  return board.round().may_join();
+}
+
+bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
+  Board& board = *board_;
+  JointSum& sum = board.joint_sum();
+  if (!sum.on()) return false;
+  Lock lock(board.mutex());
+  if (!may_join()) return false;
+  BufferNumber copy = kNoBuffer;
+  hand_over(*call, copy, false);
+  pending_.push_back(call);
+  board.ranks().own().called = call->made;
+  const JointSum::Joined joined = board.round().join();
+  lock.unlock();
+  const bool is_added = sum.add(joined, memory_, data);
+  if (!is_added) {
+    lock.lock();
+    copy = board.buffers().take();
+    lock.unlock();
+    sum.copy_left_over(memory_, board.buffers().data(copy), data);
+  }
+  trace_.add("contribute", call->made, call->round);
+  lock.lock();
+  board.round().finish_joining(copy);
+  run_rounds(lock);
+  lock.unlock();
+  if (leader_ && taker == Taker::kAtOnce) engine_->advance();
+  return true;
+}
+
+}  // namespace pyc
