@@ -249,7 +249,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         StallError, ClosedError
             As `synchronize_parameters`.
         """
-        if self._closed or not self._left:
+        if not self._finishing:
             self._check_between_steps("finish")
         self._ending = True
         super().finish()

@@ -91,6 +91,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._owns_comm = not isinstance(comm, Communicator)
         self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
         self._closed = False
+        self._finishing = False  # `finish` has only to close
         self._left = False  # the collectives; the communicator of this one's own may still be open
         self._name = name
         self._model = model
@@ -399,7 +400,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         RuntimeError, StallError, ClosedError
             As `synchronize_parameters`.
         """
-        if self._closed or not self._left:  # else `close` ran into its time limit
+        if not self._finishing:
             self._check_open()
             self._end_step()
             self._check_between_steps("finish")
@@ -407,6 +408,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._synchronize(deadline)
             if self._model is not None:
                 self._average_buffers(None, deadline)
+            self._finishing = True
+        elif self._closed:
+            self._check_open()
         self.close()
 
     def close(self) -> None:

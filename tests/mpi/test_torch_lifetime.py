@@ -42,8 +42,7 @@ def test_close_that_stalls_is_called_again(call):
     else:
         if call == "finish":
             optimizer.synchronize_parameters()
-        else:
-            optimizer.flush()
+        optimizer.flush()
         WORLD.recv(source=0)
     optimizer.close()
     assert optimizer._comm.closed
