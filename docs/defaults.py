@@ -16,9 +16,9 @@ from pycollectives.support.native import core
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-RANKS = (4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1000, 1024, 3000, 4096, 16384, 65536)
+RANKS = (4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 100, 128, 256, 512, 1000, 1024, 4096, 16384, 65536)
 BYTES = (8, 64, 512, 4096, 32768, 262144, 1048576, 4194304)
-PRUNED = 1.6
+PRUNED = 1.25
 """What costs so many times the least by the model is not timed: the model is never that far off (`Cell.error`)."""
 ALL_TIMED = 24
 """Up to so many ranks nothing is left out."""

@@ -56,12 +56,19 @@ class CostModel:
     ) -> Choice:
         """Return the best with a board or without, by `schedule` if there is one; arguments as for `choose`."""
         partners = nodes if board else ranks
-        if schedule is None:
-            members = ranks if self.lists_members else None
-            schedule = cheapest(schedule_costs(self.costs, partners, nbytes, sparse=sparse, members=members))
-        activation = cheapest(activation_costs(self.costs, partners))
-        segment_bytes = self.table.complete(board, ranks, nodes, nbytes, schedule=schedule, sparse=sparse).segment_bytes
-        return Choice(board, schedule if partners > 1 or not board else None, segment_bytes, activation)
+        best, activation = _choice(self.costs, partners, nbytes, sparse, ranks if self.lists_members else None)
+        schedule = schedule or best
+        if not board:
+            return Choice(False, schedule, activation=activation)
+        segment_bytes = self.table.complete(True, ranks, nodes, nbytes, schedule=schedule, sparse=sparse).segment_bytes
+        return Choice(True, schedule if nodes > 1 else None, segment_bytes, activation)
+
+
+@functools.lru_cache(maxsize=65536)
+def _choice(costs: Costs, partners: int, nbytes: int, sparse: bool, members: int | None) -> tuple[str, str]:
+    """Return schedule and activation; kept, since each `preduce` asks again."""
+    schedule = cheapest(schedule_costs(costs, partners, nbytes, sparse=sparse, members=members))
+    return schedule, cheapest(activation_costs(costs, partners))
 
 
 def cheapest(costs: Mapping[str, float]) -> str:
@@ -69,7 +76,6 @@ def cheapest(costs: Mapping[str, float]) -> str:
     return min(costs, key=lambda name: (costs[name], ":" in name))
 
 
-@functools.lru_cache(maxsize=4096)
 def schedule_costs(
     costs: Costs, partners: int, nbytes: int, *, sparse: bool = False, members: int | None = None
 ) -> Mapping[str, float]:
