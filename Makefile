@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan mutants format clean
+.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,26 +36,46 @@ help:  ## Print this list
 # --- Environment and build --------------------------------------------------------------------------------------------
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --upgrade 'pip>=25.1'
+	@echo "Making an environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@pip install --quiet 'pip>=25.1'
 
 $(VENV)/.build-tools: pyproject.toml | $(VENV)/bin/python
-	pip install --quiet '$(WHEEL)' $(TORCH) --group build
+	@echo "Installing an MPI ($(MPI)) and what the build needs"
+	@pip install --quiet '$(WHEEL)' $(TORCH) --group build
 	@touch $@
 
 $(VENV)/.lint-tools: pyproject.toml | $(VENV)/bin/python
 	pip install --quiet --group lint
 	@touch $@
 
+# Compiles and shows how far it is; pip, which is silent about that, then finds all compiled.
+compile = MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=release PYC_BUILD_DIR=$(BUILD) python setup.py --quiet build_ext
+
 # $(call pip_install,PRESET,BUILD FOLDER): incremental, because the build folder and its tools stay.
 pip_install = rm -rf build/lib.* && \
               MPICC=$(VENV)/bin/mpicc PYC_BUILD_PRESET=$(1) PYC_BUILD_DIR=$(2) pip install --quiet --no-build-isolation
 
+# The tests' own extension goes with the package that it was built with.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	$(call pip_install,release,$(BUILD)) '.[$(MPI),bench,test]'
+	rm -f $(VENV)/lib/python*/site-packages/pycollectives/_testing.*.so
+	@echo "Compiling the library"
+	@$(compile)
+	@echo "Installing it, with NumPy and Matplotlib"
+	@$(call pip_install,release,$(BUILD)) '.[$(MPI),bench]'
 	@touch $@
 
 install: $(VENV)/.installed  ## Build and install into the virtual environment
+
+# The same build folder, where all but the extension itself is compiled already.
+$(VENV)/.testing: $(VENV)/.installed
+	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
+	cmake --build $(BUILD) --target _testing --parallel $(JOBS)
+	pip install --quiet 'pycollectives[test]'
+	cmake --install $(BUILD) --component testing --strip --prefix $(VENV)/lib/python*/site-packages >/dev/null
+	@touch $@
+
+testing: $(VENV)/.testing  ## The same, and what the tests need: pycollectives._testing, pytest, ...
 
 # --- Running ----------------------------------------------------------------------------------------------------------
 
@@ -66,14 +86,22 @@ demo: $(VENV)/.installed  ## Run the skewed-latency benchmark at 8 ranks and plo
 	python bench/plot.py build/demo/skew.jsonl --output build/demo/skew.png
 	@echo "The plot is in build/demo/skew.png"
 
-test: $(VENV)/.installed  ## Run every test; some: SUITES="unit mpi hosts" RANKS="2 5"; with more random cases: LONG=1
-	LONG='$(LONG)' tests/run.sh
+compare: $(VENV)/.installed  ## Compare the speed with another build: COMMIT=HEAD~1; more: OPTIONS="--quick --ranks 8"
+	python bench/compare.py --mpi $(MPI) $(OPTIONS) $(or $(COMMIT),$(error COMMIT is needed: make compare COMMIT=HEAD~1))
+
+test: $(VENV)/.testing  ## Run the tests of CI; some: SUITES="unit mpi hosts" RANKS="2 5"; all of them: NIGHTLY=1
+	NIGHTLY='$(NIGHTLY)' tests/run.sh
+
+nightly:  ## Run what CI runs and what it leaves out: all tests, on both MPIs, and all checks (hours)
+	.ci/run nightly
 
 # --- Documentation ----------------------------------------------------------------------------------------------------
 
 $(VENV)/.docs-tools: pyproject.toml | $(VENV)/.installed
 	pip install --quiet 'pycollectives[docs]'
 	@touch $@
+
+tools: $(VENV)/.lint-tools $(VENV)/.docs-tools $(VENV)/.package-tools  # all that later targets would install
 
 docs: $(VENV)/.docs-tools  ## Build the site into build/docs; a warning is an error
 	python -m sphinx --builder html --fresh-env --nitpicky --fail-on-warning --keep-going --quiet docs build/docs
@@ -109,10 +137,10 @@ style: $(VENV)/.lint-tools
 	clang-format --dry-run -Werror $(CPP)
 
 # How each file is compiled by itself, for clang-tidy.
-compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF \
+compile_commands = MPICC=$(VENV)/bin/mpicc cmake --preset release -B build/tidy -DPYC_UNITY=OFF -DPYC_TESTING=ON \
                    -DPython_EXECUTABLE=$(VENV)/bin/python >/dev/null
 
-tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.clang-tidy-passed)
+tidy: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run clang-tidy on what changed since it passed (.passed)
 	$(compile_commands)
 	python tools/tidy.py --jobs $(JOBS) build/tidy
 
@@ -129,19 +157,21 @@ layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
 	pre-commit run --all-files
 
-mutants: $(VENV)/.installed  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"
+mutants: $(VENV)/.testing  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"
 	python tests/mutants/run.py "$(ONLY)"
 
 sanitize: asan tsan  ## Run the tests of one process under the compiler's sanitizers
 
-sanitized = $(call pip_install,$@,build/$@) --no-deps --upgrade --target build/$@/site . && \
-            tests/sanitize.sh $@ build/$@/site
+sanitized = $(call pip_install,$(1),build/$(1)) --no-deps --upgrade --target build/$(1)/site . && \
+            cmake --install build/$(1) --component testing --prefix build/$(1)/site >/dev/null && \
+            tests/sanitize.sh $(1) build/$(1)/site
 
 # By CMake alone: at the same time another `pip install` may use what setuptools keeps in this folder.
-compiled = MPICC=$(VENV)/bin/mpicc cmake --preset $(1) -DPython_EXECUTABLE=$(VENV)/bin/python && \
-           cmake --build --preset $(1) --parallel $(JOBS)
+compiled = if python tools/passed.py --stale $(1); then \
+             MPICC=$(VENV)/bin/mpicc cmake --preset $(1) -DPython_EXECUTABLE=$(VENV)/bin/python && \
+             cmake --build --preset $(1) --parallel $(JOBS); fi
 
-compile-sanitized: $(VENV)/.installed  # what `sanitize` begins with
+compile-sanitized: $(VENV)/.installed  # what `sanitize` begins with, if it has to run
 	$(call compiled,asan)
 	$(call compiled,tsan)
 
@@ -149,11 +179,18 @@ compile-sanitized: $(VENV)/.installed  # what `sanitize` begins with
 # of benchmarks look at Python alone.
 unit_tests_with = $(shell grep -rlE --include='test_*.py' '$(1)' tests/unit | grep -vE 'torch|/(interop|docs|slurm|package|bench)/' | sort)
 
-asan: $(VENV)/.installed  # where memory is shared: plans, ranks as threads, and what calls C++ itself
-	$(sanitized) tests/plan $(call unit_tests_with,\bcore\.|_core|run_ranks)
+asan tsan: | $(VENV)/bin/python  # unless it has passed with the same sources (.passed)
+	python tools/passed.py $(if $(NIGHTLY),--again) $@ $(MAKE) run-$@
 
-tsan: $(VENV)/.installed  # where threads meet
-	$(sanitized) $(call unit_tests_with,run_ranks|import threading)
+run-asan: $(VENV)/.testing  # where memory is shared: plans, ranks as threads, and what calls C++ itself
+	$(call sanitized,asan) tests/plan $(call unit_tests_with,\bcore\.|_core|_testing|run_ranks)
+
+run-tsan: $(VENV)/.testing  # where threads meet
+	$(call sanitized,tsan) $(call unit_tests_with,run_ranks|import threading)
+
+device-code: $(VENV)/.build-tools  ## Compile the CUDA kernels to csrc/memory/cuda/kernels.ptx.gz
+	pip install --quiet "$$(python tools/device_code.py --compiler)"
+	python tools/device_code.py
 
 format: $(VENV)/.lint-tools  ## Format all code in place
 	ruff check --fix-only

@@ -2,7 +2,7 @@
 
 PYC_BUILD_PRESET  a preset of CMakePresets.json (default: release)
 PYC_BUILD_DIR     a build folder to keep, for incremental builds (default: a fresh configuration each time)
-PYC_CUDA          support of CUDA devices: AUTO (the default), ON or OFF; see CMakeLists.txt
+PYC_CUDA          support of CUDA devices: ON (the default) or OFF; needs no CUDA toolkit
 CMAKE_ARGS        further arguments of cmake
 MPICC             the MPI to build against (default: see CMakeLists.txt)
 """
@@ -61,8 +61,9 @@ class CMakeBuild(build_ext):
         kept = os.environ.get("PYC_BUILD_DIR")
         build = Path(kept or self.build_temp).resolve()
         preset = os.environ.get("PYC_BUILD_PRESET", "release")
-        configure = ["cmake", f"--preset={preset}", "-S", ROOT, "-B", build, f"-DPython_EXECUTABLE={sys.executable}"]
-        configure.append(f"-DPYC_CUDA={os.environ.get('PYC_CUDA') or 'AUTO'}")
+        configure = ["cmake", "--log-level=NOTICE", f"--preset={preset}", "-S", ROOT, "-B", build]
+        configure.append(f"-DPython_EXECUTABLE={sys.executable}")
+        configure.append(f"-DPYC_CUDA={os.environ.get('PYC_CUDA') or 'ON'}")
         if not kept:
             configure.append("--fresh")
         configure += shlex.split(os.environ.get("CMAKE_ARGS", ""))

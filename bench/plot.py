@@ -24,7 +24,10 @@ from common.output import read_records  # noqa: E402
 
 def draw(files: list[Path], output: Path) -> None:
     """ValueError if `files` hold nothing to draw or `output`'s suffix is no known format."""
-    shown = panels(read_records(files))
+    records = read_records(files)
+    if any(record.get("baseline", "") is None for record in records):
+        raise ValueError("expected results with a baseline: measure without --no-baseline")
+    shown = panels(records)
     figure, grid = plt.subplots(1, len(shown), figsize=(6.4 * len(shown), 4.8), squeeze=False, layout="constrained")
     for axes, panel in zip(grid[0], shown, strict=True):
         panel.draw(axes, panel.records)
@@ -38,7 +41,7 @@ def draw(files: list[Path], output: Path) -> None:
 @click.argument(
     "files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True, metavar="FILE..."
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="PATH")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="PATH")
 def plot(files: tuple[Path, ...], output: Path) -> None:
     try:
         draw(list(files), output)

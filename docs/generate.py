@@ -8,9 +8,10 @@
                                         run the experiments as well, or some (an hour)
     python docs/generate.py --ideals    compute again what the experiments would reach at no cost, which is not measured
     python docs/generate.py --simulate  simulate up to 65 536 ranks as well (15 minutes)
+    python docs/generate.py --defaults  time what algorithm="auto" chooses against all else as well (two minutes)
     python docs/generate.py --pictures  draw what the simulators compute as well
     python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
-    python docs/generate.py --test      run all tests as well, and keep how many passed
+    python docs/generate.py --ci        keep the times and counts of the last `.ci/run` as well
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
 lines that bench/plot.py draws, and the tables as they were printed. They are made from a clean checkout and a package
@@ -35,11 +36,25 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
-from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, measure, require_clean, run  # noqa: E402
+import defaults  # noqa: E402
+from measurements import (  # noqa: E402
+    MEASUREMENTS,
+    RESULTS,
+    ROOT,
+    UncleanError,
+    collected,
+    keep_ci,
+    measure,
+    require_clean,
+    run,
+)
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
     baselines_table,
+    build_times,
+    ci_table,
+    defaults_table,
     headline,
     markdown,
     not_measured,
@@ -281,10 +296,13 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy_measured,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "baselines": baselines_table,
+    "build-times": build_times,
+    "ci-steps": ci_table,
     "headline": headline,
     "layers": layers,
     "overlap": overlap_table,
     "policies": policies_table,
+    "defaults": defaults_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
     "servers": servers_measured,
@@ -346,7 +364,7 @@ def draw_figures(names: list[str]) -> None:
 
 def simulate_latencies() -> None:
     """All ranks come together after equal work, call by call; messages cost what the simulator takes by default."""
-    options = ["--load", "equal", "--work-us", "1000", "--calls", "16", "--json"]
+    options = ["--load", "equal", "--work-us", "1000", "--calls", "2", "--json"]
     lines = []
     for ranks in SIMULATED_RANKS:
         for policy in ("solo", f"quorum:{ranks // 2}"):
@@ -414,11 +432,6 @@ def draw_trace(figure: str, program: str, options: Sequence[str] = ()) -> None:
         run([sys.executable, "-m", "pycollectives", "trace", "draw", *files, *picture])
 
 
-def test() -> None:
-    told = [line for line in run(["tests/run.sh"]).splitlines() if line.startswith("###") or " passed" in line]
-    (RESULTS / "test.txt").write_text("\n".join(told) + "\n")
-
-
 def render(dot_file: Path) -> None:
     dot = shutil.which("dot")
     if dot is None:
@@ -435,12 +448,13 @@ def main() -> None:
     mode.add_argument("--experiments", nargs="*", metavar="NAME")
     mode.add_argument("--ideals", action="store_true")
     mode.add_argument("--simulate", action="store_true")
+    mode.add_argument("--defaults", action="store_true")
     mode.add_argument("--pictures", action="store_true")
     mode.add_argument("--trace", action="store_true")
-    mode.add_argument("--test", action="store_true")
+    mode.add_argument("--ci", action="store_true")
     arguments = parser.parse_args()
     failed: list[str] = []
-    if arguments.measure is not None or arguments.experiments is not None or arguments.simulate or arguments.test:
+    if arguments.measure is not None or arguments.experiments is not None or arguments.simulate:
         try:
             require_clean(ROOT, pc.__version__, built_from)
         except UncleanError as error:
@@ -459,13 +473,18 @@ def main() -> None:
         renew_ideals()
     if arguments.simulate:
         simulate_latencies()
+    if arguments.defaults:
+        (RESULTS / "defaults.jsonl").write_text(defaults.as_lines(list(defaults.cells())))
     if arguments.pictures:
         draw_supersteps(FIGURES / "supersteps.png")
         draw_windows(FIGURES / "windows.png")
     if arguments.trace:
         draw_traces()
-    if arguments.test:
-        test()
+    if arguments.ci:
+        try:
+            keep_ci(ROOT / "build" / "ci.json", RESULTS)
+        except (OSError, UncleanError) as error:
+            sys.exit(f"error: {error}")
     stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
     if arguments.check:
         for path in stale:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 import sys
@@ -197,3 +198,26 @@ def measure(names: Sequence[str]) -> list[str]:
         for name in names:
             everything.add(name, lambda folder, name=name: make(name, folder))
     return everything.failed
+
+
+# --- CI -------------------------------------------------------------------------------------------------------------
+
+
+def keep_ci(path: Path, results: Path) -> None:
+    """Keep the record of a CI run that passed: the time of each step, and what pytest counted.
+
+    UncleanError if the run failed, or its checkout had changes.
+    """
+    text = path.read_text(encoding="utf-8")
+    require_named(text)
+    record = json.loads(text)
+    if not record["passed"]:
+        raise UncleanError(f"{path}: expected the record of a run that passed, but this one did not")
+    lines = []
+    for step in record["steps"]:
+        # Of two titles in a row the second one is the title of what is counted.
+        pairs = zip(step["tests"], [*step["tests"][1:], ""], strict=False)
+        shown = [line for line, after in pairs if not (line.startswith("### ") and after.startswith("### "))]
+        lines += [f"### {step['title']}", *shown[len(shown) == 2 :]] if shown else []
+    (results / "ci.json").write_text(text, encoding="utf-8")
+    (results / "test.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,6 +33,22 @@ def headline() -> str:
     return f"{where(cells[0])}\n\n" + markdown(["", *map(size_of, sizes)], rows)
 
 
+def build_times() -> str:
+    """The first line of the installation, and `make demo`, in a fresh clone."""
+    path = RESULTS / "build.json"
+    if not path.exists():
+        return "Not measured yet: `python tools/time_build.py`."
+    found = json.loads(path.read_text())
+
+    def minutes(name: str) -> str:
+        return f"{found[name]['wall_s'] / 60:.1f} minutes"
+
+    return (
+        f"On {found['cores']} cores the first line takes {minutes('install')}, and `make demo` {minutes('demo')} from "
+        f"a fresh clone to its figure (docs/results/build.json; commit {found['commit']})."
+    )
+
+
 HEADLINE_SIZES = (8, 1 << 18, 1 << 22)
 
 
@@ -155,6 +171,36 @@ def _time_to_target(runs: list[dict[str, Any]]) -> str:
     return f"{fmean(times):.1f} s" + ("" if None in speedups else f" ({fmean(speedups):.2f}x)")
 
 
+def defaults_table() -> str:
+    """By network and bytes: what is chosen with few and with many ranks, and the worst cell of all ranks."""
+    cells = read_results("defaults")
+    rows = []
+    for network in dict.fromkeys(cell["network"] for cell in cells):
+        for nbytes in sorted({cell["nbytes"] for cell in cells}):
+            row = {cell["ranks"]: cell for cell in cells if (cell["network"], cell["nbytes"]) == (network, nbytes)}
+            shown = [row[ranks] for ranks in DEFAULTS_RANKS]
+            worst = max(row.values(), key=lambda cell: cell["ratio"])
+            rows.append(
+                [
+                    network,
+                    size_of(nbytes),
+                    *(f"`{cell['chosen']}` {time_of(1e6 * cell['seconds'])}" for cell in shown),
+                    f"{worst['ratio']:.2f}" + (f" ({worst['ranks']} ranks)" if worst["ratio"] > 1 else ""),
+                ]
+            )
+            network = ""
+    head = ["network", "bytes", *(f"{ranks} ranks" for ranks in DEFAULTS_RANKS), "worst, of the best"]
+    worst = max(cell["ratio"] for cell in cells)
+    within = sum(cell["ratio"] <= 1.1 for cell in cells)
+    return (
+        markdown(head, rows)
+        + f"\n\n{within} of {len(cells)} cells are within 1.1 of the best; the worst is at {worst:.2f}."
+    )
+
+
+DEFAULTS_RANKS = (8, 100, 1024, 65536)
+
+
 def simulated_latencies() -> str:
     """The latency of each policy in the simulator, against the number of ranks."""
     found = [json.loads(line) for line in (RESULTS / "simulated.jsonl").read_text().splitlines()]
@@ -171,3 +217,16 @@ def simulated_latencies() -> str:
             row += [f"{mean:.1f}", f"{mean / math.log2(ranks):.2f}", f"{one['latency_us_p99']:.1f}"]
         rows.append(row)
     return markdown(head, rows)
+
+
+def ci_table() -> str:
+    path = RESULTS / "ci.json"
+    if not path.exists():
+        return "Not measured yet: `.ci/run`, then `python docs/generate.py --ci`."
+    record = json.loads(path.read_text())
+    rows = [
+        [f"{step['title']}{', beside others' if step['beside'] else ''}", f"{step['seconds']:.0f}", str(step["limit"])]
+        for step in record["steps"]
+    ]
+    minutes = f"{record['seconds'] / 60:.0f} minutes in all, on {record['machine']}; commit {record['commit']}."
+    return markdown(["step", "seconds", "limit"], rows) + f"\n\n{minutes}"

@@ -56,6 +56,7 @@ from .partial_allreduce.policies import AllOf, AnyOf, Full, Majority, Policy, Qu
 from .partial_allreduce.requests import wait_all, wait_any
 from .partial_reduce.collective import GroupInfo, PartialReduce
 from .partial_reduce.generators import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
+from .support.costs import Costs
 from .support.errors import ClosedError, MismatchError, RankFailedError, ScheduleError, StallError, TransportError
 from .support.flattening import flatten
 from .support.operations import AVG
@@ -85,6 +86,7 @@ __all__ = [
     "BoundedStaleness",
     "ClosedError",
     "Communicator",
+    "Costs",
     "ElasticBSP",
     "Full",
     "GroupInfo",

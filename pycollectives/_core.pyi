@@ -22,15 +22,51 @@ def cuda_availability() -> dict[str, Any]:
     "capability", "bytes", "pci_bus_id", "why_not_shared": among processes, or empty, "one_process_at_a_time",
     "reaches": by number, whose memory}."""
 
-def nccl() -> tuple[str, str]:
-    """The version of the NCCL that is used, and why there is none; one of them is empty. Loads it: not before the
-    libraries that bring their own."""
-
 def device_of(data: int) -> int | None:
     """The number of the CUDA device that an address is of; None if it is of none."""
 
-def why_no_communicator(engine: Engine, *, device: int, timeout: float | None = None) -> str:
-    """Collective. Why NCCL cannot join the devices of all ranks, the same text on all; empty: it can."""
+def costs_of_allreduce(
+    size: int,
+    count: int,
+    element_bytes: int,
+    *,
+    latency: float,
+    overhead: float,
+    gap_per_byte: float,
+    reduce_per_byte: float,
+    header_bytes: float,
+) -> dict[str, float]:
+    """Seconds of each algorithm among which "auto" chooses, with the variants NAME:K, as they state it: LogGP."""
+
+def costs_of_activation(
+    size: int, *, latency: float, overhead: float, gap_per_byte: float, header_bytes: float
+) -> dict[str, float]:
+    """Seconds until a round that one rank starts has reached all, and of the messages of the busiest rank if all start
+    it, by the name of the activation."""
+
+def parts_of_allreduce(algorithm: str, size: int) -> int:
+    """Elements with which a plan has all its messages; with more they only get longer."""
+
+def measure_messages(
+    engine: Engine, *, first: int, second: int, timeout: float | None = None
+) -> tuple[float, float, float]:
+    """L and o in seconds and G in seconds per byte, measured between two ranks; collective, the same on all ranks."""
+
+def time_of_plans(
+    algorithm: str,
+    size: int,
+    *,
+    count: int,
+    element_bytes: float,
+    activation: str = "",  # empty: of the allreduce only
+    latency: float,
+    overhead: float,
+    gap_per_byte: float,
+    reduce_per_byte: float,
+    one_for_all: bool = False,  # of a plan in which all ranks do the same at the same time
+) -> float:
+    """Seconds of the plans of all ranks in virtual time, until the last has its result: as in `simulate`, if all
+    contribute at once under Full."""
 
 def algorithms() -> list[dict[str, Any]]:
     """Registered allreduce algorithms, by name: {"name", "steps", "bytes", "reference"}, all text."""
@@ -76,6 +112,8 @@ class Engine:
     def compare(self, local: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
         """Collective comparison of a short (at most 4096 B) byte string, in O(log P) messages: None if it is the same
         on all ranks, else that of every rank. StallError names the ranks that did not call."""
+    def check_next_id(self) -> None:
+        """`RuntimeError` if so many collectives were created that the next would take the tags of one that is open."""
     def advance(self) -> bool:
         """One pass of progress by the caller; whether anything moved."""
     def start_heartbeat(self, *, machines: Sequence[int], limit: float) -> None:
@@ -185,7 +223,6 @@ class DevicePartialAllreduce:
         max_staleness: int | None = None,
         algorithm: str = "recursive_doubling",
         piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
-        by_communicator: bool = False,  # devices reduce among each other; each rank is a node
         history: int = 8,
         name: str = "",
     ) -> None:
@@ -315,7 +352,6 @@ class DevicePartialReduce:
         generator: GroupGenerator | None = None,
         coordinator_rank: int = 0,
         algorithms: Sequence[str],
-        by_communicators: bool = False,  # devices reduce among each other; each rank is a node
         piece_bytes: int = 1048576,  # copied to the host, and back, at a time, between nodes
         nodes: Sequence[int],
         timeout: float | None = None,
@@ -781,9 +817,6 @@ class Schedule:
     def edges(self) -> int: ...
     def text(self) -> str: ...
     def dot(self) -> str: ...
-    def without_edge(self, before: int, after: int) -> Schedule:
-        """A copy with one dependency removed: for tests of the checker."""
-    def with_need(self, op: int, need: int) -> Schedule: ...
 
 def plan_allreduce(algorithm: str, rank: int, size: int, count: int) -> Schedule:
     """in = buffer 0, out = buffer 1."""
@@ -799,27 +832,6 @@ def plan_staged_allreduce(
 
 def register_algorithm(name: str, build: Callable[[ScheduleBuilder, Slice, Slice], None]) -> None:
     """Adds an allreduce written in Python: build(s, in, out). For experiments and tests."""
-
-def check_allreduce(plans: Sequence[Schedule], *, seed: int = 0, refire: bool = False) -> list[str]:
-    """Symbolic check of all ranks' plans (in = buffer 0, out = buffer 1): races, matching of messages, deadlock,
-    multiplicity of every rank in every element of every result. Returns findings, none if the plans are right.
-    refire: execute with joins that fire at every predecessor past `need` (a broken executor; for tests)."""
-
-def check_partial_allreduce(
-    plans: Sequence[Schedule],
-    starters: Sequence[int],
-    contributors: Sequence[int],
-    *,
-    seed: int = 0,
-    refire: bool = False,
-) -> list[str]:
-    """The same for plans as `plan_partial_allreduce` makes them, started by `starters` (none: nobody may become
-    active), where only `contributors` have data."""
-
-def check_activation(
-    plans: Sequence[Schedule], starters: Sequence[int], *, seed: int = 0, refire: bool = False
-) -> list[str]:
-    """`check_partial_allreduce` with every rank contributing."""
 
 def simulate(
     *,
@@ -855,9 +867,6 @@ def simulate(
     rank, call (-1: flush), called, done (seconds), late, round, initiator, included, active, contributors (number),
     staleness, missed, overrun; with record also `result` (rows, count) and `members` (rows, size) bool;
     and scalars: rounds, virtual_seconds, messages, bytes, deadlock (text or None)."""
-
-def simulate_pairwise(**script: Any) -> dict[str, Any]:
-    """Pairwise averaging of scripted ranks in virtual time: see csrc/simulation/pairwise_simulation.h."""
 
 def simulate_hop(**script: Any) -> dict[str, Any]:
     """Hop of scripted ranks in virtual time: see csrc/simulation/hop_simulation.h."""
@@ -918,23 +927,3 @@ class ParameterServer:
 
 def simulate_server(**script: Any) -> dict[str, Any]:
     """A parameter server and scripted workers in virtual time: see csrc/simulation/parameter_server_simulation.h."""
-
-def simulate_bootstrap(
-    *,
-    size: int,
-    texts: Sequence[Sequence[bytes]],  # of each comparison: by rank
-    ranks_per_node: int = 1,  # if more, each comparison follows a text handed down to the ranks of a node
-    pause: float = 1.0,  # seconds before each call of a rank, at most
-    patience: float = 0.0,  # seconds after which a rank withdraws from a call, at most; 0: it never does
-    answer_time: float = 0.0,  # seconds after which it gives up then; 0: it never does
-    driven_in_calls: bool = False,  # only; else on each arrival
-    closes: bool = True,  # after the last comparison
-    strays: int = 0,  # active messages that ranks send as they close
-    latency: float = 0.0,
-    jitter: float = 0.0,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Engines that compare and close, in virtual time: `comparisons`, for each a list of what each rank found (None:
-    all the same, or the texts of all), `premature` (a comparison ended before all ranks had come), `withdrew`
-    (from the next comparison) and `closed` by rank, and messages by rank: sent, received, sent_to_close and
-    received_to_close. InternalError if a message comes to a rank that has closed."""

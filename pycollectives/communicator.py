@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from functools import partial
@@ -18,10 +19,12 @@ from .neighbor_averaging.methods import NeighborAveragingMethods
 from .parameter_server.methods import ParameterServerMethods
 from .partial_allreduce.methods import PartialAllreduceMethods
 from .partial_reduce.methods import PartialReduceMethods
+from .selection.tables import is_tuned
+from .support.costs import REDUCE_PER_BYTE, Costs
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
 from .support.lifecycle import exit_context
-from .support.nodes import neighbours_of, nodes_of, ranks_of_kernel
+from .support.nodes import farthest_of, has_core_per_rank, neighbours_of, nodes_of, ranks_of_kernel
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from . import _core
+    from .support.nodes import Place
     from .support.typing import BufferSpec, Progress
 
 __all__ = ["Communicator"]
@@ -66,6 +70,10 @@ class Communicator(
     timeout
         Seconds: the limit of every call that waits for other ranks and is given no `timeout` of its own, of creating,
         waiting, flushing and closing alike. `math.inf`: no limit. Default: `PYC_TIMEOUT`, or no limit.
+    costs
+        What messages between nodes cost, for `algorithm="auto"`. Default: if there are several nodes, every rank has a
+        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 80 messages. Otherwise
+        "auto" uses a table.
 
     Raises
     ------
@@ -95,12 +103,13 @@ class Communicator(
         progress: Progress | None = None,
         ranks_per_node: int | Literal["all"] | None = None,
         timeout: float | None = None,
+        costs: Costs | None = None,
     ) -> None:
         """See the class."""
         from .support.native import core
 
         with naming_failed_ranks(comm):
-            options, places = Options.agreed(comm, progress, ranks_per_node, timeout)
+            options, places = Options.agreed(comm, progress, ranks_per_node, timeout, costs, tuned=is_tuned())
             machines = [place.machine for place in places]
             make_engine = partial(
                 core.Engine.mpi,
@@ -110,11 +119,17 @@ class Communicator(
                 progress=options.progress,
                 exit_timeout=options.exit_timeout,
             )
-            engine, check_engine = make_engine(), make_engine() if options.check else None
-        if options.heartbeat_timeout is not None:
-            engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
+            engine = make_engine()
+            try:
+                check_engine = make_engine() if options.check else None
+                if options.heartbeat_timeout is not None:
+                    engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
+            except BaseException:
+                engine.abort()
+                raise
         nodes = nodes_of(machines, options.ranks_per_node)
-        self._start(engine, comm, nodes, options.timeout, check_engine)
+        agreed = options.costs or _measured_costs(engine, nodes, places, options.timeout)
+        self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
 
     @classmethod
     def from_engine(
@@ -124,11 +139,12 @@ class Communicator(
         ranks_per_node: int | Literal["all"] = "all",
         timeout: float | None = None,
         check_engine: _core.Engine | None = None,
+        costs: Costs | None = None,
     ) -> Self:
         """Wrap an engine that is not on MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
         nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
-        self._start(engine, None, nodes, checked_timeout(timeout), check_engine)
+        self._start(engine, None, nodes, checked_timeout(timeout), check_engine, costs)
         return self
 
     def _start(
@@ -138,13 +154,14 @@ class Communicator(
         nodes: list[int],
         timeout: float | None,
         check_engine: _core.Engine | None,
+        costs: Costs | None,
     ) -> None:
         self._engine = engine
         self._comm = comm
         self._rank = engine.rank
         self._size = engine.size
         self._context = Context(
-            engine, nodes, NoChecks() if check_engine is None else Checks(check_engine, timeout), timeout
+            engine, nodes, NoChecks() if check_engine is None else Checks(check_engine, timeout), timeout, costs
         )
         open_communicators[self] = None
 
@@ -179,6 +196,11 @@ class Communicator(
     def timeout(self) -> float | None:
         """Seconds: the limit of calls that wait and are given none; None: there is no limit."""
         return self._context.timeout
+
+    @property
+    def costs(self) -> Costs | None:
+        """What messages between nodes cost, as `algorithm="auto"` uses it; None: it uses a table that was measured."""
+        return self._context.costs
 
     @property
     def progress(self) -> str:
@@ -331,11 +353,11 @@ class Communicator(
         """
         if self.closed or not self._engine.in_own_process:
             return 0
-        discarded = self._context.abort()
-        self._context.checks.leave()
-        self._engine.abort()
-        self._end()
-        return discarded
+        with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
+            ending.callback(self._end)
+            ending.callback(self._engine.abort)
+            ending.callback(self._context.checks.leave)
+            return self._context.abort()
 
     def _end(self) -> None:
         self._context.rendezvous.close()
@@ -357,3 +379,14 @@ class Communicator(
         """Close; after an exception close at once and warn of what is discarded."""
         can_lose = any(collective.discards for collective in self._context.open)
         exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=can_lose)
+
+
+def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
+    """Return what messages between nodes cost, the same on all ranks; None: a table serves. Collective."""
+    from .support.native import core
+
+    other = farthest_of(nodes, places)
+    if other is None or not has_core_per_rank(places) or any(place.tuned for place in places):
+        return None
+    latency, overhead, gap_per_byte = core.measure_messages(engine, first=0, second=other, timeout=timeout)
+    return Costs(latency, overhead, gap_per_byte, REDUCE_PER_BYTE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .agreement.checking import NoChecks
     from .agreement.consistency import Signed
     from .collective import Collective
+    from .support.costs import Costs
     from .support.deadline import Deadline
 
     class Part(Protocol):
@@ -45,16 +47,26 @@ class Context:
         Compares calls across ranks under `PYC_CHECK=1`.
     timeout
         Seconds: the default limit of each call that waits for other ranks; None: there is none.
+    costs
+        What messages between nodes cost, the same on all ranks; None: ranks share cores, or it is not known.
     rendezvous
         Where all ranks come to the same call, and compare what they call it with.
     """
 
-    def __init__(self, engine: _core.Engine, nodes: Sequence[int], checks: NoChecks, timeout: float | None) -> None:
+    def __init__(
+        self,
+        engine: _core.Engine,
+        nodes: Sequence[int],
+        checks: NoChecks,
+        timeout: float | None,
+        costs: Costs | None = None,
+    ) -> None:
         """See the class."""
         self.engine = engine
         self.nodes = tuple(nodes)
         self.checks = checks
         self.timeout = timeout
+        self.costs = costs
         self.rendezvous = Rendezvous(engine, checks, timeout)
         self._created = 0
         self._open: dict[Collective, None] = {}
@@ -101,8 +113,12 @@ class Context:
             self._open[made] = None
             return made
 
+        def check_here() -> SignedT:
+            self.engine.check_next_id()  # a refusal on one rank is one on all
+            return check()
+
         self.check_flushed(call)
-        return self.rendezvous.make(call, check, build_and_enter)
+        return self.rendezvous.make(call, check_here, build_and_enter)
 
     def check_flushed(self, call: str) -> None:
         """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
@@ -158,5 +174,9 @@ class Context:
             part.close()
 
     def abort(self) -> int:
-        """Close what is open at once; the number of contributions discarded."""
-        return sum(collective.abort() for collective in self.open)
+        """Close what is open at once, all of it even if one raises; the number of contributions discarded."""
+        discarded: list[int] = []
+        with contextlib.ExitStack() as stack:
+            for collective in reversed(self.open):
+                stack.callback(lambda aborted: discarded.append(aborted.abort()), collective)
+        return sum(discarded)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def Allreduce_init(
         )
     except BaseException:
         if shared is not None:
-            shared.release()
+            shared.give_up()
         raise
     send, recv = operands
     return PartialRequest(collective, send, recv, shared)
@@ -173,18 +174,29 @@ class PartialRequest:
         return self.Test()
 
     @property
+    def active(self) -> bool:
+        """Whether it was started and not completed by `Wait` or `Test`."""
+        return self._round is not None
+
+    @property
     def default_timeout(self) -> float | None:
         """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
         return None if self._round is None else self._round.default_timeout
 
     def Free(self) -> None:
-        """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks."""
-        if self._collective.closed:
-            return
+        """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+
+        Raises
+        ------
+        StallError
+            Not all ranks free their last request within the limit of `PYC_TIMEOUT`. `Free` again continues to wait.
+        """
         self._round = None
-        self._collective.close()
+        if not self._collective.closed:
+            self._collective.close()
         if self._shared is not None:
             self._shared.release()
+            self._shared = None
 
     @classmethod
     def Startall(cls, requests: Sequence[PartialRequest]) -> None:
@@ -234,14 +246,28 @@ class _Shared:
         if not isinstance(kept, cls) or kept.communicator.closed:
             kept = cls(Communicator(comm))
             comm.Set_attr(_keyval(), kept)
-        kept.users += 1
+        with _counting:
+            kept.users += 1
         return kept
 
     def release(self) -> None:
-        """Count one user less; the last closes the communicator."""
-        self.users -= 1
-        if self.users == 0:
-            self.communicator.close()
+        """Count one user less. The last closes the communicator, and counts until it is closed."""
+        with _counting:
+            if self.users > 1:
+                self.users -= 1
+                return
+        self.communicator.close()
+        self.users = 0
+
+    def give_up(self) -> None:
+        """`release` after an error, which is the one to raise: a communicator that cannot be closed is aborted."""
+        try:
+            self.release()
+        except Exception:
+            self.communicator.abort()
+
+
+_counting = threading.Lock()
 
 
 @functools.cache

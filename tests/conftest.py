@@ -19,13 +19,24 @@ def pytest_configure(config):
     )
     config.addinivalue_line("markers", "one_thread: threads do not meet in it; ThreadSanitizer leaves it out")
     config.addinivalue_line("markers", "alone: measures times, or looks at the whole machine: run one at a time")
+    config.addinivalue_line("markers", "nightly: left out unless NIGHTLY is set, as `make nightly` does")
     config.addinivalue_line("markers", "gpu: needs a GPU; skipped without one, or fails if PYC_REQUIRE_CUDA=1")
     config.addinivalue_line("markers", "one_communicator(**options): the tests of this file share a communicator")
 
 
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("NIGHTLY"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("gpu"):
+    simulated = os.environ.get("PYC_SIMULATED_GPU") == "1" and "machine" in item.fixturenames
+    if item.get_closest_marker("gpu") and not simulated:
         from devices import why_no_gpu
 
         if reason := why_no_gpu():

@@ -4,23 +4,31 @@
 #   tests/run.sh [PYTEST OPTION...]
 #
 # Options, e.g. `-k flush`, go to each pytest.
-#   SUITES           which tests (default: model plan unit launch mpi; there are also: cluster, hosts)
+#   SUITES           which tests (default: model plan unit launch alone mpi; there are also: cluster, hosts)
 #   SHAPES           of the suite mpi: flat (messages only), mixed (nodes of 2 or 3 ranks), board (default: all)
-#   RANKS            the rank counts of the suite mpi (default: 1 2 3 4 5 7 8 flat, some of them in the other shapes)
+#   RANKS            the rank counts of the suite mpi (default: the tables below)
 #   TRAINING         where the suite mpi tests what is built on the library, which sends no messages of its own (default:
-#                    flat-1 flat-5 mixed-3 board-2)
-#   LONG             if not empty, property tests draw more cases than in CI
-#   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900, or 2700 if LONG)
+#                    the tables below)
+#   NIGHTLY          if not empty: tests marked `nightly`, all passes of the suite mpi, more cases of property tests, and
+#                    checks that have passed with the same sources (tools/passed.py)
+#   SECONDS_PER_RUN  the outer time limit of each pytest (default: 900, or 2700 if NIGHTLY)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-suites=${SUITES:-model plan unit launch mpi}
-declare -A ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
+suites=${SUITES:-model plan unit launch alone mpi}
 shapes=${SHAPES:-flat mixed board}
+# What each pass of the suite mpi is for in CI: flat-1 the paths of one rank, flat-5 a tree of messages that is no power
+# of two, mixed-3 both transports, mixed-8 three leaders and more ranks than cores, the others one transport on two ranks.
+declare -A ranks_of=([flat]="1 2 5" [mixed]="3 8" [board]="2 3")
+with_training=${TRAINING:-mixed-3}
 limit=${SECONDS_PER_RUN:-900}
-if [ -n "${LONG:-}" ]; then
-  export PYC_CASES=${PYC_CASES:-10000} PYC_TEST_CASES=${PYC_TEST_CASES:-96}
+again=
+if [ -n "${NIGHTLY:-}" ]; then
+  ranks_of=([flat]="1 2 3 4 5 7 8" [mixed]="3 8" [board]="2 3 8")
+  with_training=${TRAINING:-flat-1 flat-5 mixed-3 board-2}
+  export NIGHTLY PYC_TEST_CASES=${PYC_TEST_CASES:-96}
   limit=${SECONDS_PER_RUN:-2700}
+  again=--again
 fi
 options=("$@")
 [[ " $* " != *" -m "* ]] || { echo "-m is taken: it says which launched programs run side by side; use -k"; exit 2; }
@@ -33,8 +41,6 @@ if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ((${room:-0} > 4096)); then
   export TMPDIR=$in_memory
   trap 'rm -rf "$in_memory"' EXIT
 fi
-
-with_training=${TRAINING:-flat-1 flat-5 mixed-3 board-2}
 
 # run SECONDS TITLE COMMAND...
 run() {
@@ -80,14 +86,20 @@ done
 
 for suite in $suites; do
   case $suite in
-    model) run "$limit" "models" pytest --numprocesses=2 -rP --no-header tests/model ;;
-    plan) run "$limit" "plans" pytest --numprocesses=auto --dist=worksteal tests/plan ;;
-    unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
-    launch)
-      # They sleep much; some measure, or look at all of the machine, and want it for themselves.
-      run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch
-      run "$limit" "launched programs, one at a time" pytest -m alone tests/launch
+    model)
+      models=(pytest --numprocesses=2 -rP --no-header tests/model)
+      # Some of the tests are no reason to run none of them the next time.
+      ((${#options[@]})) || models=(python tools/passed.py $again models "${models[@]}")
+      run "$limit" "models" "${models[@]}"
       ;;
+    plan)
+      cases=${PYC_CASES:-${NIGHTLY:+10000}}
+      run "$limit" "plans" env ${cases:+PYC_CASES=$cases} pytest --numprocesses=auto --dist=worksteal tests/plan
+      ;;
+    unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
+    launch) run "$limit" "launched programs" pytest --numprocesses=5 --dist=worksteal -m "not alone" tests/launch ;;
+    # Some measure, or look at all of the machine, and want it for themselves.
+    alone) run "$limit" "launched programs, one at a time" pytest -m alone tests/launch ;;
     cluster | hosts)
       [ -z "${in_memory:-}" ] || unset TMPDIR  # nodes and hosts have a /dev/shm of their own
       case $suite in
@@ -97,13 +109,13 @@ for suite in $suites; do
       [ -z "${in_memory:-}" ] || export TMPDIR=$in_memory
       ;;
     mpi)
-      for n in ${RANKS:-1 2 3 4 5 7 8}; do
+      for n in ${RANKS:-$(printf '%s\n' ${ranks_of[@]} | sort -nu)}; do
         mapfile -t of_n < <(passes "$n")
         ((${#of_n[@]})) || continue
         PYC_TEST_RANKS=$n run $(((limit + 30) * ${#of_n[@]})) "MPI, $n ranks: ${of_n[*]%%:*}" \
           tools/mpirun -n "$n" sh -c "$rank_0_is_heard" rank python tests/mpi/passes.py "$limit" "${of_n[@]}" --
       done
       ;;
-    *) echo "SUITES: expected model, plan, unit, launch, mpi, hosts or cluster, got $suite"; exit 1 ;;
+    *) echo "SUITES: expected model, plan, unit, launch, alone, mpi, hosts or cluster, got $suite"; exit 1 ;;
   esac
 done

@@ -2,12 +2,10 @@
 
     python tools/tidy.py [--all] [--jobs N] BUILD_FOLDER
 
-.clang-tidy-passed says what has passed, one line for each .cc file: a digest of all that its verdict depends on. That
-is the file itself, every header of csrc that it includes, directly or not, .clang-tidy, what decides how it is compiled
+The record of tools/passed.py has one line for each .cc file: a digest of all that its verdict depends on. That is the
+file itself, every header of csrc that it includes, directly or not, .clang-tidy, what decides how it is compiled
 (CMakeLists.txt, CMakePresets.json) and clang-tidy's version. A file whose digest is there is not checked again; --all
-checks every file. A run that finds nothing brings .clang-tidy-passed up to date; one that finds something leaves it.
-
-Digests, not a commit: they say the same after a rebase, in a shallow clone and with changes that are not committed.
+checks every file. A run that finds nothing brings the record up to date; one that finds something leaves it.
 """
 
 from __future__ import annotations
@@ -21,9 +19,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from passed import RECORD, digest, read, version_of, without_comments, write
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "csrc"
-PASSED = ROOT / ".clang-tidy-passed"
 OF_ALL = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json")
 """What the verdict on every file depends on."""
 
@@ -53,37 +52,13 @@ def closure(path: Path) -> list[Path]:
     return sorted(seen)
 
 
-def digest(path: Path, common: bytes) -> str:
-    """Return what changes if anything changes that the verdict on a .cc file depends on."""
-    whole = hashlib.sha256(common)
-    for one in closure(path):
-        whole.update(f"{one.relative_to(ROOT)}\0".encode())
-        whole.update(hashlib.sha256(one.read_bytes()).digest())
-    return whole.hexdigest()[:32]
-
-
 def of_all() -> bytes:
     """Return a digest of what the verdict on every file depends on."""
-    told = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout  # the processor as well
-    version = re.search(rb"version \S+", told)
+    version = version_of(("clang-tidy", "--version"))
     if version is None:
-        sys.exit(f"clang-tidy --version: expected a version, got {told!r}")
+        sys.exit("clang-tidy: not found; `make tidy` installs it")
     contents = [without_comments(ROOT.joinpath(name).read_bytes()) for name in OF_ALL]
-    return b"".join(hashlib.sha256(one).digest() for one in (version[0], *contents))
-
-
-def without_comments(text: bytes) -> bytes:
-    """Return the lines of a file that are not empty, without what follows "#" at the begin of a word."""
-    lines = (re.sub(rb"(^|\s)#.*", b"", line).rstrip() for line in text.splitlines())
-    return b"\n".join(line for line in lines if line)
-
-
-def passed() -> dict[str, str]:
-    """Return the digests with which files have passed; none if there is no such file."""
-    if not PASSED.exists():
-        return {}
-    lines = [line.split() for line in PASSED.read_text().splitlines() if not line.startswith("#")]
-    return {path: value for value, path in lines}
+    return b"".join(hashlib.sha256(one).digest() for one in (b"version " + version, *contents))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -94,16 +69,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args(arguments)
     common = of_all()
-    now = {str(path.relative_to(ROOT)): digest(path, common) for path in sorted(SOURCES.rglob("*.cc"))}
-    before = {} if options.all else passed()
+    now = {str(path.relative_to(ROOT)): digest(closure(path), ROOT, common) for path in sorted(SOURCES.rglob("*.cc"))}
+    before = {} if options.all else read(ROOT / RECORD)
     chosen = [path for path, value in now.items() if before.get(path) != value]
     print(f"clang-tidy: {len(chosen)} of {len(now)} files", "" if options.all else "have changed since they passed")
     if chosen:
         check(chosen, options.build, options.jobs)
-    text = "# Written by tools/tidy.py: with which content the files have passed clang-tidy.\n"
-    text += "".join(f"{value} {path}\n" for path, value in now.items())
-    if not PASSED.exists() or PASSED.read_text() != text:
-        PASSED.write_text(text)
+    write(ROOT / RECORD, now, lambda name: name.endswith(".cc"))
 
 
 def check(chosen: list[str], build: Path, jobs: int) -> None:

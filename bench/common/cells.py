@@ -31,7 +31,7 @@ class Cell:
     """Microseconds; meaningful on rank 0."""
 
     latency: Summary
-    mpi: dict[str, Summary]  # by the baseline's name
+    mpi: dict[str, Summary]  # by the baseline's name; none with --no-baseline
     active_mean: float
     ideal_us: float
     ideal_mpi_us: float
@@ -41,13 +41,17 @@ class Cell:
     early: Summary | None = None  # latencies of all calls but the last one to arrive in each iteration
 
     @property
-    def baseline(self) -> str:
+    def baseline(self) -> str | None:
         """The name of the first."""
-        return next(iter(self.mpi))
+        return next(iter(self.mpi), None)
 
     @property
-    def speedup(self) -> float:
-        return self.mpi[self.baseline].mean / self.latency.mean
+    def baseline_latency(self) -> Summary | None:
+        return next(iter(self.mpi.values()), None)
+
+    @property
+    def speedup(self) -> float | None:
+        return self.baseline_latency.mean / self.latency.mean if self.baseline_latency else None
 
     @property
     def ideal_speedup(self) -> float | None:
@@ -57,7 +61,7 @@ class Cell:
     @property
     def ideal_fraction(self) -> float | None:
         """The part of the ideal speed-up that was reached."""
-        return self.speedup / self.ideal_speedup if self.ideal_speedup else None
+        return self.speedup / self.ideal_speedup if self.speedup and self.ideal_speedup else None
 
 
 OTHER_BASELINES = {"MPI_Iallreduce": "iallreduce_us", "NCCL": "nccl_us"}
@@ -94,10 +98,10 @@ def cell_record(
         "active_mean": round(cell.active_mean, 3),
         "ideal_us": round(cell.ideal_us, 3),
         "baseline": cell.baseline,
-        "baseline_us": cell.mpi[cell.baseline].as_json(),
+        "baseline_us": cell.baseline_latency.as_json() if cell.baseline_latency else None,
         **others,
         "early_us": None if cell.early is None else cell.early.as_json(),
-        "speedup": round(cell.speedup, 4),
+        "speedup": round(cell.speedup, 4) if cell.speedup else None,
         "warmup": cell.warmup,
         "stationary": cell.stationary,
         "verified": sweep.verify,

@@ -96,6 +96,7 @@ class Sweep(Common):
     device: str
     algorithm: str
     late: Late
+    baseline: bool
     warmup: int | None  # None: until the calls have stopped getting faster
 
     @property
@@ -159,6 +160,7 @@ def sweep_options(*, iterations: int, sizes: str, policies: str, late: Late) -> 
                 show_default=True,
                 help="What becomes of data that came too late.",
             ),
+            click.option("--baseline/--no-baseline", default=True, help="Measure MPI beside the library."),
             click.option(
                 "--warmup",
                 callback=parsed(_warmup),

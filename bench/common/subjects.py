@@ -179,7 +179,7 @@ def measure_cell(
         mpi={subject.name: Summary.of(other.latencies * 1e6) for subject, other in zip(theirs, others, strict=True)},
         active_mean=float(np.mean(_counted(ours.active, procedure))),
         ideal_us=float(policy_waits(policy, samples.arrivals, initiators).mean() * 1e6),
-        ideal_mpi_us=float(synchronous_waits(others[0].arrivals).mean() * 1e6),
+        ideal_mpi_us=float(synchronous_waits((others or [samples])[0].arrivals).mean() * 1e6),
         early=early_calls(samples),
         algorithm=ours.algorithm,
         warmup=max(max(one.warmups) for one in (samples, *others)),

@@ -52,6 +52,8 @@ def measure_sweep(
         without = why_no_nccl(comm, arrays, sweep.dtype)
         baselines = (StagedAllreduce,) if without else (StagedAllreduce, NcclAllreduce)
         notes += [f"NCCL is left out: {without}"] if without else []
+    if not sweep.baseline:
+        baselines = ()
     columns = [*COLUMNS, *map(Column, [*_baseline_columns(baselines), *report.columns])]
     domain = Domain.of(comm, sweep.ranks_per_node)
     source = origin(MPI.Get_library_version())
@@ -90,12 +92,13 @@ def _row(size: int, cell: Cell) -> list[float | None]:
         cell.latency.p50,
         cell.latency.p99,
         cell.active_mean,
-        cell.mpi[cell.baseline].mean,
-        cell.speedup,
+        *((cell.baseline_latency.mean, cell.speedup) if cell.baseline_latency else ()),
         *(mpi.mean for name, mpi in cell.mpi.items() if name != cell.baseline),
     ]
 
 
 def _baseline_columns(baselines: Sequence[type[MpiAllreduce]]) -> list[str]:
+    if not baselines:
+        return []
     first, *others = (f"{baseline.name}(us)" for baseline in baselines)
     return [first, "Speedup", *others]

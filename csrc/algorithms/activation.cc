@@ -7,12 +7,17 @@
 //   Reference: eager-SGD section 4.1.1; Hensgen, Finkel, Manber (1988).
 //   Steps: ceil(log2 P). Tokens: P ceil(log2 P).
 //
-// Tree. Tokens flow down a k-nomial tree only. An initiator that is not the root also asks the root to start, by an
-// active message outside the plan. That takes one step more and log2 P times fewer tokens, which counts where ranks
-// share cores.
-//   Steps: 1 + ceil(log_k P). Tokens: P - 1, and an active message for each rank that starts.
+// Tree. Tokens flow down a tree only, which is optimal in the postal model (see the algorithm "tree"). An initiator
+// that is not the root also asks a rank above it to start, by an active message outside the plan; that rank does the
+// same, up to the root. No rank is asked by more than 16, so that nothing queues if all start at once. That takes some
+// steps more and log2 P times fewer tokens, which counts where ranks share cores.
+//   Steps: 1 + ceil(log16 P), and at most log2 P; 2 for P <= 17. Tokens: P - 1, and an active message for each rank
+//   that starts.
 #include "algorithms/activation.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
 #include <stdexcept>
 
 #include "core/patterns.h"
@@ -20,10 +25,11 @@
 namespace pyc {
 namespace {
 
-constexpr Rank kRadix = 32;
+constexpr Rank kFewSteps = 32;
+constexpr Rank kMostAsking = 16;
 
 /// An or-join of the trigger and the tokens of `sources`; then a token to each of `targets`.
-Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std::vector<Rank>& targets, Rank root) {
+Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std::vector<Rank>& targets, Rank asks) {
   const OpId start = s.trigger("start");
   std::vector<OpId> causes{start};
   for (const Rank source : sources) causes.push_back(s.recv(s.buffer(1, "token"), source));
@@ -32,7 +38,22 @@ Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std
   const Slice token = s.buffer(1, "token");
   for (const Rank target : targets) s.send(token, target);
   s.ungate();
-  return {start, active, root};
+  return {start, active, asks};
+}
+
+/// Of the tree; nothing: it is another way.
+std::optional<Rank> latency_of(const std::string& how) {
+  if (how == "tree") return kFewSteps;
+  if (!how.starts_with("tree:")) return std::nullopt;
+  Rank latency = 0;
+  const char* const end = how.data() + how.size();
+  const auto parsed = std::from_chars(how.data() + 5, end, latency);
+  if (parsed.ec != std::errc() || parsed.ptr != end || latency < 1) return std::nullopt;
+  return latency;
+}
+
+void refuse(const std::string& how) {
+  throw std::invalid_argument("activation: expected 'dissemination', 'tree' or 'tree:K', got '" + how + "'");
 }
 
 }  // namespace
@@ -47,17 +68,59 @@ Activation activate_by_dissemination(ScheduleBuilder& s) {
   return relay(s, sources, targets, kNoRank);
 }
 
-Activation activate_by_tree(ScheduleBuilder& s) {
-  const KnomialTree tree(s.rank(), s.size(), kRadix);
+Activation activate_by_tree(ScheduleBuilder& s, Rank latency) {
+  const PostalTree tree(s.rank(), s.size(), latency);
+  const CompleteTree asked(s.rank(), kMostAsking);
   std::vector<Rank> sources;
   if (!tree.is_root()) sources.push_back(tree.parent());
-  return relay(s, sources, tree.children(), 0);
+  return relay(s, sources, tree.children(), asked.is_root() ? kNoRank : asked.parent());
 }
 
 Activation activate(const std::string& how, ScheduleBuilder& s) {
   if (how == "dissemination") return activate_by_dissemination(s);
-  if (how == "tree") return activate_by_tree(s);
-  throw std::invalid_argument("activation: expected 'dissemination' or 'tree', got '" + how + "'");
+  const std::optional<Rank> latency = latency_of(how);
+  if (!latency) refuse(how);
+  return activate_by_tree(s, *latency);
+}
+
+std::vector<std::string> activation_candidates() {
+  std::vector<std::string> all{"dissemination"};
+  for (const Rank latency : {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32}) all.push_back("tree:" + std::to_string(latency));
+  return all;
+}
+
+Course course_of_activation(const std::string& how, Rank size) {
+  if (how == "dissemination") {
+    Phase chains{{}};
+    double tokens = 0;
+    // The last rank is at a distance with many ones: the longest below `size`, and those with a one less and ones
+    // after.
+    for (Rank distance = 1; distance < size; distance *= 2) ++tokens;
+    const auto add = [&](Rank to) {
+      Leg leg;
+      for (Rank k = 0; (to >> k) != 0; ++k) {
+        if (((to >> k) & 1) == 0) continue;
+        leg.flights += 1;
+        leg.receives += 1;
+        leg.sends += k + 1;
+      }
+      chains.push_back({leg});
+    };
+    if (size > 1) add(size - 1);
+    for (Rank bit = 1; bit < size; bit *= 2) {
+      if (((size - 1) & bit) != 0) add(((size - 1) & ~bit) | (bit - 1));
+    }
+    return {chains, {{{.sends = tokens, .receives = tokens}}}};
+  }
+  const std::optional<Rank> latency = latency_of(how);
+  if (!latency) refuse(how);
+  double steps = 0;
+  for (Rank rank = size - 1; rank > 0; rank = CompleteTree(rank, kMostAsking).parent()) ++steps;
+  const auto children = static_cast<double>(PostalTree(0, size, *latency).children().size());
+  const double asking = std::min(size - 1, kMostAsking);
+  return {{{{.flights = steps, .sends = steps, .receives = steps}}},
+          down_a_tree(size, *latency, 0),
+          {{{.sends = children, .receives = asking}}}};
 }
 
 }  // namespace pyc

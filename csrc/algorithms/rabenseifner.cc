@@ -4,19 +4,36 @@
 // distance, and reduces the half that it keeps; it ends with one of 2^k parts complete. Doubling: the same peers in
 // reverse order exchange what is complete. Extra ranks fold onto a partner as in recursive doubling.
 //
+// "rabenseifner:K" halves K times only. Ranks that have the same part then reduce it by recursive doubling. That takes
+// log2 P + K steps instead of 2 log2 P, for data that is too short for so many. With fewer elements than parts no
+// algorithm of the family halves further than there are elements; with one element it is recursive doubling.
+//
 // Reference: Rabenseifner, "Optimization of collective reduction operations" (2004).
 // Steps: 2 floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: 2 S (P'-1)/P', P' the largest power
-// of two in P (S more for folded pairs). With fewer elements than 2^k parts it falls back to recursive doubling.
+// of two in P (S more for folded pairs).
+#include <algorithm>
+#include <bit>
+
 #include "algorithms/recursive_doubling.h"
 #include "algorithms/registry.h"
 #include "core/patterns.h"
 
 namespace pyc {
+namespace {
 
-static void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) {
+constexpr Rank kAll = 31;
+
+Rank log2_of(std::size_t number) { return static_cast<Rank>(std::bit_width(number)) - 1; }
+
+/// How often the data is halved, if at most `most` times.
+Rank halvings_of(Rank size, std::size_t count, Rank most) {
+  return std::min({most, log2_of(static_cast<std::size_t>(size)), log2_of(count)});
+}
+
+void build_halving(ScheduleBuilder& s, Operands io, Rank most) {
   const Fold fold{s.rank(), s.size()};
-  const auto parts = static_cast<std::size_t>(fold.core_size());
-  if (s.size() == 1 || io.out.count < parts) return allreduce_recursive_doubling(s, io);
+  const Rank halvings = halvings_of(s.size(), io.out.count, most);
+  if (halvings == 0) return allreduce_recursive_doubling(s, io);
 
   s.copy(io.in, io.out);
   if (fold.is_extra()) {
@@ -31,33 +48,79 @@ static void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) {
   }
 
   /// Parts [first, first + n) of the vector.
+  const std::size_t parts = std::size_t{1} << halvings;
   const auto range = [&](Rank first, Rank n) {
     const Interval head = balanced_part(io.out.count, parts, static_cast<std::size_t>(first));
     const Interval tail = balanced_part(io.out.count, parts, static_cast<std::size_t>(first + n - 1));
     return io.out.part(head.first, tail.first + tail.count - head.first);
   };
-  Rank first = 0;  // this rank is responsible for parts [first, first + 2 * bit) before each halving step
-  for (Rank bit = fold.core_size() / 2; bit >= 1; bit /= 2) {
+  const auto exchange = [&](Rank bit, const Slice& given, const Slice& kept) {
     const Rank peer = fold.to_rank(fold.core_rank() ^ bit);
-    const bool keeps_upper = (fold.core_rank() & bit) != 0;
-    const Slice given = range(keeps_upper ? first : first + bit, bit);
-    if (keeps_upper) first += bit;
-    const Slice kept = range(first, bit);
     const Slice landing = incoming.part(0, kept.count);
     s.send(given, peer);
     s.recv(landing, peer);
     s.reduce(landing, kept);
+  };
+  Rank first = 0;  // this rank is responsible for parts [first, first + 2 * width) before each halving step
+  Rank bit = fold.core_size() / 2;
+  for (Rank width = static_cast<Rank>(parts) / 2; width >= 1; width /= 2, bit /= 2) {
+    const bool keeps_upper = (fold.core_rank() & bit) != 0;
+    const Slice given = range(keeps_upper ? first : first + width, width);
+    if (keeps_upper) first += width;
+    exchange(bit, given, range(first, width));
   }
-  for (Rank bit = 1; bit < fold.core_size(); bit *= 2) {  // now parts [first, first + bit) are complete
+  for (; bit >= 1; bit /= 2) exchange(bit, range(first, 1), range(first, 1));
+  bit = fold.core_size() / static_cast<Rank>(parts);
+  for (Rank width = 1; width < static_cast<Rank>(parts); width *= 2, bit *= 2) {  // [first, first + width) is complete
     const Rank peer = fold.to_rank(fold.core_rank() ^ bit);
-    s.send(range(first, bit), peer);
-    s.recv(range(first ^ bit, bit), peer);
-    first &= ~bit;
+    s.send(range(first, width), peer);
+    s.recv(range(first ^ width, width), peer);
+    first &= ~width;
   }
   if (fold.has_extra()) s.send(io.out, fold.partner());
 }
 
-PYC_ALLREDUCE("rabenseifner", allreduce_rabenseifner, .steps = "2 floor(log2 P), +2 if P is not 2^k",
-              .bytes = "2 S (P-1)/P", .reference = "Rabenseifner 2004");
+Course course_of_halving(Rank size, std::size_t count, Rank most) {
+  const Rank halvings = halvings_of(size, count, most);
+  if (halvings == 0) return course_of_recursive_doubling(size, count);
+  const auto elements = static_cast<double>(count);
+  const double part = elements / static_cast<double>(std::size_t{1} << halvings);
+  Chain there;
+  Chain back;
+  for (Rank k = 1; k <= halvings; ++k) {
+    const double half = elements / static_cast<double>(std::size_t{1} << k);
+    there.push_back({.flights = 1, .sends = 1, .receives = 1, .elements = half, .reduces = true});
+    back.push_back({.flights = 1, .sends = 1, .receives = 1, .elements = half, .reduces = false});
+  }
+  return folded(size, elements, there, log2_of(static_cast<std::size_t>(size)) - halvings, part, back);
+}
+
+AllreduceAlgorithm halving_of(Rank most) {
+  return {
+      .name = "rabenseifner:" + std::to_string(most),
+      .build = [=](ScheduleBuilder& s, Operands io) { build_halving(s, io, most); },
+      .steps = {},
+      .bytes = {},
+      .reference = {},
+      .is_uniform = false,
+      .course = [=](Rank size, std::size_t count) { return course_of_halving(size, count, most); },
+      .parts = [=](Rank size) { return std::size_t{1} << std::min(most, log2_of(static_cast<std::size_t>(size))); }};
+}
+
+void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) { build_halving(s, io, kAll); }
+
+}  // namespace
+
+PYC_ALLREDUCE(
+    "rabenseifner", allreduce_rabenseifner, .steps = "log2 P + K, +2 if P is not 2^k; K = log2 P, or rabenseifner:K",
+    .bytes = "2 S (P-1)/P", .reference = "Rabenseifner 2004", .is_uniform = false,
+    .course = [](Rank size, std::size_t count) { return course_of_halving(size, count, kAll); },
+    .parts = [](Rank size) { return std::size_t{1} << log2_of(static_cast<std::size_t>(size)); }, .variant = halving_of,
+    .variants =
+        [](Rank size) {
+          std::vector<Rank> all;
+          for (Rank k = 1; k <= log2_of(static_cast<std::size_t>(size)); ++k) all.push_back(k);
+          return all;
+        });
 
 }  // namespace pyc

@@ -9,10 +9,18 @@
 // Steps: floor(log2 P), 2 more if P is not a power of two. Bytes sent per rank: S log2 P.
 #pragma once
 
+#include "algorithms/cost.h"
 #include "schedule/builder.h"
 
 namespace pyc {
 
 void allreduce_recursive_doubling(ScheduleBuilder& s, Operands io);
+
+Course course_of_recursive_doubling(Rank size, std::size_t count);
+
+/// Of an algorithm for a power of two whose ranks meet in `there`, in `doublings` further steps with a peer for each of
+/// the lowest bits, and with the peers of `there` again in `back`; extra ranks are folded onto partners, by messages of
+/// all `elements`.
+Course folded(Rank size, double elements, const Chain& there, Rank doublings, double part, const Chain& back);
 
 }  // namespace pyc

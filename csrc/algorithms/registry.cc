@@ -1,5 +1,6 @@
 #include "algorithms/registry.h"
 
+#include <charconv>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -28,13 +29,24 @@ void register_allreduce(AllreduceAlgorithm algorithm) {
   }
 }
 
-const AllreduceAlgorithm& find_allreduce(const std::string& name) {
+AllreduceAlgorithm find_allreduce(const std::string& name) {
+  const std::size_t colon = name.find(':');
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  const auto found = r.by_name.find(name);
-  if (found != r.by_name.end()) return found->second;
+  const auto found = r.by_name.find(name.substr(0, colon));
+  if (found != r.by_name.end()) {
+    if (colon == std::string::npos) return found->second;
+    Rank k = 0;
+    const char* const end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + colon + 1, end, k);
+    if (found->second.variant && parsed.ec == std::errc() && parsed.ptr == end && k > 0) {
+      return found->second.variant(k);
+    }
+  }
   std::string known;
-  for (const auto& [other, algorithm] : r.by_name) known += (known.empty() ? "" : ", ") + other;
+  for (const auto& [other, algorithm] : r.by_name) {
+    known += (known.empty() ? "" : ", ") + other + (algorithm.variant ? "[:K]" : "");
+  }
   throw std::invalid_argument("no allreduce algorithm '" + name + "'; there are " + known);
 }
 
@@ -43,6 +55,19 @@ std::vector<AllreduceAlgorithm> allreduce_algorithms() {
   const std::lock_guard lock(r.mutex);
   std::vector<AllreduceAlgorithm> all;
   for (const auto& [name, algorithm] : r.by_name) all.push_back(algorithm);
+  return all;
+}
+
+std::vector<AllreduceAlgorithm> allreduce_candidates(Rank size) {
+  std::vector<AllreduceAlgorithm> all;
+  for (AllreduceAlgorithm& algorithm : allreduce_algorithms()) {
+    if (!algorithm.course) continue;
+    if (algorithm.variants) {
+      for (const Rank k : algorithm.variants(size)) all.push_back(algorithm.variant(k));
+    } else {
+      all.push_back(std::move(algorithm));
+    }
+  }
   return all;
 }
 

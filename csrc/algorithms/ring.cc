@@ -44,6 +44,15 @@ static void allreduce_ring(ScheduleBuilder& s, Operands io) {
   }
 }
 
-PYC_ALLREDUCE("ring", allreduce_ring, .steps = "2(P-1)", .bytes = "2 S (P-1)/P", .reference = "Patarasuk, Yuan 2009");
+static Course course_of_ring(Rank size, std::size_t count) {
+  if (size == 1 || count < static_cast<std::size_t>(size)) return course_of_recursive_doubling(size, count);
+  const double steps = size - 1;
+  const double piece = static_cast<double>(count) / size;
+  return {{{{.flights = steps, .sends = steps, .receives = steps, .elements = piece, .reduces = true},
+            {.flights = steps, .sends = steps, .receives = steps, .elements = piece, .reduces = false}}}};
+}
+
+PYC_ALLREDUCE("ring", allreduce_ring, .steps = "2(P-1)", .bytes = "2 S (P-1)/P", .reference = "Patarasuk, Yuan 2009",
+              .is_uniform = false, .course = course_of_ring);
 
 }  // namespace pyc

@@ -56,7 +56,7 @@ std::vector<Interval> pieces_of(const AllreduceAlgorithm& algorithm, Rank rank, 
 
 StagedAllreduce build_staged_allreduce(ScheduleBuilder& s, const std::string& algorithm, const Slice& data,
                                        std::size_t piece) {
-  const AllreduceAlgorithm& allreduce = find_allreduce(algorithm);
+  const AllreduceAlgorithm allreduce = find_allreduce(algorithm);
   const std::vector<Interval> pieces = allreduce.is_uniform
                                            ? equal_pieces(data.count, piece)
                                            : pieces_of(allreduce, s.rank(), s.size(), data.count, piece);

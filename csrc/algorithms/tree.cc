@@ -1,30 +1,36 @@
 // Allreduce on one tree: reduce up to the root, broadcast down again.
 //
-// A k-nomial tree of a high degree: few steps, and the fewest messages possible, 2(P-1) in all. That makes it the
-// cheapest for short data where ranks share cores, since what costs there is waking ranks. The root computes every
-// result, so its bits are the same everywhere.
+// The tree is optimal in the postal model: what a rank begins to send arrives K sends later, and no rank is idle that
+// could send. "tree:1" is a binomial tree, "tree:K" with K >= P a star; K = (L + 2 o) / o is best for short data with a
+// core per rank. "tree" is "tree:32": few steps. That makes it the cheapest for short data where ranks share cores,
+// since what costs there is waking ranks. All trees send the fewest messages possible, 2(P-1). The root computes every
+// result, so its bits are the same everywhere. A rank reduces what its children send in the order in which it is
+// expected, that of sending down reversed.
 //
-// Steps: at most 2 ceil(log_k P), k = 32. Bytes sent per rank: S up, and S to each child (31 S at most levels).
+// Reference: Bar-Noy, Kipnis, "Designing broadcasting algorithms in the postal model" (1994).
+// Steps: 2 for P <= K + 2, and at most 2 log2 P. Bytes sent per rank: S up, and S to each child.
 #include "algorithms/registry.h"
 #include "core/patterns.h"
 
 namespace pyc {
+namespace {
 
-static void allreduce_tree(ScheduleBuilder& s, Operands io) {
-  constexpr Rank kRadix = 32;
+constexpr Rank kFewSteps = 32;
+
+void build_tree(ScheduleBuilder& s, Operands io, Rank latency) {
   constexpr std::size_t kShort = 16384;  // elements
   constexpr std::size_t kLandings = 4;
-  const KnomialTree tree(s.rank(), s.size(), kRadix);
+  const PostalTree tree(s.rank(), s.size(), latency);
   s.copy(io.in, io.out);
   // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that
   // has nothing holds its turn for one short message only.
-  const std::vector<Rank> children = tree.children();
+  const std::vector<Rank>& children = tree.children();
   const std::size_t limit = io.out.count <= kShort ? children.size() : kLandings;
   std::vector<Slice> landings;
   for (std::size_t i = 0; i < children.size(); ++i) {
     if (landings.size() < limit) landings.push_back(s.buffer(io.out.count, "incoming"));
     const Slice incoming = landings[i % landings.size()];
-    s.recv(incoming, children[i]);
+    s.recv(incoming, children[children.size() - 1 - i]);
     s.reduce(incoming, io.out);
   }
   if (!tree.is_root()) {
@@ -34,7 +40,31 @@ static void allreduce_tree(ScheduleBuilder& s, Operands io) {
   for (const Rank child : children) s.send(io.out, child);
 }
 
-PYC_ALLREDUCE("tree", allreduce_tree, .steps = "<= 2 ceil(log_32 P)", .bytes = "S, and S to each child",
-              .reference = "k-nomial trees; see Bruck et al. 1997", .is_uniform = true);
+Course course_of_tree(Rank size, std::size_t count, Rank latency) {
+  const auto elements = static_cast<double>(count);
+  return {up_a_tree(size, latency, elements), down_a_tree(size, latency, elements)};
+}
+
+AllreduceAlgorithm tree_of(Rank latency) {
+  return {.name = "tree:" + std::to_string(latency),
+          .build = [=](ScheduleBuilder& s, Operands io) { build_tree(s, io, latency); },
+          .steps = {},
+          .bytes = {},
+          .reference = {},
+          .is_uniform = true,
+          .course = [=](Rank size, std::size_t count) { return course_of_tree(size, count, latency); },
+          .parts = [](Rank) { return std::size_t{1}; }};
+}
+
+void allreduce_tree(ScheduleBuilder& s, Operands io) { build_tree(s, io, kFewSteps); }
+
+}  // namespace
+
+PYC_ALLREDUCE(
+    "tree", allreduce_tree, .steps = "2 if P <= K + 2, at most 2 log2 P; K = 32, or tree:K",
+    .bytes = "S, and S to each child", .reference = "postal trees, Bar-Noy, Kipnis 1994", .is_uniform = true,
+    .course = [](Rank size, std::size_t count) { return course_of_tree(size, count, kFewSteps); },
+    .parts = [](Rank) { return std::size_t{1}; }, .variant = tree_of,
+    .variants = [](Rank) -> std::vector<Rank> { return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64}; });
 
 }  // namespace pyc

@@ -31,29 +31,41 @@ ReduceOp reduce_op(const std::string& name) {
   return lookup(table, name, "op");
 }
 
-PartialAllreduceOptions options_from(const PolicyArguments& arguments) {
+PartialAllreduceOptions options_from(const py::dict& arguments) {
   using Kind = Policy::Kind;
   using Late = PartialAllreduceOptions::Late;
   using Missed = PartialAllreduceOptions::Missed;
+  std::size_t taken = 0;
+  const auto take = [&]<class Value>(const char* name, Value otherwise) {
+    if (!arguments.contains(name)) return otherwise;
+    ++taken;
+    return arguments[name].cast<Value>();
+  };
   PartialAllreduceOptions options;
+  const auto policy = take("policy", std::string("solo"));
   options.policy.kind = lookup<Kind>({{"solo", Kind::kSolo},
                                       {"majority", Kind::kAnyOf},
                                       {"any_of", Kind::kAnyOf},
                                       {"all_of", Kind::kAllOf},
                                       {"quorum", Kind::kQuorum},
                                       {"full", Kind::kFull}},
-                                     arguments.policy, "policy");
-  options.policy.count = arguments.policy == "majority" ? 1 : arguments.policy_size;
-  options.policy.seed = arguments.seed;
-  options.policy.grace = arguments.grace;
+                                     policy, "policy");
+  const int count = take("policy_size", 0);
+  options.policy.count = policy == "majority" ? 1 : count;
+  options.policy.seed = take("seed", std::uint64_t{0});
+  options.policy.grace = take("grace", 0.0);
   options.late = lookup<Late>({{"accumulate", Late::kAccumulate}, {"replace", Late::kReplace}, {"drop", Late::kDrop}},
-                              arguments.late, "late");
-  options.missed = lookup<Missed>({{"latest", Missed::kLatest}, {"sum", Missed::kSum}}, arguments.missed, "missed");
-  options.max_staleness = arguments.max_staleness;
-  options.activation = arguments.activation;
-  options.algorithm = arguments.algorithm;
-  options.history = arguments.history;
-  options.op = reduce_op(arguments.op);
+                              take("late", std::string("accumulate")), "late");
+  options.missed = lookup<Missed>({{"latest", Missed::kLatest}, {"sum", Missed::kSum}},
+                                  take("missed", std::string("latest")), "missed");
+  options.max_staleness = take("max_staleness", std::optional<std::uint64_t>());
+  options.activation = take("activation", std::string("tree"));
+  options.algorithm = take("algorithm", std::string("recursive_doubling"));
+  options.history = take("history", std::size_t{8});
+  options.op = reduce_op(take("op", std::string("SUM")));
+  if (taken != arguments.size()) {
+    throw py::type_error("expected options of a partial allreduce, got " + py::str(arguments).cast<std::string>());
+  }
   return options;
 }
 

@@ -18,6 +18,9 @@ namespace pyc {
 
 namespace py = pybind11;
 
+/// SHA-256 of the stub that this was built for.
+extern const char* const kInterface;
+
 void bind_groups(py::module_& m);
 void bind_schedule(py::module_& m);
 void bind_engine(py::module_& m);
@@ -30,32 +33,15 @@ void bind_device_pairwise(py::module_& m);
 void bind_neighborhood(py::module_& m);
 void bind_hop(py::module_& m);
 void bind_hop_queues(py::module_& m);
+void bind_costs(py::module_& m);
 void bind_simulation(py::module_& m);
 void bind_parameter_server(py::module_& m);
 void bind_parameter_server_simulation(py::module_& m);
 void bind_cuda(py::module_& m);
-void bind_testing(py::module_& m);
-// Parts of it:
-void bind_testing_abort(py::module_& t);
-void bind_testing_hop(py::module_& t);
-void bind_testing_executors(py::module_& t);
-void bind_testing_cuda(py::module_& t);
 
-/// The options that the collective and its simulation have in common, from their Python names.
-struct PolicyArguments {
-  std::string policy;
-  int policy_size;
-  std::uint64_t seed;
-  double grace;
-  std::string late;
-  std::string missed;
-  std::optional<std::uint64_t> max_staleness;
-  std::string activation;
-  std::string algorithm;
-  std::size_t history;
-  std::string op;
-};
-PartialAllreduceOptions options_from(const PolicyArguments& arguments);
+/// The options that the collective and its simulation have in common, by their Python names. TypeError if there are
+/// others.
+PartialAllreduceOptions options_from(const py::dict& arguments);
 
 DataType data_type(const std::string& name);
 ReduceOp reduce_op(const std::string& name);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "services/neighbor_averaging/pairwise_averaging.h"
 
 namespace pyc {
@@ -32,21 +33,27 @@ class BoundPairwise {
   std::shared_ptr<PairwiseAveraging> collective_;
 };
 
-template <class Bound, class... Options>
-void bind_what_needs_no_array(py::class_<Bound, Options...>& type) {
-  type.def("read_kept", &Bound::read_kept, py::arg("out"))
-      .def("replace_held", &Bound::replace_held, py::arg("before"), py::arg("values"))
-      .def("pause", &Bound::pause, py::kw_only(), py::arg("timeout") = py::none())
-      .def(
-          "resume", [](Bound& b) { b.collective().resume(); }, py::call_guard<GilReleased>())
-      .def(
-          "set_told", [](Bound& b, const std::vector<Rank>& dead) { b.collective().set_told(dead); }, py::arg("dead"))
-      .def(
-          "close", [](Bound& b) { b.collective().close(); }, py::call_guard<GilReleased>())
-      .def("statistics", &Bound::statistics)
-      .def_property_readonly("held_dtype_name",
-                             [](Bound& b) { return std::string(name_of(b.collective().held_type())); })
-      .def_property_readonly("closed", [](Bound& b) { return b.collective().closed(); });
+template <class Bound>
+void bind_what_needs_no_array(py::handle type) {
+  Definitions(type)
+      .method("read_kept", "out", [](Bound& b, const py::buffer& out) { b.read_kept(out); })
+      .method("replace_held", "before, values",
+              [](Bound& b, const py::buffer& before, const py::buffer& values) { b.replace_held(before, values); })
+      .method("pause", "*, timeout=None", [](Bound& b, const py::object& timeout) { b.pause(timeout); })
+      .method("resume", "",
+              [](Bound& b) {
+                const GilReleased released;
+                b.collective().resume();
+              })
+      .method("set_told", "dead", [](Bound& b, const std::vector<Rank>& dead) { b.collective().set_told(dead); })
+      .method("close", "",
+              [](Bound& b) {
+                const GilReleased released;
+                b.collective().close();
+              })
+      .method("statistics", "", [](Bound& b) { return b.statistics(); })
+      .property("held_dtype_name", [](Bound& b) { return std::string(name_of(b.collective().held_type())); })
+      .property("closed", [](Bound& b) { return b.collective().closed(); });
 }
 
 }  // namespace pyc

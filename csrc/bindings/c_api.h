@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "hot/hot.h"
 
 namespace pyc {
 
@@ -107,7 +106,7 @@ class Objects {
     PyObject_HEAD Content content;
   };
 
-  PYC_HOT static void let_go(PyObject* object) {
+  static void let_go(PyObject* object) {
     content(object).~Content();
     if (kKeeps && pool.kept < pool.objects.size()) {
       Py_SET_REFCNT(object, 1);  // of whoever it is made for next; it keeps its reference to the type
@@ -119,8 +118,8 @@ class Objects {
     Py_DECREF(type);
   }
 
-#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS) || defined(PYC_NO_FREE_LIST)
-  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count, or see hot/README.md
+#if defined(Py_GIL_DISABLED) || defined(Py_REF_DEBUG) || defined(Py_TRACE_REFS)
+  static constexpr bool kKeeps = false;  // the interpreter knows more of an object than its count
 #else
   static constexpr bool kKeeps = true;
 #endif

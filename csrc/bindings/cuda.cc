@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/devices.h"
 
 #if defined(PYC_WITH_CUDA)
@@ -36,19 +37,6 @@ py::dict cuda_availability() {
 #endif
 }
 
-py::tuple nccl() {
-#if defined(PYC_WITH_CUDA)
-  const cuda::NcclFinding found = [] {
-    const GilReleased released;
-    return cuda::nccl_in_use();
-  }();
-  const bool is_there = found.nccl != nullptr;
-  return py::make_tuple(is_there ? cuda::text_of_nccl_version(cuda::version_of(*found.nccl)) : "", found.reason);
-#else
-  return py::make_tuple("", kBuiltWithout);
-#endif
-}
-
 }  // namespace
 
 std::optional<int> device_of([[maybe_unused]] std::uintptr_t data) {
@@ -68,9 +56,15 @@ std::shared_ptr<Executor> executor_in_use([[maybe_unused]] int ordinal) {
 }
 
 void bind_cuda(py::module_& m) {
-  m.def("cuda_availability", &cuda_availability);
-  m.def("nccl", &nccl);
-  m.def("device_of", &device_of, py::arg("data"), py::call_guard<GilReleased>());
+  Definitions(m)
+      .function<&cuda_availability>("cuda_availability", "")
+      .function("device_of", "data", [](std::uintptr_t data) {
+        const GilReleased released;
+        return device_of(data);
+      });
+#if defined(PYC_WITH_CUDA)
+  m.attr("_use_driver") = py::capsule(reinterpret_cast<void*>(&cuda::use_driver));
+#endif
 }
 
 }  // namespace pyc

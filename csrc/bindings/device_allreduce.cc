@@ -7,10 +7,10 @@
 
 #include "bindings/bindings.h"
 #include "bindings/bound_allreduce.h"
+#include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
 #include "bindings/rounds.h"
-#include "services/common/communicators.h"
 #include "services/common/device_caller.h"
 
 namespace pyc {
@@ -102,77 +102,65 @@ class BoundDeviceAllreduce {
 }  // namespace
 
 void bind_device_allreduce(py::module_& m) {
-  m.def(
-      "why_no_communicator",
-      [](Engine& engine, int device, const py::object& timeout) {
-        const Seconds limit = timeout_from(timeout);
-        const GilReleased released;
-        return why_no_communicator(engine, [&] { return executor_in_use(device); }, limit, run_signal_handlers);
-      },
-      py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("timeout") = py::none());
   using Bound = BoundDeviceAllreduce;
-  py::class_<Bound, Bound::Holder> type(m, "DevicePartialAllreduce", py::is_final());
-  type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
-                       const py::object& timeout, const py::object& default_timeout, std::size_t count,
-                       const std::string& dtype_name, const std::string& op, const std::string& policy, int policy_size,
-                       std::uint64_t seed, double grace, const std::string& late, const std::string& missed,
-                       std::optional<std::uint64_t> max_staleness, const std::string& algorithm,
-                       std::size_t piece_bytes, bool by_communicator, std::size_t history, std::string name) {
-             PartialAllreduceOptions options = options_from(
-                 {policy, policy_size, seed, grace, late, missed, max_staleness, "tree", algorithm, history, op});
-             options.piece_bytes = piece_bytes;
-             options.by_communicator = by_communicator;
-             options.type = data_type(dtype_name);
-             options.count = count;
-             options.name = std::move(name);
-             const Seconds limit = timeout_from(timeout);
-             Bound::Holder bound;
-             {
-               const GilReleased released;
-               bound = Bound::make(engine, device, Nodes(std::move(nodes)), limit, options);
-             }
-             bound->bound().set_default_timeout(default_timeout);
-             return bound;
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("nodes"), py::arg("timeout") = py::none(),
-           py::arg("default_timeout") = py::none(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-           py::arg("policy"), py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0,
-           py::arg("late") = "accumulate", py::arg("missed") = "latest", py::arg("max_staleness") = py::none(),
-           py::arg("algorithm") = "recursive_doubling", py::arg("piece_bytes") = kPieceBytes,
-           py::arg("by_communicator") = false, py::arg("history") = 8, py::arg("name") = "")
-      .def(
-          "contribute",
+  const py::class_<Bound, Bound::Holder> type(m, "DevicePartialAllreduce", py::is_final());
+  ClassDefinitions(type)
+      .constructor(
+          "engine, *, device, nodes, timeout=None, default_timeout=None, count, dtype_name, piece_bytes=" +
+              std::to_string(kPieceBytes) + ", name='', **policy",
+          [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, const py::object& timeout,
+             const py::object& default_timeout, std::size_t count, const std::string& dtype_name,
+             std::size_t piece_bytes, std::string name, const py::kwargs& policy) {
+            PartialAllreduceOptions options = options_from(policy);
+            options.piece_bytes = piece_bytes;
+            options.type = data_type(dtype_name);
+            options.count = count;
+            options.name = std::move(name);
+            const Seconds limit = timeout_from(timeout);
+            Bound::Holder bound;
+            {
+              const GilReleased released;
+              bound = Bound::make(engine, device, Nodes(std::move(nodes)), limit, options);
+            }
+            bound->bound().set_default_timeout(default_timeout);
+            return bound;
+          })
+      .method(
+          "contribute", "data, streams",
           [](const py::object& self, std::uintptr_t data, const std::vector<std::uintptr_t>& streams) {
             auto& b = self.cast<Bound&>();
             return py::reinterpret_steal<py::object>(make_round(self.ptr(), b.bound(), b.contribute(data, streams)));
-          },
-          py::arg("data"), py::arg("streams"))
-      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
-      .def("give", &Bound::give, py::arg("out"), py::arg("stream"))
-      .def_property_readonly("shown", &Bound::shown)
-      .def(
-          "fetch",
-          [](Bound& b, py::array into) {
-            if (static_cast<std::size_t>(into.nbytes()) != b.bytes()) throw InternalError("a result of another size");
-            b.fetch(static_cast<std::byte*>(into.mutable_data()));
-          },
-          py::arg("into"))
-      .def("start_flush", [](Bound& b) { b.bound().start_flush(); })
-      .def(
-          "flush",
-          [](Bound& b, const py::object& timeout) {
-            const RoundInfo info = b.bound().flush(b.bound().limit_from(timeout.ptr()));
-            return py::reinterpret_steal<py::object>(make_round_info(info));
-          },
-          py::arg("timeout") = py::none())
-      .def("close", [](Bound& b) { b.bound().close(); })
-      .def(
-          "abort", [](Bound& b) { return b.bound().abort(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](Bound& b) { return (*b.bound()).closed(); })
-      .def_property_readonly("has_contributed", [](Bound& b) { return b.bound().has_contributed(); })
-      .def_property_readonly("rounds", [](Bound& b) { return (*b.bound()).rounds(); })
-      .def_property_readonly("name", [](Bound& b) { return (*b.bound()).options().name; })
-      .def_property_readonly("in_own_process", [](Bound& b) { return b.bound().in_own_process(); });
+          })
+      .method("device_of", "data",
+              [](Bound& b, std::uintptr_t data) {
+                const GilReleased released;
+                return b.device_of(data);
+              })
+      .method<&Bound::give>("give", "out, stream")
+      .property<&Bound::shown>("shown")
+      .method("fetch", "into",
+              [](Bound& b, py::array into) {
+                if (static_cast<std::size_t>(into.nbytes()) != b.bytes())
+                  throw InternalError("a result of another size");
+                b.fetch(static_cast<std::byte*>(into.mutable_data()));
+              })
+      .method("start_flush", "", [](Bound& b) { b.bound().start_flush(); })
+      .method("flush", "timeout=None",
+              [](Bound& b, const py::object& timeout) {
+                const RoundInfo info = b.bound().flush(b.bound().limit_from(timeout.ptr()));
+                return py::reinterpret_steal<py::object>(make_round_info(info));
+              })
+      .method("close", "", [](Bound& b) { b.bound().close(); })
+      .method("abort", "",
+              [](Bound& b) {
+                const GilReleased released;
+                return b.bound().abort();
+              })
+      .property("closed", [](Bound& b) { return (*b.bound()).closed(); })
+      .property("has_contributed", [](Bound& b) { return b.bound().has_contributed(); })
+      .property("rounds", [](Bound& b) { return (*b.bound()).rounds(); })
+      .property("name", [](Bound& b) { return (*b.bound()).options().name; })
+      .property("in_own_process", [](Bound& b) { return b.bound().in_own_process(); });
 }
 
 }  // namespace pyc

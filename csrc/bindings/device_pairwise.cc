@@ -141,24 +141,36 @@ class BoundDevicePairwise final : public BoundPairwise {
 
 void bind_device_pairwise(py::module_& m) {
   using Bound = BoundDevicePairwise;
-  py::class_<Bound, Bound::Holder> type(m, "DevicePairwiseAveraging", py::is_final());
-  type.def(py::init([](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes,
-                       const py::object& timeout, std::uintptr_t initial, const CallersStreams& streams,
-                       const py::kwargs& arguments) {
-             const PairwiseOptions options = pairwise_options(arguments);
-             const Seconds limit = timeout_from(timeout);
-             const GilReleased released;
-             return Bound::make(engine, device, Nodes(std::move(nodes)), limit, options, initial, streams);
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("nodes"), py::arg("timeout") = py::none(),
-           py::arg("initial"), py::arg("streams"))
-      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
-      .def("read", &Bound::read, py::arg("out"), py::arg("streams"), py::call_guard<GilReleased>())
-      .def("apply", &Bound::apply, py::arg("delta"), py::arg("streams"), py::call_guard<GilReleased>())
-      .def_property_readonly("shown", &Bound::shown)
-      .def("show", &Bound::show, py::arg("values"), py::arg("streams"))
-      .def("fetch", &Bound::fetch, py::arg("into"));
-  bind_what_needs_no_array(type);
+  const py::class_<Bound, Bound::Holder> type(m, "DevicePairwiseAveraging", py::is_final());
+  ClassDefinitions(type)
+      .constructor(
+          "engine, *, device, nodes, timeout=None, initial, streams, **arguments",
+          [](const std::shared_ptr<Engine>& engine, int device, std::vector<Rank> nodes, const py::object& timeout,
+             std::uintptr_t initial, const CallersStreams& streams, const py::kwargs& arguments) {
+            const PairwiseOptions options = pairwise_options(arguments);
+            const Seconds limit = timeout_from(timeout);
+            const GilReleased released;
+            return Bound::make(engine, device, Nodes(std::move(nodes)), limit, options, initial, streams);
+          })
+      .method("device_of", "data",
+              [](Bound& b, std::uintptr_t data) {
+                const GilReleased released;
+                return b.device_of(data);
+              })
+      .method("read", "out, streams",
+              [](Bound& b, std::uintptr_t out, const CallersStreams& streams) {
+                const GilReleased released;
+                b.read(out, streams);
+              })
+      .method("apply", "delta, streams",
+              [](Bound& b, std::uintptr_t delta, const CallersStreams& streams) {
+                const GilReleased released;
+                b.apply(delta, streams);
+              })
+      .property<&Bound::shown>("shown")
+      .method<&Bound::show>("show", "values, streams")
+      .method<&Bound::fetch>("fetch", "into");
+  bind_what_needs_no_array<Bound>(type);
 }
 
 }  // namespace pyc

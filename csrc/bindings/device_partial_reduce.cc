@@ -11,6 +11,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/bound_partial_reduce.h"
+#include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
 #include "core/error.h"
@@ -90,38 +91,40 @@ class BoundDevicePartialReduce {
 void bind_device_partial_reduce(py::module_& m) {
   using Bound = BoundDevicePartialReduce;
   using Holder = std::unique_ptr<Bound, DeletedWithoutGil<Bound>>;
-  py::class_<Bound, Holder>(m, "DevicePartialReduce", py::is_final())
-      .def(
-          py::init([](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
-                      const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-                      std::vector<std::string> algorithms, bool by_communicators, std::size_t piece_bytes,
-                      std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+  const py::class_<Bound, Holder> device_partial_reduce(m, "DevicePartialReduce", py::is_final());
+  ClassDefinitions(device_partial_reduce)
+      .constructor(
+          "engine, *, device, count, dtype_name, op, by_staleness=False, generator=None, coordinator_rank=0, "
+          "algorithms, piece_bytes=" +
+              std::to_string(kPieceBytes) + ", nodes, timeout=None, name",
+          [](std::shared_ptr<Engine> engine, int device, std::size_t count, const std::string& dtype_name,
+             const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
+             std::vector<std::string> algorithms, std::size_t piece_bytes, std::vector<Rank> nodes,
+             const py::object& timeout, std::string name) {
             PartialReduceOptions options = options_from(count, dtype_name, op, by_staleness, generator,
                                                         coordinator_rank, std::move(algorithms), std::move(name));
-            options.by_communicators = by_communicators;
             if (piece_bytes == 0 || piece_bytes % 16 != 0) {
               throw std::invalid_argument("piece_bytes: expected a multiple of 16, got " + std::to_string(piece_bytes));
             }
             options.piece_bytes = piece_bytes;
             return Holder(new Bound(std::move(engine), device, Nodes(std::move(nodes)), timeout_from(timeout),
                                     std::move(options)));
-          }),
-          py::arg("engine"), py::kw_only(), py::arg("device"), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-          py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
-          py::arg("algorithms"), py::arg("by_communicators") = false, py::arg("piece_bytes") = kPieceBytes,
-          py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
-      .def("device_of", &Bound::device_of, py::arg("data"), py::call_guard<GilReleased>())
-      .def("sync", &Bound::sync, py::arg("data"), py::kw_only(), py::arg("owner"), py::arg("streams"), py::arg("step"),
-           py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
-      .def("close", &Bound::close, py::arg("data") = py::none(), py::arg("streams") = std::vector<std::uintptr_t>{})
-      .def_property_readonly("failed",
-                             [](Bound& b) {
-                               const GilReleased released;
-                               return (*b).has_failed();
-                             })
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
-      .def_property_readonly("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+          })
+      .method("device_of", "data",
+              [](Bound& b, std::uintptr_t data) {
+                const GilReleased released;
+                return b.device_of(data);
+              })
+      .method<&Bound::sync>("sync", "data, *, owner, streams, step, group=(), timeout=None")
+      .method<&Bound::close>("close", "data=None, streams=()")
+      .property("failed",
+                [](Bound& b) {
+                  const GilReleased released;
+                  return (*b).has_failed();
+                })
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
+      .property("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
 }
 
 }  // namespace pyc

@@ -3,6 +3,7 @@
 
 #include <mpi4py/mpi4py.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -10,12 +11,14 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
@@ -133,6 +136,19 @@ void keep_serving(std::shared_ptr<Engine> engine) {
   engines->push_back(std::move(engine));
 }
 
+/// Its end waits for the progress thread, which may wait for the GIL.
+std::shared_ptr<Engine> make_engine(std::unique_ptr<Transport> transport, Engine::Options options,
+                                    std::unique_ptr<Trace> trace) {
+  return {new Engine(std::move(transport), std::move(options), std::move(trace)), DeletedWithoutGil<Engine>()};
+}
+
+std::string mpi_library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
 using Neighbours = std::vector<std::tuple<Rank, std::int32_t, std::uint64_t>>;
 
 std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const Neighbours& neighbours,
@@ -141,19 +157,16 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const N
   if (handle == nullptr) throw py::error_already_set();
   const Progress how = progress_from(progress);
   const Seconds limit = timeout_from(exit_timeout);
-  std::unique_ptr<MpiTransport> transport;
-  {
-    const GilReleased released;  // duplicating is collective
-    transport = std::make_unique<MpiTransport>(*handle, local_ranks);
-  }
+  const GilReleased released;  // duplicating is collective, and the progress thread may wait for the GIL
+  auto transport = std::make_unique<MpiTransport>(*handle, local_ranks);
   auto trace = trace_from_environment(*transport, next_communicator());
-  const std::string group = std::to_string(transport->group());
-  auto engine = std::make_shared<Engine>(std::move(transport), how, "mpi", std::move(trace), flight_rounds());
-  engine->recorder().set_group(group);
-  engine->set_stall_warning(stall_warning());
-  std::vector<FailureDetector::Neighbour> watched;
-  for (const auto& [rank, number, started] : neighbours) watched.push_back({rank, {number, started}});
-  engine->failures().watch(std::move(watched));
+  Engine::Options options{.progress = how,
+                          .transport_name = "mpi",
+                          .flight_rounds = flight_rounds(),
+                          .group = std::to_string(transport->group()),
+                          .stall_warning = stall_warning()};
+  for (const auto& [rank, number, started] : neighbours) options.neighbours.push_back({rank, {number, started}});
+  const auto engine = make_engine(std::move(transport), std::move(options), std::move(trace));
   int world_rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   FlightDump::instance().set_world_rank(world_rank);
@@ -165,12 +178,15 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
                                                  std::uint64_t seed) {
   std::vector<std::shared_ptr<Engine>> engines;
   const int communicator = next_communicator();
+  const Engine::Options options{.progress = progress_from(progress),
+                                .transport_name = "loopback",
+                                .flight_rounds = flight_rounds(),
+                                .group = "loopback " + std::to_string(communicator),
+                                .stall_warning = stall_warning()};
+  const GilReleased released;  // the progress thread may wait for the GIL
   for (auto& transport : make_loopback(size, delay, seed)) {
     auto trace = trace_from_environment(*transport, communicator);
-    engines.push_back(std::make_shared<Engine>(std::move(transport), progress_from(progress), "loopback",
-                                               std::move(trace), flight_rounds()));
-    engines.back()->recorder().set_group("loopback " + std::to_string(communicator));
-    engines.back()->set_stall_warning(stall_warning());
+    engines.push_back(make_engine(std::move(transport), options, std::move(trace)));
   }
   return engines;
 }
@@ -179,24 +195,26 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
 
 void bind_engine(py::module_& m) {
   if (import_mpi4py() < 0) throw py::error_already_set();  // its C API is per translation unit
-  m.def("own_process", [] {
+  Definitions(m).function("own_process", "", [] {
     const ProcessId own = ProcessId::own();
     return std::pair(own.number, own.started);
   });
-  m.def("close_all", [] { OpenEngines::instance().close_all(); }, py::call_guard<GilReleased>());
-  py::class_<Engine, std::shared_ptr<Engine>>(m, "Engine")
-      .def_static("mpi", &on_mpi, py::arg("comm"), py::kw_only(), py::arg("local_ranks"),
-                  py::arg("neighbours") = Neighbours(), py::arg("progress") = "thread", py::arg("exit_timeout") = 60.0)
-      .def_static("loopback", &on_loopback, py::arg("size"), py::kw_only(), py::arg("progress") = "thread",
-                  py::arg("delay") = 0.0, py::arg("seed") = 0)
-      .def_property_readonly("rank", &Engine::rank)
-      .def_property_readonly("size", &Engine::size)
-      .def_property_readonly("in_own_process", &Engine::is_in_own_process)
-      .def_property_readonly("transport", &Engine::transport_name)
-      .def_property_readonly("progress",
-                             [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })
-      .def(
-          "compare",
+  Definitions(m).function<&mpi_library_version>("mpi_library_version", "");
+  Definitions(m).function("close_all", "", [] {
+    const GilReleased released;
+    OpenEngines::instance().close_all();
+  });
+  const py::class_<Engine, std::shared_ptr<Engine>> engine(m, "Engine");
+  Definitions(engine)
+      .function<&on_mpi>("mpi", "comm, *, local_ranks, neighbours=(), progress='thread', exit_timeout=60.0")
+      .function<&on_loopback>("loopback", "size, *, progress='thread', delay=0.0, seed=0")
+      .property<&Engine::rank>("rank")
+      .property<&Engine::size>("size")
+      .property<&Engine::is_in_own_process>("in_own_process")
+      .property<&Engine::transport_name>("transport")
+      .property("progress", [](const Engine& e) { return e.progress() == Progress::kThread ? "thread" : "caller"; })
+      .method(
+          "compare", "local, *, what, timeout=None",
           [](Engine& e, const std::string& local, const std::string& what, const py::object& timeout) -> py::object {
             const Seconds limit = timeout_from(timeout);
             Engine::Texts all;
@@ -208,39 +226,43 @@ void bind_engine(py::module_& m) {
             py::list texts;
             for (const std::string& text : *all) texts.append(py::bytes(text));
             return texts;
-          },
-          py::arg("local"), py::kw_only(), py::arg("what"), py::arg("timeout") = py::none())
-      .def(
-          "advance",
-          [](Engine& e) {
-            const bool moved = e.advance();
-            e.check();
-            return moved;
-          },
-          py::call_guard<GilReleased>())
-      .def(
-          "close",
-          [](Engine& e, const py::object& timeout) {
-            const Seconds limit = timeout_from(timeout);
-            const GilReleased released;
-            e.close(limit, run_signal_handlers);
-          },
-          py::kw_only(), py::arg("timeout") = py::none())
-      .def(
-          "abort",
-          [](const std::shared_ptr<Engine>& e) {
-            e->abort();
-            keep_serving(e);
-          },
-          py::call_guard<GilReleased>())
-      .def(
-          "start_heartbeat",
-          [](Engine& e, std::vector<int> machines, Seconds limit) { e.start_heartbeat(std::move(machines), limit); },
-          py::kw_only(), py::arg("machines"), py::arg("limit"), py::call_guard<GilReleased>())
-      .def("check_process", [](const Engine& e) { e.check_process(); })
-      .def(
-          "leave", [](Engine& e) { e.exclusively([&] { e.leave(); }); }, py::call_guard<GilReleased>())
-      .def("flight_record", [](Engine& e) {
+          })
+      .method("advance", "",
+              [](Engine& e) {
+                const GilReleased released;
+                const bool moved = e.advance();
+                e.check();
+                return moved;
+              })
+      .method("close", "*, timeout=None",
+              [](Engine& e, const py::object& timeout) {
+                const Seconds limit = timeout_from(timeout);
+                const GilReleased released;
+                e.close(limit, run_signal_handlers);
+              })
+      .method("abort", "",
+              [](const std::shared_ptr<Engine>& e) {
+                const GilReleased released;
+                e->abort();
+                keep_serving(e);
+              })
+      .method("start_heartbeat", "*, machines, limit",
+              [](Engine& e, std::vector<int> machines, Seconds limit) {
+                const GilReleased released;
+                e.start_heartbeat(std::move(machines), limit);
+              })
+      .method("check_process", "", [](const Engine& e) { e.check_process(); })
+      .method("check_next_id", "",
+              [](Engine& e) {
+                const GilReleased released;
+                e.exclusively([&] { e.check_next_id(); });
+              })
+      .method("leave", "",
+              [](Engine& e) {
+                const GilReleased released;
+                e.exclusively([&] { e.leave(); });
+              })
+      .method("flight_record", "", [](Engine& e) {
         e.check_process();
         const GilReleased released;
         return e.recorder().json();

@@ -35,11 +35,11 @@ class GilReleased {
   PyThreadState* state_;
 };
 
-/// Deletes what an object of Python owns without the lock: what its end waits for may need Python.
+/// Deletes what an object of Python owns without the lock, on any thread: what its end waits for may need Python.
 template <class Owned>
 struct DeletedWithoutGil {
   void operator()(Owned* owned) const {
-    const GilReleased released;
+    const GilReleased released(PyGILState_Check() != 0);
     delete owned;
   }
 };

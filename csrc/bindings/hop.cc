@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/one_thread.h"
 #include "simulation/hop_simulation.h"
 
@@ -150,32 +151,35 @@ py::dict run_hop(const py::kwargs& arguments) {
 
 void bind_hop(py::module_& m) {
   using Bound = BoundHop;
-  py::class_<Bound>(m, "Hop", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, const py::buffer& model, const std::string& dtype_name,
-                       std::size_t count, Iteration max_ig, std::uint64_t backup, std::optional<Iteration> staleness,
-                       bool acks, const PythonSkip& skip, bool serial, bool checks, Graph in_neighbors,
-                       Graph out_neighbors, std::vector<Rank> nodes, const py::object& timeout, std::string name) {
-             return std::make_unique<Bound>(
-                 std::move(engine), model, Nodes(std::move(nodes)), timeout_from(timeout),
-                 hop_options(std::move(name), count, dtype_name, max_ig, backup, staleness, acks, skip, serial, checks,
-                             std::move(in_neighbors), std::move(out_neighbors)));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("model"), py::arg("dtype_name"), py::arg("count"),
-           py::arg("max_ig"), py::arg("backup") = 0, py::arg("staleness") = py::none(), py::arg("acks") = false,
-           py::arg("skip") = py::none(), py::arg("serial") = false, py::arg("checks") = false, py::arg("in_neighbors"),
-           py::arg("out_neighbors"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
-      .def("enter", &Bound::enter, py::arg("last"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("step", &Bound::step, py::arg("delta"), py::kw_only(), py::arg("timeout") = py::none())
-      .def(
-          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("iteration", [](Bound& b) { return (*b).worker().iteration(); })
-      .def_property_readonly("received", &Bound::received)
-      .def_property_readonly("queued", [](Bound& b) { return (*b).queued(); })
-      .def_property_readonly("memory_bytes", [](Bound& b) { return (*b).memory_bytes(); })
-      .def_property_readonly("rings", [](Bound& b) { return (*b).rings(); })
-      .def("statistics", &Bound::statistics);
-  m.def("simulate_hop", &run_hop);
+  const py::class_<Bound> hop(m, "Hop", py::is_final());
+  ClassDefinitions(hop)
+      .constructor(
+          "engine, *, model, dtype_name, count, max_ig, backup=0, staleness=None, acks=False, skip=None, serial=False, "
+          "checks=False, in_neighbors, out_neighbors, nodes, timeout=None, name",
+          [](std::shared_ptr<Engine> engine, const py::buffer& model, const std::string& dtype_name, std::size_t count,
+             Iteration max_ig, std::uint64_t backup, std::optional<Iteration> staleness, bool acks,
+             const PythonSkip& skip, bool serial, bool checks, Graph in_neighbors, Graph out_neighbors,
+             std::vector<Rank> nodes, const py::object& timeout, std::string name) {
+            return std::make_unique<Bound>(
+                std::move(engine), model, Nodes(std::move(nodes)), timeout_from(timeout),
+                hop_options(std::move(name), count, dtype_name, max_ig, backup, staleness, acks, skip, serial, checks,
+                            std::move(in_neighbors), std::move(out_neighbors)));
+          })
+      .method<&Bound::enter>("enter", "last, *, timeout=None")
+      .method<&Bound::step>("step", "delta, *, timeout=None")
+      .method("close", "",
+              [](Bound& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property("iteration", [](Bound& b) { return (*b).worker().iteration(); })
+      .property<&Bound::received>("received")
+      .property("queued", [](Bound& b) { return (*b).queued(); })
+      .property("memory_bytes", [](Bound& b) { return (*b).memory_bytes(); })
+      .property("rings", [](Bound& b) { return (*b).rings(); })
+      .method<&Bound::statistics>("statistics", "");
+  Definitions(m).function<&run_hop>("simulate_hop", "**arguments");
 }
 
 }  // namespace pyc

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/one_thread.h"
 #include "services/hop/token_queue_collective.h"
 #include "services/hop/update_queue_collective.h"
@@ -106,51 +107,56 @@ class BoundTokenQueue {
 }  // namespace
 
 void bind_hop_queues(py::module_& m) {
-  py::class_<BoundUpdateQueue>(m, "UpdateQueue", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, Rank owner, std::vector<Rank> senders,
-                       const std::string& dtype_name, std::size_t count, Iteration max_ig, std::vector<Rank> nodes,
-                       const py::object& timeout, std::string name) {
-             const Rank size = engine->size();
-             return std::make_unique<BoundUpdateQueue>(
-                 std::move(engine),
-                 options_of(std::move(name), count, data_type(dtype_name), max_ig, owner, std::move(senders), size),
-                 owner, Nodes(std::move(nodes)), timeout_from(timeout));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("owner"), py::arg("senders"), py::arg("dtype_name"),
-           py::arg("count"), py::arg("max_ig"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
-      .def("enqueue", &BoundUpdateQueue::enqueue, py::arg("update"), py::arg("iteration"), py::kw_only(),
-           py::arg("timeout") = py::none())
-      .def("dequeue", &BoundUpdateQueue::dequeue, py::arg("m"), py::arg("iteration"), py::arg("w_id"), py::kw_only(),
-           py::arg("timeout") = py::none())
-      .def(
-          "size",
-          [](BoundUpdateQueue& b, std::optional<Iteration> iter, std::optional<Rank> w_id) {
-            return (*b).size({iter, w_id});
-          },
-          py::arg("iteration"), py::arg("w_id"))
-      .def(
-          "close", [](BoundUpdateQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](BoundUpdateQueue& b) { return (*b).closed(); })
-      .def_property_readonly("rings", [](BoundUpdateQueue& b) { return (*b).rings(); });
-  py::class_<BoundTokenQueue>(m, "TokenQueue", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, Rank owner, Rank taker, Iteration tokens,
-                       std::vector<Rank> nodes, const py::object& timeout, std::string name) {
-             HopOptions options = options_of(std::move(name), 0, DataType::kUint8, 1, owner, {taker}, engine->size());
-             options.tokens = tokens;
-             return std::make_unique<BoundTokenQueue>(std::move(engine), std::move(options), owner, taker,
-                                                      Nodes(std::move(nodes)), timeout_from(timeout));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("owner"), py::arg("taker"), py::arg("tokens"), py::arg("nodes"),
-           py::arg("timeout") = py::none(), py::arg("name"))
-      .def(
-          "enqueue", [](BoundTokenQueue& b, Iteration tokens) { (*b).enqueue(tokens); }, py::arg("tokens"),
-          py::call_guard<GilReleased>())
-      .def("dequeue", &BoundTokenQueue::dequeue, py::arg("tokens"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("size", [](BoundTokenQueue& b) { return (*b).size(); })
-      .def(
-          "close", [](BoundTokenQueue& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](BoundTokenQueue& b) { return (*b).closed(); })
-      .def_property_readonly("rings", [](BoundTokenQueue& b) { return (*b).rings(); });
+  const py::class_<BoundUpdateQueue> update_queue(m, "UpdateQueue", py::is_final());
+  ClassDefinitions(update_queue)
+      .constructor("engine, *, owner, senders, dtype_name, count, max_ig, nodes, timeout=None, name",
+                   [](std::shared_ptr<Engine> engine, Rank owner, std::vector<Rank> senders,
+                      const std::string& dtype_name, std::size_t count, Iteration max_ig, std::vector<Rank> nodes,
+                      const py::object& timeout, std::string name) {
+                     const Rank size = engine->size();
+                     return std::make_unique<BoundUpdateQueue>(std::move(engine),
+                                                               options_of(std::move(name), count, data_type(dtype_name),
+                                                                          max_ig, owner, std::move(senders), size),
+                                                               owner, Nodes(std::move(nodes)), timeout_from(timeout));
+                   })
+      .method<&BoundUpdateQueue::enqueue>("enqueue", "update, iteration, *, timeout=None")
+      .method<&BoundUpdateQueue::dequeue>("dequeue", "m, iteration, w_id, *, timeout=None")
+      .method("size", "iteration, w_id",
+              [](BoundUpdateQueue& b, std::optional<Iteration> iter, std::optional<Rank> w_id) {
+                return (*b).size({iter, w_id});
+              })
+      .method("close", "",
+              [](BoundUpdateQueue& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .property("closed", [](BoundUpdateQueue& b) { return (*b).closed(); })
+      .property("rings", [](BoundUpdateQueue& b) { return (*b).rings(); });
+  const py::class_<BoundTokenQueue> token_queue(m, "TokenQueue", py::is_final());
+  ClassDefinitions(token_queue)
+      .constructor("engine, *, owner, taker, tokens, nodes, timeout=None, name",
+                   [](std::shared_ptr<Engine> engine, Rank owner, Rank taker, Iteration tokens, std::vector<Rank> nodes,
+                      const py::object& timeout, std::string name) {
+                     HopOptions options =
+                         options_of(std::move(name), 0, DataType::kUint8, 1, owner, {taker}, engine->size());
+                     options.tokens = tokens;
+                     return std::make_unique<BoundTokenQueue>(std::move(engine), std::move(options), owner, taker,
+                                                              Nodes(std::move(nodes)), timeout_from(timeout));
+                   })
+      .method("enqueue", "tokens",
+              [](BoundTokenQueue& b, Iteration tokens) {
+                const GilReleased released;
+                (*b).enqueue(tokens);
+              })
+      .method<&BoundTokenQueue::dequeue>("dequeue", "tokens, *, timeout=None")
+      .method("size", "", [](BoundTokenQueue& b) { return (*b).size(); })
+      .method("close", "",
+              [](BoundTokenQueue& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .property("closed", [](BoundTokenQueue& b) { return (*b).closed(); })
+      .property("rings", [](BoundTokenQueue& b) { return (*b).rings(); });
 }
 
 }  // namespace pyc

@@ -1,8 +1,4 @@
 // The extension module pycollectives._core.
-#include <mpi.h>
-
-#include <array>
-
 #include "bindings/bindings.h"
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
@@ -60,21 +56,13 @@ void translate(std::exception_ptr error) {
   }
 }
 
-std::string mpi_library_version() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-  int length = 0;
-  MPI_Get_library_version(text.data(), &length);
-  return {text.data(), static_cast<std::size_t>(length)};
-}
-
 }  // namespace
 }  // namespace pyc
 
 PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = PYC_VERSION;
-  m.attr("interface") = PYC_INTERFACE;
+  m.attr("interface") = pyc::kInterface;
   pybind11::register_exception_translator(&pyc::translate);
-  m.def("mpi_library_version", &pyc::mpi_library_version);
   pyc::bind_groups(m);
   pyc::bind_schedule(m);
   pyc::bind_engine(m);
@@ -87,9 +75,9 @@ PYBIND11_MODULE(_core, m) {
   pyc::bind_neighborhood(m);
   pyc::bind_hop(m);
   pyc::bind_hop_queues(m);
+  pyc::bind_costs(m);
   pyc::bind_simulation(m);
   pyc::bind_parameter_server(m);
   pyc::bind_parameter_server_simulation(m);
   pyc::bind_cuda(m);
-  pyc::bind_testing(m);
 }

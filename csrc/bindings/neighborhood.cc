@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/one_thread.h"
 #include "services/neighbor_averaging/neighborhood.h"
 
@@ -70,34 +71,37 @@ class BoundNeighborhood {
 
 void bind_neighborhood(py::module_& m) {
   using Bound = BoundNeighborhood;
-  py::class_<Bound>(m, "Neighborhood", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, bool push_sum, std::size_t count, const std::string& dtype_name,
-                       std::uint64_t overlap, const std::vector<PythonStep>& steps, std::vector<Rank> nodes,
-                       const py::object& timeout, std::string name) {
-             NeighborhoodOptions options{
-                 .name = std::move(name),
-                 .kind = push_sum ? NeighborhoodKind::kPushSum : NeighborhoodKind::kAverage,
-                 .count = count,
-                 .type = data_type(dtype_name),
-                 .overlap = overlap,
-                 .steps = {},
-             };
-             for (const auto& [own, in, out] : steps) {
-               options.steps.push_back({own, neighbors_from(in), neighbors_from(out)});
-             }
-             return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                            std::move(options));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("push_sum"), py::arg("count"), py::arg("dtype_name"),
-           py::arg("overlap") = 0, py::arg("steps"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
-      .def("start", &Bound::start, py::arg("values"))
-      .def("wait", &Bound::wait, py::arg("out"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("final", &Bound::final, py::arg("out"), py::kw_only(), py::arg("timeout") = py::none())
-      .def(
-          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("steps", [](Bound& b) { return (*b).steps(); })
-      .def_property_readonly("weight", [](Bound& b) { return (*b).weight(); });
+  const py::class_<Bound> neighborhood(m, "Neighborhood", py::is_final());
+  ClassDefinitions(neighborhood)
+      .constructor("engine, *, push_sum, count, dtype_name, overlap=0, steps, nodes, timeout=None, name",
+                   [](std::shared_ptr<Engine> engine, bool push_sum, std::size_t count, const std::string& dtype_name,
+                      std::uint64_t overlap, const std::vector<PythonStep>& steps, std::vector<Rank> nodes,
+                      const py::object& timeout, std::string name) {
+                     NeighborhoodOptions options{
+                         .name = std::move(name),
+                         .kind = push_sum ? NeighborhoodKind::kPushSum : NeighborhoodKind::kAverage,
+                         .count = count,
+                         .type = data_type(dtype_name),
+                         .overlap = overlap,
+                         .steps = {},
+                     };
+                     for (const auto& [own, in, out] : steps) {
+                       options.steps.push_back({own, neighbors_from(in), neighbors_from(out)});
+                     }
+                     return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
+                                                    std::move(options));
+                   })
+      .method<&Bound::start>("start", "values")
+      .method<&Bound::wait>("wait", "out, *, timeout=None")
+      .method<&Bound::final>("final", "out, *, timeout=None")
+      .method("close", "",
+              [](Bound& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property("steps", [](Bound& b) { return (*b).steps(); })
+      .property("weight", [](Bound& b) { return (*b).weight(); });
 }
 
 }  // namespace pyc

@@ -40,24 +40,23 @@ class BoundHostPairwise final : public BoundPairwise {
 
 void bind_pairwise_averaging(py::module_& m) {
   using Bound = BoundHostPairwise;
-  py::class_<Bound> type(m, "PairwiseAveraging", py::is_final());
-  type.def(py::init([](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, const py::object& timeout,
-                       const py::buffer& initial, const py::kwargs& options) {
-             return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                            pairwise_options(options), initial);
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("initial"))
-      .def_static(
-          "check",
-          [](Engine& engine, const py::kwargs& arguments) {
-            const PairwiseOptions options = pairwise_options(arguments);
-            const GilReleased released;
-            PairwiseAveraging::check(engine, options);
-          },
-          py::arg("engine"))
-      .def("read", &Bound::read, py::arg("out"))
-      .def("apply", &Bound::apply, py::arg("delta"));
-  bind_what_needs_no_array(type);
+  const py::class_<Bound> type(m, "PairwiseAveraging", py::is_final());
+  ClassDefinitions(type)
+      .constructor("engine, *, nodes, timeout=None, initial, **options",
+                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes, const py::object& timeout,
+                      const py::buffer& initial, const py::kwargs& options) {
+                     return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
+                                                    pairwise_options(options), initial);
+                   })
+      .function("check", "engine, **arguments",
+                [](Engine& engine, const py::kwargs& arguments) {
+                  const PairwiseOptions options = pairwise_options(arguments);
+                  const GilReleased released;
+                  PairwiseAveraging::check(engine, options);
+                })
+      .method<&Bound::read>("read", "out")
+      .method<&Bound::apply>("apply", "delta");
+  bind_what_needs_no_array<Bound>(type);
 }
 
 }  // namespace pyc

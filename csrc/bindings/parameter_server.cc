@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
+#include "bindings/kept_object.h"
 #include "bindings/one_thread.h"
 #include "bindings/parameter_server_options.h"
 #include "services/parameter_server/finite.h"
@@ -54,12 +56,7 @@ server::Update update_from(const py::object& update, const server::Options& opti
   const server::Layout layout(options);
   const auto count = static_cast<py::ssize_t>(layout.count(layout.shard_of(rank).value_or(0)));
   const char* const format = elements_of(options.type, ReduceOp::kSum).accumulator == DataType::kFloat64 ? "f8" : "f4";
-  // The function is freed under Python's lock, wherever the collective is.
-  const std::shared_ptr<py::object> function(new py::object(update), [](py::object* held) {
-    const GilHeld held_lock;
-    delete held;
-  });
-  return [function, format, count](std::byte* weights, const std::byte* gradient) {
+  return [function = kept(update), format, count](std::byte* weights, const std::byte* gradient) {
     const GilHeld lock;
     const auto array_of = [&](const std::byte* data) {
       return py::array(py::dtype(format), std::vector{count}, std::vector<py::ssize_t>{}, data, py::none());
@@ -237,44 +234,50 @@ class BoundParameterServer {
 
 void bind_parameter_server(py::module_& m) {
   using Bound = BoundParameterServer;
-  py::class_<server::UpdateCalls, std::shared_ptr<server::UpdateCalls>>(m, "UpdateCalls", py::is_final())
-      .def("serve", &server::UpdateCalls::serve, py::call_guard<GilReleased>());
-  py::class_<Bound>(m, "ParameterServer", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
-                       std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct,
-                       const py::dict& sync, const py::dict& update, const py::object& call, const std::string& nan,
-                       std::vector<Rank> nodes, const py::object& timeout, std::string name) {
-             server::Options options{.name = std::move(name),
-                                     .count = count,
-                                     .type = data_type(dtype_name),
-                                     .workers = std::move(workers),
-                                     .servers = std::move(servers),
-                                     .direct = direct,
-                                     .sync = sync_options_from(sync),
-                                     .update = update_options_from(update)};
-             return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
-                                            std::move(options), call, nan);
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("weights"), py::arg("dtype_name"), py::arg("count"),
-           py::arg("workers"), py::arg("servers"), py::arg("direct"), py::arg("sync"), py::arg("update"),
-           py::arg("call") = py::none(), py::arg("nan"), py::arg("nodes"), py::arg("timeout") = py::none(),
-           py::arg("name"))
-      .def("push", &Bound::push, py::arg("gradient"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("give_up", &Bound::give_up, py::kw_only(), py::arg("timeout") = py::none())
-      .def("test", &Bound::test, py::arg("clock"))
-      .def("wait", &Bound::wait, py::arg("clock"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("pull", &Bound::pull, py::arg("out"), py::kw_only(), py::arg("timeout") = py::none())
-      .def("push_pull", &Bound::push_pull, py::arg("gradient"), py::arg("out"), py::kw_only(),
-           py::arg("timeout") = py::none())
-      .def("leave", &Bound::leave)
-      .def(
-          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("clock", [](Bound& b) { return (*b).clock(); })
-      .def_property_readonly("version", [](Bound& b) { return (*b).version(); })
-      .def_property_readonly("outcome", &Bound::outcome)
-      .def_property_readonly("update_calls", &Bound::update_calls)
-      .def("statistics", &Bound::statistics, py::kw_only(), py::arg("timeout") = py::none());
+  const py::class_<server::UpdateCalls, std::shared_ptr<server::UpdateCalls>> update_calls(m, "UpdateCalls",
+                                                                                           py::is_final());
+  Definitions(update_calls).method("serve", "", [](server::UpdateCalls& calls) {
+    const GilReleased released;
+    calls.serve();
+  });
+  const py::class_<Bound> parameter_server(m, "ParameterServer", py::is_final());
+  ClassDefinitions(parameter_server)
+      .constructor(
+          "engine, *, weights, dtype_name, count, workers, servers, direct, sync, update, call=None, nan, nodes, "
+          "timeout=None, name",
+          [](std::shared_ptr<Engine> engine, const py::buffer& weights, const std::string& dtype_name,
+             std::size_t count, std::vector<Rank> workers, std::vector<Rank> servers, bool direct, const py::dict& sync,
+             const py::dict& update, const py::object& call, const std::string& nan, std::vector<Rank> nodes,
+             const py::object& timeout, std::string name) {
+            server::Options options{.name = std::move(name),
+                                    .count = count,
+                                    .type = data_type(dtype_name),
+                                    .workers = std::move(workers),
+                                    .servers = std::move(servers),
+                                    .direct = direct,
+                                    .sync = sync_options_from(sync),
+                                    .update = update_options_from(update)};
+            return std::make_unique<Bound>(std::move(engine), weights, Nodes(std::move(nodes)), timeout_from(timeout),
+                                           std::move(options), call, nan);
+          })
+      .method<&Bound::push>("push", "gradient, *, timeout=None")
+      .method<&Bound::give_up>("give_up", "*, timeout=None")
+      .method<&Bound::test>("test", "clock")
+      .method<&Bound::wait>("wait", "clock, *, timeout=None")
+      .method<&Bound::pull>("pull", "out, *, timeout=None")
+      .method<&Bound::push_pull>("push_pull", "gradient, out, *, timeout=None")
+      .method<&Bound::leave>("leave", "")
+      .method("close", "",
+              [](Bound& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property("clock", [](Bound& b) { return (*b).clock(); })
+      .property("version", [](Bound& b) { return (*b).version(); })
+      .property<&Bound::outcome>("outcome")
+      .property<&Bound::update_calls>("update_calls")
+      .method<&Bound::statistics>("statistics", "*, timeout=None");
 }
 
 }  // namespace pyc

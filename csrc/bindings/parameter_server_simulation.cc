@@ -1,6 +1,7 @@
 // A parameter server in virtual time, for Python: a history as lists of tuples.
 #include "simulation/parameter_server_simulation.h"
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "bindings/parameter_server_options.h"
 
 namespace pyc {
@@ -73,6 +74,8 @@ py::dict run_server(const py::kwargs& arguments) {
 
 }  // namespace
 
-void bind_parameter_server_simulation(py::module_& m) { m.def("simulate_server", &run_server); }
+void bind_parameter_server_simulation(py::module_& m) {
+  Definitions(m).function<&run_server>("simulate_server", "**arguments");
+}
 
 }  // namespace pyc

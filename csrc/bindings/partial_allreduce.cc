@@ -4,14 +4,14 @@
 
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
+#include "bindings/calls.h"
 #include "bindings/rounds.h"
-#include "hot/hot.h"
 
 namespace pyc {
 namespace {
 
 /// What pybind11 keeps in an object whose type has one C++ base and no Python one.
-PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
+BoundPartialAllreduce& bound_of(PyObject* self) {
   void* const bound = reinterpret_cast<py::detail::instance*>(self)->simple_value_holder[0];
   if (bound == nullptr) throw py::type_error("PartialAllreduce: __init__ was not called");
   return *static_cast<BoundPartialAllreduce*>(bound);
@@ -22,7 +22,7 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
                         py::repr(stream).cast<std::string>());
 }
 
-PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -34,7 +34,7 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
   });
 }
 
-PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -48,7 +48,7 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
   });
 }
 
-PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -75,7 +75,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
   });
 }
 
-PYC_HOT PyObject* result(PyObject* self, void*) {
+PyObject* result(PyObject* self, void*) {
   return guarded([&] { return bound_of(self).result(); });
 }
 
@@ -96,52 +96,53 @@ void bind_partial_allreduce(py::module_& m) {
   define_result_memory();
 
   using Bound = BoundPartialAllreduce;
-  py::class_<Bound> type(m, "PartialAllreduce", py::is_final());
-  type.def(py::init(
-               [](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes, std::size_t segment_bytes,
-                  const py::object& timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape,
-                  py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable,
-                  const std::string& op, const std::string& policy, int policy_size, std::uint64_t seed, double grace,
-                  const std::string& late, const std::string& missed, std::optional<std::uint64_t> max_staleness,
-                  const std::string& activation, const std::string& algorithm, std::size_t history, std::string name) {
-                 PartialAllreduceOptions options = options_from({policy, policy_size, seed, grace, late, missed,
-                                                                 max_staleness, activation, algorithm, history, op});
-                 options.type = data_type(dtype_name);
-                 options.count = 1;
-                 for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
-                 options.name = std::move(name);
-                 options.segment_bytes = segment_bytes;
-                 const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
-                 auto bound = std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
-                                                      std::move(dtype), std::move(shape), std::move(convert),
-                                                      std::move(writable));
-                 bound->set_default_timeout(default_timeout);
-                 return bound;
-               }),
-           py::arg("engine"), py::kw_only(), py::arg("nodes") = py::none(), py::arg("segment_bytes") = kSegmentBytes,
-           py::arg("timeout") = py::none(), py::arg("default_timeout") = py::none(), py::arg("shape"), py::arg("dtype"),
-           py::arg("dtype_name"), py::arg("convert"), py::arg("writable"), py::arg("op"), py::arg("policy"),
-           py::arg("policy_size") = 0, py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate",
-           py::arg("missed") = "latest", py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
-           py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("name") = "")
-      .def("start_flush", &Bound::start_flush)
-      .def(
-          "flush",
-          [](Bound& b, const py::object& timeout) {
-            return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
-          },
-          py::arg("timeout") = py::none())
-      .def(
-          "close", [](Bound& b) { (*b).close(); }, py::call_guard<GilReleased>())
-      .def(
-          "abort", [](Bound& b) { return b.abort(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("has_contributed", &Bound::has_contributed)
-      .def_property_readonly("rounds", [](Bound& b) { return (*b).rounds(); })
-      .def_property_readonly("name", [](Bound& b) { return (*b).options().name; })
-      .def_property_readonly("algorithm", [](Bound& b) { return (*b).options().algorithm; })
-      .def_property_readonly("in_own_process", &Bound::in_own_process)
-      .def_property_readonly("schedule", &Bound::schedule, py::return_value_policy::copy);
+  const py::class_<Bound> type(m, "PartialAllreduce", py::is_final());
+  ClassDefinitions(type)
+      .constructor(
+          "engine, *, nodes=None, segment_bytes=" + std::to_string(kSegmentBytes) +
+              ", timeout=None, default_timeout=None, shape, dtype, dtype_name, convert, writable, name='', **policy",
+          [](std::shared_ptr<Engine> engine, std::optional<std::vector<Rank>> nodes, std::size_t segment_bytes,
+             const py::object& timeout, const py::object& default_timeout, std::vector<py::ssize_t> shape,
+             py::dtype dtype, const std::string& dtype_name, py::object convert, py::object writable, std::string name,
+             const py::kwargs& policy) {
+            PartialAllreduceOptions options = options_from(policy);
+            options.type = data_type(dtype_name);
+            options.count = 1;
+            for (const py::ssize_t extent : shape) options.count *= static_cast<std::size_t>(extent);
+            options.name = std::move(name);
+            options.segment_bytes = segment_bytes;
+            const Nodes map = nodes ? Nodes(std::move(*nodes)) : Nodes::of_single_ranks(engine->size());
+            auto bound =
+                std::make_unique<Bound>(std::move(engine), map, timeout_from(timeout), std::move(options),
+                                        std::move(dtype), std::move(shape), std::move(convert), std::move(writable));
+            bound->set_default_timeout(default_timeout);
+            return bound;
+          })
+      .method<&Bound::start_flush>("start_flush", "")
+      .method("flush", "timeout=None",
+              [](Bound& b, const py::object& timeout) {
+                return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
+              })
+      .method("close", "",
+              [](Bound& b) {
+                const GilReleased released;
+                (*b).close();
+              })
+      .method("abort", "",
+              [](Bound& b) {
+                const GilReleased released;
+                return b.abort();
+              })
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property<&Bound::has_contributed>("has_contributed")
+      .property("rounds", [](Bound& b) { return (*b).rounds(); })
+      .property("name", [](Bound& b) { return (*b).options().name; })
+      .property("algorithm", [](Bound& b) { return (*b).options().algorithm; })
+      .property<&Bound::in_own_process>("in_own_process")
+      .property("schedule", [](Bound& b) {
+        const Schedule* const plan = b.schedule();
+        return plan == nullptr ? py::object(py::none()) : py::cast(*plan);
+      });
 
   auto* const raw = reinterpret_cast<PyTypeObject*>(type.ptr());
   for (PyMethodDef* const method : {&contribute_method, &contribute_and_wait_method, &allreduce_method}) {

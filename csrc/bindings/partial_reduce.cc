@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/bound_partial_reduce.h"
+#include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
 #include "core/error.h"
@@ -159,52 +160,52 @@ PartialReduceOptions options_from(std::size_t count, const std::string& dtype_na
 void bind_partial_reduce(py::module_& m) {
   using Explicit = BoundExplicitGroups;
   using ExplicitHolder = std::unique_ptr<Explicit, DeletedWithoutGil<Explicit>>;
-  py::class_<Explicit, ExplicitHolder>(m, "ExplicitGroups", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
-             return ExplicitHolder(new Explicit(std::move(engine), Nodes(std::move(nodes))));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("nodes"))
-      .def("reduce", &Explicit::reduce, py::arg("values"), py::kw_only(), py::arg("dtype_name"), py::arg("members"),
-           py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
-      .def("reduce_on_device", &Explicit::reduce_on_device, py::arg("device"), py::arg("data"), py::kw_only(),
-           py::arg("count"), py::arg("owner"), py::arg("streams"), py::arg("dtype_name"), py::arg("members"),
-           py::arg("op"), py::arg("algorithm"), py::arg("timeout") = py::none())
-      .def(
-          "close", [](Explicit& e) { e.close(); }, py::call_guard<GilReleased>())
-      .def_property_readonly("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
-      .def_property_readonly("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
+  const py::class_<Explicit, ExplicitHolder> explicit_groups(m, "ExplicitGroups", py::is_final());
+  ClassDefinitions(explicit_groups)
+      .constructor("engine, *, nodes",
+                   [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
+                     return ExplicitHolder(new Explicit(std::move(engine), Nodes(std::move(nodes))));
+                   })
+      .method<&Explicit::reduce>("reduce", "values, *, dtype_name, members, op, algorithm, timeout=None")
+      .method<&Explicit::reduce_on_device>(
+          "reduce_on_device",
+          "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, timeout=None")
+      .method("close", "",
+              [](Explicit& e) {
+                const GilReleased released;
+                e.close();
+              })
+      .property("cache_hits", [](Explicit& e) { return (*e).cache_hits(); })
+      .property("cache_misses", [](Explicit& e) { return (*e).cache_misses(); });
 
   using Bound = BoundPartialReduce;
-  py::class_<Bound>(m, "PartialReduce", py::is_final())
-      .def(py::init([](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name,
-                       const std::string& op, bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
-                       std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
-                       std::string name) {
-             return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
-                                            options_from(count, dtype_name, op, by_staleness, generator,
-                                                         coordinator_rank, std::move(algorithms), std::move(name)));
-           }),
-           py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-           py::arg("by_staleness") = false, py::arg("generator") = py::none(), py::arg("coordinator_rank") = 0,
-           py::arg("algorithms"), py::arg("nodes"), py::arg("timeout") = py::none(), py::arg("name"))
-      .def_static(
-          "check",
-          [](Engine& engine, std::size_t count, const std::string& dtype_name, const std::string& op, bool by_staleness,
-             std::vector<std::string> algorithms, bool on_device) {
-            PartialReduceOptions options =
-                options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
-            options.on_device = on_device;
-            const GilReleased released;
-            PartialReduce::check(engine, host_memory(), options);
-          },
-          py::arg("engine"), py::kw_only(), py::arg("count"), py::arg("dtype_name"), py::arg("op"),
-          py::arg("by_staleness") = false, py::arg("algorithms"), py::arg("on_device") = false)
-      .def("sync", &Bound::sync, py::arg("values"), py::kw_only(), py::arg("step"),
-           py::arg("group") = std::vector<Rank>{}, py::arg("timeout") = py::none())
-      .def("close", &Bound::close, py::arg("values") = py::none())
-      .def_property_readonly("closed", [](Bound& b) { return (*b).closed(); })
-      .def_property_readonly("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
-      .def_property_readonly("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+  const py::class_<Bound> partial_reduce(m, "PartialReduce", py::is_final());
+  ClassDefinitions(partial_reduce)
+      .constructor(
+          "engine, *, count, dtype_name, op, by_staleness=False, generator=None, coordinator_rank=0, algorithms, "
+          "nodes, timeout=None, name",
+          [](std::shared_ptr<Engine> engine, std::size_t count, const std::string& dtype_name, const std::string& op,
+             bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
+             std::vector<std::string> algorithms, std::vector<Rank> nodes, const py::object& timeout,
+             std::string name) {
+            return std::make_unique<Bound>(std::move(engine), Nodes(std::move(nodes)), timeout_from(timeout),
+                                           options_from(count, dtype_name, op, by_staleness, generator,
+                                                        coordinator_rank, std::move(algorithms), std::move(name)));
+          })
+      .function("check", "engine, *, count, dtype_name, op, by_staleness=False, algorithms, on_device=False",
+                [](Engine& engine, std::size_t count, const std::string& dtype_name, const std::string& op,
+                   bool by_staleness, std::vector<std::string> algorithms, bool on_device) {
+                  PartialReduceOptions options =
+                      options_from(count, dtype_name, op, by_staleness, nullptr, 0, std::move(algorithms), {});
+                  options.on_device = on_device;
+                  const GilReleased released;
+                  PartialReduce::check(engine, host_memory(), options);
+                })
+      .method<&Bound::sync>("sync", "values, *, step, group=(), timeout=None")
+      .method<&Bound::close>("close", "values=None")
+      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .property("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
+      .property("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
 }
 
 }  // namespace pyc

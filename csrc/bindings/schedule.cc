@@ -1,8 +1,8 @@
-// Schedules, their builder and their checker, for tests, drawings and experiments.
+// Schedules and their builder, for drawings and experiments.
 #include "algorithms/registry.h"
 #include "bindings/bindings.h"
+#include "bindings/calls.h"
 #include "schedule/builder.h"
-#include "schedule/checker.h"
 #include "services/partial_allreduce/plan.h"
 
 namespace pyc {
@@ -60,6 +60,7 @@ py::list list_algorithms() {
     entry["steps"] = a.steps;
     entry["bytes"] = a.bytes;
     entry["reference"] = a.reference;
+    entry["has_variants"] = static_cast<bool>(a.variant);
     all.append(entry);
   }
   return all;
@@ -91,105 +92,71 @@ void register_python_algorithm(const std::string& name, py::function build) {
 }  // namespace
 
 void bind_schedule(py::module_& m) {
-  py::class_<Slice>(m, "Slice")
-      .def_property_readonly("buffer", [](const Slice& s) { return index(s.buffer); })
-      .def_readonly("first", &Slice::first)
-      .def_readonly("count", &Slice::count)
-      .def("part", &Slice::part, py::arg("offset"), py::arg("count"))
-      .def(py::self == py::self)
-      .def("__repr__", [](const Slice& s) {
+  const py::class_<Slice> slice(m, "Slice");
+  Definitions(slice)
+      .property("buffer", [](const Slice& s) { return index(s.buffer); })
+      .property("first", [](const Slice& s) { return s.first; })
+      .property("count", [](const Slice& s) { return s.count; })
+      .method<&Slice::part>("part", "offset, count")
+      .method("__eq__", "other",
+              [](const Slice& s, const py::object& other) {
+                const auto not_implemented = py::reinterpret_borrow<py::object>(Py_NotImplemented);
+                return py::isinstance<Slice>(other) ? py::object(py::bool_(s == other.cast<Slice>())) : not_implemented;
+              })
+      .method("__repr__", "", [](const Slice& s) {
         return "<Slice of buffer " + std::to_string(index(s.buffer)) + ": " + std::to_string(s.first) + " to " +
                std::to_string(s.end()) + ">";
       });
 
-  py::class_<Schedule>(m, "Schedule")
-      .def_property_readonly("rank", &Schedule::rank)
-      .def_property_readonly("size", &Schedule::size)
-      .def_property_readonly("ops", &list_ops)
-      .def_property_readonly("edges", &Schedule::edges)
-      .def("text", &Schedule::text)
-      .def("dot", &Schedule::dot)
-      .def(
-          "without_edge",
-          [](const Schedule& s, std::uint32_t before, std::uint32_t after) {
-            return s.without_edge(op(before), op(after));
-          },
-          py::arg("before"), py::arg("after"))
-      .def(
-          "with_need", [](const Schedule& s, std::uint32_t id, std::uint32_t n) { return s.with_need(op(id), n); },
-          py::arg("op"), py::arg("need"))
-      .def("__str__", &Schedule::text);
+  slice.attr("__hash__") = py::none();
 
-  py::class_<ScheduleBuilder>(m, "ScheduleBuilder")
-      .def(py::init<Rank, Rank>(), py::arg("rank"), py::arg("size"))
-      .def_property_readonly("rank", &ScheduleBuilder::rank)
-      .def_property_readonly("size", &ScheduleBuilder::size)
-      .def("buffer", &ScheduleBuilder::buffer, py::arg("count"), py::arg("name") = "")
-      .def(
-          "send", [](ScheduleBuilder& s, Slice from, Rank to) { return index(s.send(from, to)); }, py::arg("source"),
-          py::arg("to"))
-      .def(
-          "recv", [](ScheduleBuilder& s, Slice into, Rank from) { return index(s.recv(into, from)); }, py::arg("into"),
-          py::arg("source"))
-      .def(
-          "reduce", [](ScheduleBuilder& s, Slice from, Slice into) { return index(s.reduce(from, into)); },
-          py::arg("source"), py::arg("into"))
-      .def("copy", &ScheduleBuilder::copy, py::arg("source"), py::arg("into"))
-      .def("trigger", [](ScheduleBuilder& s, std::string name) { return index(s.trigger(std::move(name))); })
-      .def(
-          "join",
-          [](ScheduleBuilder& s, std::string name, const std::vector<std::uint32_t>& predecessors,
-             const py::object& n) { return index(s.join(std::move(name), ops(predecessors), need(n))); },
-          py::arg("name"), py::arg("predecessors"), py::arg("need") = "all")
-      .def(
-          "signal",
-          [](ScheduleBuilder& s, std::string name, const std::vector<std::uint32_t>& predecessors) {
-            return index(s.signal(std::move(name), ops(predecessors)));
-          },
-          py::arg("name"), py::arg("predecessors"))
-      .def(
-          "gate", [](ScheduleBuilder& s, std::uint32_t id) { s.gate(op(id)); }, py::arg("op"))
-      .def("ungate", &ScheduleBuilder::ungate)
-      .def("build", [](ScheduleBuilder& s) { return std::move(s).build(); });
+  const py::class_<Schedule> schedule(m, "Schedule");
+  Definitions(schedule)
+      .property<&Schedule::rank>("rank")
+      .property<&Schedule::size>("size")
+      .property<&list_ops>("ops")
+      .property<&Schedule::edges>("edges")
+      .method<&Schedule::text>("text", "")
+      .method<&Schedule::dot>("dot", "")
+      .method<&Schedule::text>("__str__", "");
 
-  m.def("algorithms", &list_algorithms);
-  m.def("plan_allreduce", &plan_allreduce, py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"));
-  m.def(
-      "plan_partial_allreduce",
+  const py::class_<ScheduleBuilder> schedule_builder(m, "ScheduleBuilder");
+  ClassDefinitions(schedule_builder)
+      .constructor("rank, size", [](Rank rank, Rank size) { return std::make_unique<ScheduleBuilder>(rank, size); })
+      .property<&ScheduleBuilder::rank>("rank")
+      .property<&ScheduleBuilder::size>("size")
+      .method<&ScheduleBuilder::buffer>("buffer", "count, name=''")
+      .method("send", "source, to", [](ScheduleBuilder& s, Slice from, Rank to) { return index(s.send(from, to)); })
+      .method("recv", "into, source",
+              [](ScheduleBuilder& s, Slice into, Rank from) { return index(s.recv(into, from)); })
+      .method("reduce", "source, into",
+              [](ScheduleBuilder& s, Slice from, Slice into) { return index(s.reduce(from, into)); })
+      .method<&ScheduleBuilder::copy>("copy", "source, into")
+      .method("trigger", "name", [](ScheduleBuilder& s, std::string name) { return index(s.trigger(std::move(name))); })
+      .method("join", "name, predecessors, need='all'",
+              [](ScheduleBuilder& s, std::string name, const std::vector<std::uint32_t>& predecessors,
+                 const py::object& n) { return index(s.join(std::move(name), ops(predecessors), need(n))); })
+      .method("signal", "name, predecessors",
+              [](ScheduleBuilder& s, std::string name, const std::vector<std::uint32_t>& predecessors) {
+                return index(s.signal(std::move(name), ops(predecessors)));
+              })
+      .method("gate", "op", [](ScheduleBuilder& s, std::uint32_t id) { s.gate(op(id)); })
+      .method<&ScheduleBuilder::ungate>("ungate", "")
+      .method("build", "", [](ScheduleBuilder& s) { return std::move(s).build(); });
+
+  Definitions(m).function<&list_algorithms>("algorithms", "");
+  Definitions(m).function<&plan_allreduce>("plan_allreduce", "algorithm, rank, size, count");
+  Definitions(m).function(
+      "plan_partial_allreduce", "algorithm, rank, size, count, activation='tree'",
       [](const std::string& algorithm, Rank rank, Rank size, std::size_t count, const std::string& activation) {
         return plan_partial_allreduce(activation, algorithm, rank, size, count).schedule;
-      },
-      py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"), py::arg("activation") = "tree");
-  m.def(
-      "plan_staged_allreduce",
-      [](const std::string& algorithm, Rank rank, Rank size, std::size_t count, std::size_t piece,
-         const std::string& activation) {
-        return plan_staged_allreduce(activation, algorithm, rank, size, count, piece).schedule;
-      },
-      py::arg("algorithm"), py::arg("rank"), py::arg("size"), py::arg("count"), py::arg("piece"),
-      py::arg("activation") = "tree");
-  using Plans = std::vector<Schedule>;
-  using Ranks = std::vector<Rank>;
-  m.def(
-      "check_allreduce",
-      [](const Plans& plans, std::uint64_t seed, bool refire) {
-        return check_allreduce(plans, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::kw_only(), py::arg("seed") = 0, py::arg("refire") = false);
-  m.def(
-      "check_partial_allreduce",
-      [](const Plans& plans, const Ranks& starters, const Ranks& contributors, std::uint64_t seed, bool refire) {
-        return check_partial_allreduce(plans, starters, contributors, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::arg("starters"), py::arg("contributors"), py::kw_only(), py::arg("seed") = 0,
-      py::arg("refire") = false);
-  m.def(
-      "check_activation",
-      [](const Plans& plans, const Ranks& starters, std::uint64_t seed, bool refire) {
-        return check_activation(plans, starters, {.seed = seed, .refire = refire});
-      },
-      py::arg("plans"), py::arg("starters"), py::kw_only(), py::arg("seed") = 0, py::arg("refire") = false);
-  m.def("register_algorithm", &register_python_algorithm, py::arg("name"), py::arg("build"));
+      });
+  Definitions(m).function("plan_staged_allreduce", "algorithm, rank, size, count, piece, activation='tree'",
+                          [](const std::string& algorithm, Rank rank, Rank size, std::size_t count, std::size_t piece,
+                             const std::string& activation) {
+                            return plan_staged_allreduce(activation, algorithm, rank, size, count, piece).schedule;
+                          });
+  Definitions(m).function<&register_python_algorithm>("register_algorithm", "name, build");
 }
 
 }  // namespace pyc

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
-#include "simulation/bootstrap_simulation.h"
-#include "simulation/pairwise_simulation.h"
+#include "bindings/calls.h"
 #include "simulation/simulation.h"
 
 namespace pyc {
@@ -73,12 +72,9 @@ using Work = py::array_t<double, py::array::c_style | py::array::forcecast>;
 using Calls = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& calls, const py::object& ending,
-             const std::string& policy, int policy_size, std::uint64_t seed, double grace, const std::string& late,
-             const std::string& missed, std::optional<std::uint64_t> max_staleness, const std::string& activation,
-             const std::string& algorithm, std::size_t history, const std::string& op, std::size_t count,
-             std::size_t pipeline, bool barrier, double latency, double overhead, double gap_per_byte,
-             double reduce_per_byte, double jitter, std::uint64_t delivery_seed, std::optional<double> payload_bytes,
-             bool record, std::uint64_t max_events) {
+             std::size_t count, std::size_t pipeline, bool barrier, double latency, double overhead,
+             double gap_per_byte, double reduce_per_byte, double jitter, std::uint64_t delivery_seed,
+             std::optional<double> payload_bytes, bool record, std::uint64_t max_events, const py::kwargs& policy) {
   if (work.ndim() != 2) throw std::invalid_argument("work: expected two dimensions, ranks by calls");
   SimulationOptions options;
   options.size = size;
@@ -93,8 +89,7 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   options.ending = endings_from(ending, static_cast<std::size_t>(size));
   options.pipeline = pipeline;
   options.barrier = barrier;
-  options.collective = options_from(PolicyArguments{policy, policy_size, seed, grace, late, missed, max_staleness,
-                                                    activation, algorithm, history, op});
+  options.collective = options_from(policy);
   options.collective.name = "simulated";
   options.collective.count = count;
   options.collective.track_members = record;
@@ -113,119 +108,14 @@ py::dict run(Rank size, Rank ranks_per_node, const Work& work, const Calls& call
   return columns(result, size, record);
 }
 
-py::dict run_bootstrap(Rank size, const std::vector<std::vector<py::bytes>>& texts, Rank ranks_per_node, double pause,
-                       double patience, double answer_time, bool driven_in_calls, bool closes, std::size_t strays,
-                       double latency, double jitter, std::uint64_t seed) {
-  BootstrapScript script{.size = size,
-                         .ranks_per_node = ranks_per_node,
-                         .texts = {},
-                         .pause = pause,
-                         .patience = patience,
-                         .answer_time = answer_time,
-                         .driven_in_calls = driven_in_calls,
-                         .closes = closes,
-                         .strays = strays,
-                         .network = {.latency = latency, .jitter = jitter},
-                         .seed = seed};
-  for (const auto& comparison : texts) script.texts.emplace_back(comparison.begin(), comparison.end());
-  const BootstrapOutcome outcome = simulate_bootstrap(script);
-  py::list comparisons;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    py::list by_rank;
-    for (const auto& rank : outcome.ranks) {
-      if (i >= rank.comparisons.size()) {
-        by_rank.append(py::str("has not ended"));
-      } else if (const Engine::Texts& said = rank.comparisons[i]; said) {
-        py::list all;
-        for (const std::string& text : *said) all.append(py::bytes(text));
-        by_rank.append(all);
-      } else {
-        by_rank.append(py::none());
-      }
-    }
-    comparisons.append(by_rank);
-  }
-  const auto counts = [&](auto member) {
-    std::vector<std::uint64_t> all;
-    for (const auto& rank : outcome.ranks) all.push_back(rank.*member);
-    return all;
-  };
-  using PerRank = BootstrapOutcome::PerRank;
-  py::dict out;
-  out["comparisons"] = comparisons;
-  out["premature"] = outcome.premature;
-  out["sent"] = counts(&PerRank::sent);
-  out["received"] = counts(&PerRank::received);
-  out["sent_to_close"] = counts(&PerRank::sent_to_close);
-  out["received_to_close"] = counts(&PerRank::received_to_close);
-  out["withdrew"] = counts(&PerRank::withdrew);
-  out["closed"] = counts(&PerRank::closed);
-  return out;
-}
-
-py::dict run_pairwise(const py::kwargs& arguments) {
-  PairwiseScript script;
-  script.size = arguments["size"].cast<Rank>();
-  script.ranks_per_node = arguments["ranks_per_node"].cast<Rank>();
-  script.neighbors = arguments["neighbors"].cast<std::vector<std::vector<Rank>>>();
-  script.initiates = arguments["initiates"].cast<std::vector<bool>>();
-  script.steps = arguments["steps"].cast<std::vector<std::size_t>>();
-  script.step_time = arguments["step_time"].cast<std::vector<Seconds>>();
-  script.leaves = arguments["leaves"].cast<std::vector<bool>>();
-  script.count = arguments["count"].cast<std::size_t>();
-  script.segment_bytes = arguments["segment_bytes"].cast<std::size_t>();
-  script.random = arguments["random"].cast<bool>();
-  script.per_step = arguments["per_step"].cast<bool>();
-  script.period = arguments["period"].cast<Seconds>();
-  script.initial = arguments["initial"].cast<std::vector<double>>();
-  script.applies_zero = arguments["applies_zero"].cast<bool>();
-  script.seed = arguments["seed"].cast<std::uint64_t>();
-  script.drain = arguments["drain"].cast<Seconds>();
-  script.network = {.latency = arguments["latency"].cast<Seconds>(), .jitter = arguments["jitter"].cast<Seconds>()};
-  script.delivery_seed = arguments["delivery_seed"].cast<std::uint64_t>();
-  script.max_events = arguments["max_events"].cast<std::uint64_t>();
-  if (const py::object acceleration = arguments["acceleration"]; !acceleration.is_none()) {
-    const auto [kept, alpha] = acceleration.cast<std::pair<double, double>>();
-    script.acceleration = Acceleration{kept, alpha};
-  }
-  PairwiseHistory history;
-  {
-    const GilReleased released;
-    history = simulate_pairwise(script);
-  }
-  const auto counts = [&](auto member) {
-    std::vector<std::uint64_t> all;
-    for (const PairwiseStatistics& rank : history.ranks) all.push_back(rank.*member);
-    return all;
-  };
-  py::dict out;
-  out["models"] = py::array_t<double>(static_cast<py::ssize_t>(history.models.size()), history.models.data());
-  out["begun"] = counts(&PairwiseStatistics::begun);
-  out["averages"] = counts(&PairwiseStatistics::averages);
-  out["declined"] = counts(&PairwiseStatistics::declined);
-  out["skipped"] = counts(&PairwiseStatistics::skipped);
-  out["seconds"] = history.seconds;
-  out["stuck"] = history.stuck;
-  return out;
-}
-
 }  // namespace
 
 void bind_simulation(py::module_& m) {
-  m.def("simulate", &run, py::kw_only(), py::arg("size"), py::arg("ranks_per_node") = 1, py::arg("work"),
-        py::arg("calls"), py::arg("ending") = "flush", py::arg("policy") = "solo", py::arg("policy_size") = 0,
-        py::arg("seed") = 0, py::arg("grace") = 0.0, py::arg("late") = "accumulate", py::arg("missed") = "latest",
-        py::arg("max_staleness") = py::none(), py::arg("activation") = "tree",
-        py::arg("algorithm") = "recursive_doubling", py::arg("history") = 8, py::arg("op") = "SUM",
-        py::arg("count") = 0, py::arg("pipeline") = 0, py::arg("barrier") = false, py::arg("latency") = 0.0,
-        py::arg("overhead") = 0.0, py::arg("gap_per_byte") = 0.0, py::arg("reduce_per_byte") = 0.0,
-        py::arg("jitter") = 0.0, py::arg("delivery_seed") = 0, py::arg("payload_bytes") = py::none(),
-        py::arg("record") = true, py::arg("max_events") = 0);
-  m.def("simulate_pairwise", &run_pairwise);
-  m.def("simulate_bootstrap", &run_bootstrap, py::kw_only(), py::arg("size"), py::arg("texts"),
-        py::arg("ranks_per_node") = 1, py::arg("pause") = 1.0, py::arg("patience") = 0.0, py::arg("answer_time") = 0.0,
-        py::arg("driven_in_calls") = false, py::arg("closes") = true, py::arg("strays") = 0, py::arg("latency") = 0.0,
-        py::arg("jitter") = 0.0, py::arg("seed") = 0);
+  Definitions(m).function<&run>(
+      "simulate",
+      "*, size, ranks_per_node=1, work, calls, ending='flush', count=0, pipeline=0, barrier=False, latency=0.0, "
+      "overhead=0.0, gap_per_byte=0.0, reduce_per_byte=0.0, jitter=0.0, delivery_seed=0, payload_bytes=None, "
+      "record=True, max_events=0, **policy");
 }
 
 }  // namespace pyc

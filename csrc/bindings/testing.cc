@@ -1,4 +1,4 @@
-// The submodule _core.testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
+// Of _testing: the memory's kernels, for comparison with NumPy; the flight recorder, the board of
 // groups, a slot of Hop's update queues and the posts of direct rounds, without an engine.
 #include <atomic>
 #include <chrono>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 #include "core/error.h"
 #include "diagnostics/flight_recorder.h"
 #include "engine/engine.h"
@@ -325,7 +326,8 @@ class BusyTransport final : public Transport {
 std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (auto& network : make_loopback(size, 0, 0)) {
-    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)), Progress::kCaller));
+    engines.push_back(std::make_shared<Engine>(std::make_unique<BusyTransport>(std::move(network)),
+                                               Engine::Options{.progress = Progress::kCaller}));
   }
   return engines;
 }
@@ -333,7 +335,7 @@ std::vector<std::shared_ptr<Engine>> busy_loopback(Rank size) {
 /// Brings an active message to rank 1 of two; what is wrong with it is what its engine fails with.
 void receive(const std::string& message) {
   auto transports = make_loopback(2, 0, 0);
-  Engine engine(std::move(transports[1]), Progress::kCaller);
+  Engine engine(std::move(transports[1]), {.progress = Progress::kCaller});
   transports[0]->send_active(1, std::as_bytes(std::span(message)));
   engine.advance();
   engine.check();
@@ -341,17 +343,12 @@ void receive(const std::string& message) {
 
 }  // namespace
 
-void bind_testing(py::module_& m) {
-  py::module_ t = m.def_submodule("testing");
+void bind_testing(py::module_& t) {
   bind_mutex(t);
   bind_recorder(t);
   bind_group_boards(t);
   bind_update_slot(t);
-  bind_testing_abort(t);
-  bind_testing_hop(t);
   bind_posts(t);
-  bind_testing_executors(t);
-  bind_testing_cuda(t);
   t.def(
       "delivered", [](std::uint32_t kind, const py::bytes& body) { return delivered(kind, body); }, py::arg("kind"),
       py::arg("body"));

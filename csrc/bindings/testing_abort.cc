@@ -1,4 +1,4 @@
-// Of _core.testing: what happens while an engine aborts, under its progress lock.
+// Of _testing: what happens while an engine aborts, under its progress lock.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "bindings/testing.h"
 #include "engine/engine.h"
 #include "services/common/creation.h"
 

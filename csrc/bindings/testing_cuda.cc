@@ -1,5 +1,6 @@
-// Of _core.testing: the simulated driver, and what a build has of CUDA.
+// Of _testing: the simulated driver, and what a build has of CUDA.
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 
 #if defined(PYC_WITH_CUDA)
 #include <stdexcept>
@@ -9,12 +10,8 @@
 #include "memory/cuda/device_code.h"
 #include "memory/cuda/devices_in_use.h"
 #include "memory/cuda/driver.h"
-#include "memory/cuda/fat_binary.h"
 #include "memory/cuda/kernel_names.h"
-#include "memory/cuda/nccl_api.h"
-#include "memory/cuda/runtime_compiler.h"
 #include "memory/cuda/simulated_driver.h"
-#include "memory/cuda/simulated_nccl.h"
 #include "services/partial_allreduce/board_buffers.h"
 
 namespace pyc {
@@ -26,9 +23,15 @@ const std::byte* place(std::uintptr_t address) {
   return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+/// The function of _core: this module has a copy of the library of its own.
+auto use_driver_in_core() {
+  const auto function = py::module_::import("pycollectives._core").attr("_use_driver").cast<py::capsule>();
+  return reinterpret_cast<decltype(&cuda::use_driver)>(function.get_pointer());
+}
+
 std::unique_ptr<Executor> executor_of_device(int ordinal) {
   const cuda::DriverFinding& finding = cuda::system_driver();
-  const cuda::Availability found = cuda::availability(finding, cuda::why_no_device_code());
+  const cuda::Availability found = cuda::availability(finding);
   if (!found.reason.empty()) throw std::runtime_error("CUDA is off: " + found.reason);
   return cuda::make_executor_with_code(*finding.driver, ordinal);
 }
@@ -36,30 +39,6 @@ std::unique_ptr<Executor> executor_of_device(int ordinal) {
 std::string why_not(const std::string& library) {
   static cuda::DriverApi api;
   return cuda::load_driver(library.c_str(), api).reason;
-}
-
-std::string why_no_compiler(const std::string& library) {
-  static cuda::CompilerApi api;
-  return cuda::load_compiler(library.c_str(), api).reason;
-}
-
-std::string why_no_nccl(const std::string& library) {
-  static cuda::NcclApi api;
-  return cuda::load_nccl(library.c_str(), api).reason;
-}
-
-/// PTX and machine code.
-py::tuple compile_kernels(const std::string& library, int capability) {
-  cuda::CompilerApi api;
-  const cuda::CompilerFinding finding = cuda::load_compiler(library.c_str(), api);
-  if (finding.compiler == nullptr) throw std::runtime_error(finding.reason);
-  const cuda::CompiledKernels made = cuda::compile_kernels(*finding.compiler, capability);
-  return py::make_tuple(made.ptx, py::bytes(made.machine_code));
-}
-
-std::string why_no_compiler_for(const std::string& library, int driver_major) {
-  cuda::CompilerApi api;
-  return cuda::find_compiler({library}, driver_major, api).reason;
 }
 
 /// The arenas of the buffers that a board of ranks on devices takes, in that order.
@@ -87,27 +66,20 @@ void bind_simulated_driver(py::module_& t) {
       .def(py::init<std::uint64_t, std::size_t, int>(), py::arg("seed"), py::kw_only(),
            py::arg("capacity") = std::size_t{1} << 30U, py::arg("devices") = 1)
       .def(
-          "executor",
-          [](const D& d, int ordinal) {
-            return cuda::make_executor(d.api(), ordinal, D::image(), cuda::simulated_nccl);
-          },
+          "executor", [](const D& d, int ordinal) { return cuda::make_executor(d.api(), ordinal, D::image()); },
           py::arg("ordinal") = 0, py::keep_alive<0, 1>())
       .def(
           "executor_with_code", [](const D& d) { return cuda::make_executor_with_code(d.api(), 0); },
           py::keep_alive<0, 1>())
-      .def("use", [](const D& d) { cuda::use_driver(&d.api(), D::image(), cuda::simulated_nccl); })
-      .def_static("use_no_more", [] { cuda::use_driver(nullptr, nullptr, cuda::system_nccl); })
+      .def("use", [](const D& d) { use_driver_in_core()(&d.api(), D::image()); })
+      .def_static("use_no_more", [] { use_driver_in_core()(nullptr, nullptr); })
       .def("availability",
-           [](const D& d, const std::string& no_device_code) {
-             const cuda::Availability found = cuda::availability({&d.api(), ""}, no_device_code);
+           [](const D& d) {
+             const cuda::Availability found = cuda::availability({&d.api(), ""});
              return py::make_tuple(found.reason, found.devices.size());
            })
       .def("fail", &D::fail, py::arg("function"), py::arg("nth"), py::arg("error"))
       .def("set_attribute", &D::set_attribute, py::arg("attribute"), py::arg("value"))
-      .def("use_nccl", &D::use_nccl, py::arg("version") = 23203, py::arg("strict") = false)
-      .def("hold_reductions", &D::hold_reductions, py::arg("held"))
-      .def_property_readonly("communicators", &D::communicators)
-      .def("set_device_id", &D::set_device_id, py::arg("id"))
       .def("fault", &D::fault, py::arg("nth"))
       .def("stream_of_caller", &D::stream_of_caller, py::arg("device") = 0)
       .def("begin_capture", &D::begin_capture, py::arg("stream"))
@@ -136,19 +108,12 @@ void bind_testing_cuda(py::module_& t) {
   bind_simulated_driver(t);
   t.def("device_executor", &executor_of_device, py::arg("ordinal") = 0);
   t.def("why_no_driver", &why_not, py::arg("library"));
-  t.def("why_no_compiler", &why_no_compiler, py::arg("library"));
-  t.def("why_no_nccl", &why_no_nccl, py::arg("library"));
-  t.def("why_no_compiler_for", &why_no_compiler_for, py::arg("library"), py::arg("driver_major"));
   t.def("arenas_of_buffers", &arenas_of_buffers, py::arg("ranks"));
-  t.def("compile_kernels", &compile_kernels, py::arg("library"), py::arg("capability"));
   t.def("kernel_names", [] {
     const auto names = cuda::kernel_names();
     return std::vector<std::string>(names.begin(), names.end());
   });
-  t.def("fat_binary", [] {
-    const auto code = cuda::fat_binary();
-    return py::bytes(reinterpret_cast<const char*>(code.data()), code.size());
-  });
+  t.def("device_code", &cuda::device_code);
 }
 
 }  // namespace pyc

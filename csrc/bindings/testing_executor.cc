@@ -1,4 +1,4 @@
-// Of _core.testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
+// Of _testing: executors, their streams and events, and who has mapped whose arena. Addresses are integers, of a
 // host or of a device.
 #include <algorithm>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 #include "memory/executor.h"
 #include "services/common/arena_seats.h"
 
@@ -46,19 +47,6 @@ SharedHandle handle_from(const std::string& bytes) {
 }
 py::bytes bytes_of(const SharedHandle& handle) { return {handle.data(), handle.size()}; }
 
-CommunicatorLibrary* communicators_of(Executor& executor) {
-  const CommunicatorFinding found = executor.communicators();
-  if (found.library == nullptr) throw std::runtime_error(found.reason);
-  return found.library;
-}
-
-CommunicatorId id_from(const std::string& bytes) {
-  CommunicatorId id{};
-  if (bytes.size() != id.size()) throw std::invalid_argument("id: expected 128 bytes");
-  std::copy(bytes.begin(), bytes.end(), id.begin());
-  return id;
-}
-
 /// A rank's, in a buffer that processes share.
 class SharedSeats {
  public:
@@ -84,29 +72,6 @@ void bind_arena_seats(py::module_& t) {
       .def("take", &SharedSeats::take)
       .def("map_others", &SharedSeats::map_others)
       .def("release", &SharedSeats::release);
-}
-
-void bind_communicators(py::module_& t) {
-  using L = CommunicatorLibrary;
-  py::class_<Communicator>(t, "DeviceCommunicator")
-      .def("is_settled", &Communicator::is_settled)
-      .def("allreduce",
-           [](Communicator& c, Stream& stream, Address data, std::size_t count, const std::string& dtype,
-              const std::string& op) { c.allreduce(stream, at(data), count, data_type(dtype), reduce_op(op)); });
-  py::class_<L>(t, "CommunicatorLibrary")
-      .def_property_readonly("version", &L::version)
-      .def_property_readonly("why_not_shared", &L::why_not_shared)
-      .def("new_id",
-           [](L& l) {
-             const CommunicatorId id = l.new_id();
-             return py::bytes(id.data(), id.size());
-           })
-      .def(
-          "join",
-          [](L& l, const py::bytes& id, std::size_t size, std::size_t number) {
-            return l.join(id_from(id), size, number);
-          },
-          py::keep_alive<0, 1>());
 }
 
 void bind_streams(py::module_& t) {
@@ -147,15 +112,12 @@ void bind_testing_executors(py::module_& t) {
           py::keep_alive<0, 1>())
       .def("new_stream", &Executor::new_stream, py::keep_alive<0, 1>())
       .def("new_event", &Executor::new_event, py::keep_alive<0, 1>())
-      .def("communicators", &communicators_of, py::return_value_policy::reference_internal)
-      .def("device_id", &Executor::device_id)
       .def("stream_of_caller", &Executor::stream_of_caller, py::keep_alive<0, 1>())
       .def("share", [](Executor& e, Address data) { return bytes_of(e.share(at(data))); })
       .def(
           "map", [](Executor& e, const py::bytes& handle) { return Block{e.map(handle_from(handle))}; },
           py::keep_alive<0, 1>());
   bind_streams(t);
-  bind_communicators(t);
   bind_arena_seats(t);
   t.def("host_executor", &host_executor, py::return_value_policy::reference);
 }

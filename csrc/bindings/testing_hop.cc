@@ -1,4 +1,4 @@
-// Of _core.testing: the worker of one rank of Hop among neighbors that a test drives.
+// Of _testing: the worker of one rank of Hop among neighbors that a test drives.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/testing.h"
 #include "memory/memory.h"
 #include "node/shared_memory.h"
 #include "services/hop/worker.h"

@@ -1,10 +1,17 @@
 // The extension module pycollectives._zipline: ZipLine on NumPy arrays. Apart from _core, since it needs no MPI.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+// Written against Python's C API: pybind11 would take nine tenths of its build.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
 #include <span>
+#include <stdexcept>
+#include <string_view>
+#include <type_traits>
 
 #include "bindings/gil.h"
 #include "zipline/algorithms.h"
@@ -14,88 +21,216 @@
 namespace pyc {
 namespace {
 
-namespace py = pybind11;
 namespace zl = zipline;
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
+/// Python's error is set already.
+struct ErrorIsSet {};
 
-template <class T>
-std::span<const T> span_of(const Array<T>& array) {
-  return {array.data(), static_cast<std::size_t>(array.size())};
+/// The new reference that `action` returns, or nullptr and Python's error set to what it threw.
+template <class Action>
+PyObject* guarded(Action action) noexcept {
+  try {
+    return action();
+  } catch (const ErrorIsSet&) {
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
 }
 
-template <class Time>
-zl::Rows<Time> checked_rows(const Array<Time>& points, const Array<std::int64_t>& ends) {
-  const zl::Rows<Time> rows{span_of(points), span_of(ends)};
-  zl::check_rows(rows);
-  return rows;
+struct Deleted {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Owned = std::unique_ptr<PyObject, Deleted>;
+
+Owned owned(PyObject* made) {
+  if (made == nullptr) throw ErrorIsSet();
+  return Owned(made);
 }
+
+[[noreturn]] void refuse(const char* text) {
+  PyErr_SetString(PyExc_TypeError, text);
+  throw ErrorIsSet();
+}
+
+/// The elements of an array, which is not copied.
+class View {
+ public:
+  explicit View(PyObject* array) {
+    if (PyObject_GetBuffer(array, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+      refuse("expected a contiguous array");
+    }
+  }
+  ~View() { PyBuffer_Release(&buffer_); }
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+
+  template <class Element>
+  bool has() const {
+    const std::string_view format = buffer_.format;
+    const bool fits = std::is_same_v<Element, double> ? format == "d" : format == "l" || format == "q";
+    return fits && buffer_.itemsize == sizeof(Element);
+  }
+
+  /// TypeError unless its elements are of that type.
+  template <class Element>
+  std::span<const Element> of() const {
+    if (!has<Element>()) {
+      refuse(std::is_same_v<Element, double> ? "expected an array of float64" : "expected an array of int64");
+    }
+    return {static_cast<const Element*>(buffer_.buf), static_cast<std::size_t>(buffer_.len) / sizeof(Element)};
+  }
+
+ private:
+  Py_buffer buffer_{};
+};
+
+/// The arguments `points` and `ends` of a function.
+struct Arguments {
+  Arguments(PyObject* const* values, Py_ssize_t count) : points((check(count), values[0])), ends(values[1]) {}
+
+  static void check(Py_ssize_t count) {
+    if (count != 2) refuse("expected two arguments: points, ends");
+  }
+  template <class Time>
+  zl::Rows<Time> rows() const {
+    const zl::Rows<Time> rows{points.of<Time>(), ends.of<std::int64_t>()};
+    zl::check_rows(rows);
+    return rows;
+  }
+
+  View points, ends;
+};
+
+PyObject* to_python(std::int64_t value) { return PyLong_FromLongLong(value); }
+PyObject* to_python(double value) { return PyFloat_FromDouble(value); }
 
 /// (t_sync, d, iterations)
 template <class Time>
-py::tuple tuple_of(const zl::Barrier<Time>& barrier) {
-  py::tuple iterations(barrier.iterations.size());
+PyObject* tuple_of(const zl::Barrier<Time>& barrier) {
+  const Owned t_sync = owned(to_python(barrier.t_sync)), d = owned(to_python(barrier.d));
+  const Owned iterations = owned(PyTuple_New(static_cast<Py_ssize_t>(barrier.iterations.size())));
   for (std::size_t worker = 0; worker < barrier.iterations.size(); ++worker) {
-    iterations[worker] = barrier.iterations[worker];
+    PyObject* const iteration = owned(to_python(barrier.iterations[worker])).release();
+    PyTuple_SET_ITEM(iterations.get(), static_cast<Py_ssize_t>(worker), iteration);
   }
-  return py::make_tuple(barrier.t_sync, barrier.d, iterations);
+  return PyTuple_Pack(3, t_sync.get(), d.get(), iterations.get());
 }
 
 template <class Time>
-void bind_algorithm(py::module_& m, const char* name, zl::Barrier<Time> (*algorithm)(const zl::Rows<Time>&)) {
-  m.def(
-      name,
-      [algorithm](const Array<Time>& points, const Array<std::int64_t>& ends) {
-        const zl::Rows<Time> rows = checked_rows(points, ends);
-        zl::Barrier<Time> barrier;
-        {
-          const GilReleased others_may_run;
-          barrier = algorithm(rows);
-        }
-        return tuple_of(barrier);
-      },
-      py::arg("points").noconvert(), py::arg("ends").noconvert());
+PyObject* solve(const Arguments& arguments, zl::Barrier<Time> (*algorithm)(const zl::Rows<Time>&)) {
+  const zl::Rows<Time> rows = arguments.rows<Time>();
+  zl::Barrier<Time> barrier;
+  {
+    const GilReleased others_may_run;
+    barrier = algorithm(rows);
+  }
+  return tuple_of(barrier);
 }
 
-template <class Time>
-void bind_algorithms(py::module_& m) {
-  m.def(
-      "check", [](const Array<Time>& points, const Array<std::int64_t>& ends) { checked_rows(points, ends); },
-      py::arg("points").noconvert(), py::arg("ends").noconvert());
-  bind_algorithm<Time>(m, "zipline_linear", &zl::zipline_linear<Time>);
-  bind_algorithm<Time>(m, "zipline", &zl::zipline<Time>);
-  bind_algorithm<Time>(m, "zipline_opt", &zl::zipline_opt<Time>);
-  bind_algorithm<Time>(m, "zipline_opt_bs", &zl::zipline_opt_bs<Time>);
-  bind_algorithm<Time>(m, "grid_scan", &zl::grid_scan<Time>);
-  bind_algorithm<Time>(m, "full_grid_scan", &zl::full_grid_scan<Time>);
+template <zl::Barrier<std::int64_t> (*OfInt64)(const zl::Rows<std::int64_t>&),
+          zl::Barrier<double> (*OfFloat64)(const zl::Rows<double>&)>
+PyObject* solved(PyObject*, PyObject* const* values, Py_ssize_t count) {
+  return guarded([&] {
+    const Arguments arguments(values, count);
+    return arguments.points.has<double>() ? solve(arguments, OfFloat64) : solve(arguments, OfInt64);
+  });
 }
 
-/// It keeps the GIL, so threads take turns.
+PyObject* check(PyObject*, PyObject* const* values, Py_ssize_t count) {
+  return guarded([&] {
+    const Arguments arguments(values, count);
+    arguments.points.has<double>() ? void(arguments.rows<double>()) : void(arguments.rows<std::int64_t>());
+    Py_RETURN_NONE;
+  });
+}
+
+/// The Python type of Incremental<Time>. Its methods keep the GIL, so threads take turns.
 template <class Time>
-void bind_incremental(py::module_& m, const char* name) {
-  using Incremental = zl::Incremental<Time>;
-  py::class_<Incremental>(m, name)
-      .def(py::init([](const Array<Time>& points, const Array<std::int64_t>& ends) {
-             return Incremental(zl::Rows<Time>{span_of(points), span_of(ends)});
-           }),
-           py::arg("points").noconvert(), py::arg("ends").noconvert())
-      .def(
-          "update",
-          [](Incremental& i, std::size_t worker, const Array<Time>& row) {
-            return tuple_of(i.update(worker, span_of(row)));
-          },
-          py::arg("worker"), py::arg("row").noconvert())
-      .def("barrier", [](const Incremental& i) { return tuple_of(i.barrier()); })
-      .def_property_readonly("size", &Incremental::size);
+struct Incremental {
+  PyObject_HEAD zl::Incremental<Time>* solver;
+
+  static zl::Incremental<Time>& of(PyObject* self) { return *reinterpret_cast<Incremental*>(self)->solver; }
+
+  static PyObject* make(PyTypeObject* type, PyObject* positional, PyObject* named) {
+    return guarded([&] {
+      if (named != nullptr && PyDict_GET_SIZE(named) != 0) refuse("expected no named arguments");
+      const Arguments arguments(&PyTuple_GET_ITEM(positional, 0), PyTuple_GET_SIZE(positional));
+      auto solver = std::make_unique<zl::Incremental<Time>>(arguments.rows<Time>());
+      PyObject* const self = owned(type->tp_alloc(type, 0)).release();
+      reinterpret_cast<Incremental*>(self)->solver = solver.release();
+      return self;
+    });
+  }
+  static void free(PyObject* self) {
+    PyTypeObject* const type = Py_TYPE(self);
+    delete reinterpret_cast<Incremental*>(self)->solver;
+    type->tp_free(self);
+    Py_DECREF(type);
+  }
+  static PyObject* update(PyObject* self, PyObject* const* values, Py_ssize_t count) {
+    return guarded([&] {
+      if (count != 2) refuse("expected two arguments: worker, row");
+      const std::size_t worker = PyLong_AsSize_t(values[0]);
+      if (PyErr_Occurred() != nullptr) throw ErrorIsSet();
+      const View row(values[1]);
+      return tuple_of(of(self).update(worker, row.of<Time>()));
+    });
+  }
+  static PyObject* barrier(PyObject* self, PyObject*) {
+    return guarded([&] { return tuple_of(of(self).barrier()); });
+  }
+  static PyObject* size(PyObject* self, void*) { return PyLong_FromSize_t(of(self).size()); }
+
+  static void define(PyObject* module, const char* name) {
+    static PyMethodDef methods[] = {
+        {"update", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&update)), METH_FASTCALL, nullptr},
+        {"barrier", &barrier, METH_NOARGS, nullptr},
+        {}};
+    static PyGetSetDef members[] = {{"size", &size, nullptr, nullptr, nullptr}, {}};
+    PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&make)},
+                           {Py_tp_dealloc, reinterpret_cast<void*>(&free)},
+                           {Py_tp_methods, methods},
+                           {Py_tp_getset, members},
+                           {0, nullptr}};
+    PyType_Spec spec = {name, sizeof(Incremental), 0, Py_TPFLAGS_DEFAULT, slots};
+    const Owned type = owned(PyType_FromSpec(&spec));
+    const char* const own_name = std::string_view(name).substr(std::string_view(name).rfind('.') + 1).data();
+    if (PyModule_AddObjectRef(module, own_name, type.get()) != 0) throw ErrorIsSet();
+  }
+};
+
+using Function = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
+
+PyMethodDef method(const char* name, Function function) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL, nullptr};
+}
+
+PyObject* make_module() {
+  static PyMethodDef functions[] = {
+      method("check", &check),
+      method("zipline_linear", &solved<zl::zipline_linear<std::int64_t>, zl::zipline_linear<double>>),
+      method("zipline", &solved<zl::zipline<std::int64_t>, zl::zipline<double>>),
+      method("zipline_opt", &solved<zl::zipline_opt<std::int64_t>, zl::zipline_opt<double>>),
+      method("zipline_opt_bs", &solved<zl::zipline_opt_bs<std::int64_t>, zl::zipline_opt_bs<double>>),
+      method("grid_scan", &solved<zl::grid_scan<std::int64_t>, zl::grid_scan<double>>),
+      method("full_grid_scan", &solved<zl::full_grid_scan<std::int64_t>, zl::full_grid_scan<double>>),
+      {}};
+  static PyModuleDef definition = {
+      PyModuleDef_HEAD_INIT, "_zipline", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
+  return guarded([] {
+    Owned module = owned(PyModule_Create(&definition));
+    Incremental<std::int64_t>::define(module.get(), "pycollectives._zipline.IncrementalInt64");
+    Incremental<double>::define(module.get(), "pycollectives._zipline.IncrementalFloat64");
+    return module.release();
+  });
 }
 
 }  // namespace
 }  // namespace pyc
 
-PYBIND11_MODULE(_zipline, m) {
-  pyc::bind_algorithms<std::int64_t>(m);
-  pyc::bind_algorithms<double>(m);
-  pyc::bind_incremental<std::int64_t>(m, "IncrementalInt64");
-  pyc::bind_incremental<double>(m, "IncrementalFloat64");
-}
+PyMODINIT_FUNC PyInit__zipline() { return pyc::make_module(); }

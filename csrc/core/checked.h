@@ -21,4 +21,10 @@ inline std::size_t checked_product(std::size_t times, std::size_t bytes) {
 /// The next multiple of `unit`.
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+/// So many bytes, in whole pages.
+constexpr std::size_t in_pages(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return round_up(bytes, kPage);
+}
+
 }  // namespace pyc

@@ -1,6 +1,7 @@
 // Who talks to whom: pure arithmetic on ranks, right for every number of ranks.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -38,59 +39,110 @@ class Fold {
   Rank extras_ = 0;
 };
 
-/// A k-nomial tree rooted at rank 0, for any number of ranks. Written in base k, a rank's parent is the rank without
-/// its lowest non-zero digit; so its children set one digit below that. The depth is the number of digits of size - 1.
-class KnomialTree {
+/// The tree that reaches `size` ranks soonest if a rank sends to one other rank after another and what it begins to
+/// send arrives `latency` sends later (Bar-Noy, Kipnis 1994, the postal model). With latency 1 it is a binomial tree,
+/// with latency `size` a star. Rooted at rank 0; the ranks below a rank follow it without a gap.
+class PostalTree {
  public:
-  constexpr KnomialTree(Rank rank, Rank size, Rank radix) : rank_(rank), size_(size), radix_(radix) {}
+  PostalTree(Rank rank, Rank size, Rank latency) {
+    const std::vector<std::int64_t> reached = reach(size, latency);
+    auto left = static_cast<Rank>(reached.size()) - 1;  // sends that fit into the time that `first` has left
+    for (Rank first = 0; first != rank;) {
+      const auto next = static_cast<Rank>(first + reached[static_cast<std::size_t>(left - 1)]);
+      if (rank < next) {
+        --left;
+      } else {
+        parent_ = first;
+        first = next;
+        left -= latency;
+      }
+    }
+    for (; left >= latency; --left) {
+      const std::int64_t child = rank + reached[static_cast<std::size_t>(left - 1)];
+      if (child < size) children_.push_back(static_cast<Rank>(child));
+    }
+  }
 
+  bool is_root() const { return parent_ == kNoRank; }
+  Rank parent() const { return parent_; }
+  /// In the order of sending: the first has most ranks below it.
+  const std::vector<Rank>& children() const { return children_; }
+
+  /// By the number of messages on the way from the root to a rank, the most sends of their senders up to these
+  /// messages.
+  static std::vector<Rank> longest_ways(Rank size, Rank latency) {
+    const std::vector<std::int64_t> reached = reach(size, latency);
+    struct Place {
+      Rank rank;
+      Rank left;
+      std::size_t depth;
+      Rank sends;
+    };
+    std::vector<Rank> longest;
+    std::vector<Place> open{{0, static_cast<Rank>(reached.size()) - 1, 0, 0}};
+    while (!open.empty()) {
+      Place place = open.back();
+      open.pop_back();
+      if (longest.size() <= place.depth) longest.resize(place.depth + 1);
+      longest[place.depth] = std::max(longest[place.depth], place.sends);
+      for (Rank left = place.left; left >= latency; --left) {
+        const std::int64_t child = place.rank + reached[static_cast<std::size_t>(left - 1)];
+        if (child < size) open.push_back({static_cast<Rank>(child), left - latency, place.depth + 1, ++place.sends});
+      }
+    }
+    return longest;
+  }
+
+ private:
+  /// The number of ranks that are reached, by the number of sends.
+  static std::vector<std::int64_t> reach(Rank size, Rank latency) {
+    std::vector<std::int64_t> reached{1};
+    while (reached.back() < size) {
+      const std::size_t time = reached.size();
+      const auto delay = static_cast<std::size_t>(latency);
+      reached.push_back(reached.back() + (time >= delay ? reached[time - delay] : 0));
+    }
+    return reached;
+  }
+
+  Rank parent_ = kNoRank;
+  std::vector<Rank> children_;
+};
+
+/// A tree of `degree` children for each rank but the last ones, rooted at rank 0, in the order of levels.
+class CompleteTree {
+ public:
+  constexpr CompleteTree(Rank rank, Rank degree) : rank_(rank), degree_(degree) {}
   constexpr bool is_root() const { return rank_ == 0; }
-  constexpr Rank parent() const { return rank_ - rank_ / span() % radix_ * span(); }
+  constexpr Rank parent() const { return (rank_ - 1) / degree_; }
+
+ private:
+  Rank rank_;
+  Rank degree_;
+};
+
+/// A binomial tree for any number of ranks, rooted anywhere. A rank's parent, counted from the root on, is the rank
+/// without its lowest bit. A rank has at most ceil(log2 size) children, and the ranks below it follow it without a gap.
+class BinomialTree {
+ public:
+  constexpr BinomialTree(Rank rank, Rank size, Rank root = 0)
+      : place_(ring_neighbour(rank, -root, size)), size_(size), root_(root) {}
+
+  constexpr bool is_root() const { return place_ == 0; }
+  constexpr Rank parent() const { return ring_neighbour(place_ & (place_ - 1), root_, size_); }
 
   /// From the nearest to the farthest.
   std::vector<Rank> children() const {
     std::vector<Rank> all;
-    const std::int64_t end = is_root() ? size_ : span();
-    for (std::int64_t place = 1; place < end; place *= radix_) {
-      for (Rank digit = 1; digit < radix_; ++digit) {
-        if (rank_ + digit * place < size_) all.push_back(static_cast<Rank>(rank_ + digit * place));
-      }
+    const std::int64_t end = is_root() ? size_ : place_ & -place_;
+    for (std::int64_t distance = 1; distance < end && place_ + distance < size_; distance *= 2) {
+      all.push_back(ring_neighbour(static_cast<Rank>(place_ + distance), root_, size_));
     }
     return all;
   }
 
  private:
-  /// The place value of the lowest non-zero digit.
-  constexpr Rank span() const {
-    Rank place = 1;
-    while (!is_root() && rank_ / place % radix_ == 0) place *= radix_;
-    return place;
-  }
-
-  Rank rank_;
-  Rank size_;
-  Rank radix_;
-};
-
-/// A binomial tree for any number of ranks, rooted anywhere. A rank has at most ceil(log2 size) children, and the ranks
-/// below it follow it without a gap, counted from the root on.
-class BinomialTree {
- public:
-  constexpr BinomialTree(Rank rank, Rank size, Rank root = 0)
-      : tree_(ring_neighbour(rank, -root, size), size, 2), size_(size), root_(root) {}
-
-  constexpr bool is_root() const { return tree_.is_root(); }
-  constexpr Rank parent() const { return ring_neighbour(tree_.parent(), root_, size_); }
-
-  /// From the nearest to the farthest.
-  std::vector<Rank> children() const {
-    std::vector<Rank> all = tree_.children();
-    for (Rank& child : all) child = ring_neighbour(child, root_, size_);
-    return all;
-  }
-
- private:
-  KnomialTree tree_;
+  Rank place_;
   Rank size_;
   Rank root_;
 };

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <stdexcept>
+#include <utility>
 
 #include "diagnostics/json.h"
 
@@ -37,19 +38,27 @@ void Trace::begin(Cookie op, Seconds now) {
 
 void Trace::add(std::string_view name, Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round) {
   const std::lock_guard lock(mutex_);
-  events_.push_back({std::string(name), begin, end, collective, round, {}});
+  keep({std::string(name), begin, end, collective, round, {}});
 }
 
 void Trace::add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what) {
   const std::lock_guard lock(mutex_);
-  events_.push_back({"wait", begin, end, collective, round, cut(what, kLongestText)});
+  keep({"wait", begin, end, collective, round, cut(what, kLongestText)});
 }
 
 void Trace::end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round) {
   const std::lock_guard lock(mutex_);
   const auto begun = begun_.find(op);
-  events_.push_back({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round, {}});
+  keep({std::string(name), begun == begun_.end() ? now : begun->second, now, collective, round, {}});
   if (begun != begun_.end()) begun_.erase(begun);
+}
+
+void Trace::keep(Event event) {
+  if (events_.size() < kMostEvents) {
+    events_.push_back(std::move(event));
+  } else {
+    ++left_out_;
+  }
 }
 
 void Trace::write() const {
@@ -60,9 +69,15 @@ void Trace::write() const {
   out << std::fixed << "{\"traceEvents\": [\n"
       << "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": " << process_ << ", \"args\": {\"name\": \""
       << process_name_ << "\"}}";
+  if (left_out_ > 0) {
+    out << ",\n{\"ph\": \"i\", \"s\": \"p\", \"name\": \"full: " << left_out_
+        << " later events left out\", \"pid\": " << process_ << ", \"tid\": 0, \"ts\": " << events_.back().end * 1e6
+        << "}";
+  }
   for (const Event& e : events_) {
-    out << ",\n{\"ph\": \"X\", \"name\": \"" << e.name << "\", \"pid\": " << process_ << ", \"tid\": " << e.collective
-        << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6 << ", \"args\": {";
+    out << ",\n{\"ph\": \"X\", \"name\": " << json_string(e.name) << ", \"pid\": " << process_
+        << ", \"tid\": " << e.collective << ", \"ts\": " << e.begin * 1e6 << ", \"dur\": " << (e.end - e.begin) * 1e6
+        << ", \"args\": {";
     if (e.round != kNoRound) out << "\"round\": " << e.round;
     if (!e.awaited.empty()) out << (e.round == kNoRound ? "" : ", ") << "\"for\": " << json_string(e.awaited);
     out << "}}";

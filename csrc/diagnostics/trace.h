@@ -30,11 +30,13 @@ class Trace {
   /// A call of the application has waited. `what`: for what; the first `kLongestText` bytes of it are kept.
   void add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what);
 
-  /// Writes the file; process id = rank + size * communicator, thread id = collective, times in microseconds.
+  /// Writes the file, with the first `kMostEvents` events; process id = rank + size * communicator, thread id =
+  /// collective, times in microseconds.
   void write() const;
 
  private:
   static constexpr std::size_t kLongestText = 200;
+  static constexpr std::size_t kMostEvents = 1'000'000;  // some 100 MB
 
   struct Event {
     std::string name;
@@ -45,12 +47,15 @@ class Trace {
     std::string awaited;  // empty: nothing is said of it
   };
 
+  void keep(Event event);  // under the mutex
+
   std::string path_;
   std::string process_name_;
   int process_;
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<Cookie, Seconds> begun_;
   std::vector<Event> events_;
+  std::size_t left_out_ = 0;
 };
 
 /// A collective's row in its rank's trace. Nothing at all if there is no trace.

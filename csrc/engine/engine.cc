@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/progress_thread.h"
-#include "hot/hot.h"
 
 namespace pyc {
 namespace {
@@ -45,14 +44,14 @@ struct Waiting {
 Engine::Away::Away(Engine& engine) : engine_(engine) { stop_driving(engine_.waiters_); }
 Engine::Away::~Away() { ++engine_.waiters_; }
 
-Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name,
-               std::unique_ptr<Trace> trace, std::size_t flight_rounds)
+Engine::Engine(std::unique_ptr<Transport> transport, Options options, std::unique_ptr<Trace> trace)
     : transport_(std::move(transport)),
-      progress_(progress),
-      transport_name_(std::move(transport_name)),
+      progress_(options.progress),
+      transport_name_(std::move(options.transport_name)),
       trace_(std::move(trace)),
-      recorder_(*transport_, flight_rounds, trace_.get()),
-      failures_(*transport_),
+      recorder_(*transport_, options.flight_rounds, trace_.get()),
+      failures_(*transport_, std::move(options.neighbours)),
+      stall_warning_(options.stall_warning),
       runs_{nullptr},
       bootstrap_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
       roll_call_(rank(), size(), [this](Rank to, ConstBytes message) { send(to, message); }),
@@ -61,6 +60,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, Progress progress, std::str
           rank(), size(), [this](Rank to, ConstBytes message) { transport_->send_active(to, message); },
           [this] { return Shutdown::Traffic{transport_->active_sent() - shutdown_.sent(), received_}; }),
       forks_(forks()) {
+  recorder_.set_group(std::move(options.group));
   if (progress_ == Progress::kThread) ProgressThread::instance().add(this);
   if (recorder_.on()) FlightDump::instance().add(&recorder_);
 }
@@ -70,9 +70,9 @@ Engine::~Engine() {
   if (progress_ == Progress::kThread && !closed_ && is_in_own_process()) ProgressThread::instance().remove(this);
 }
 
-PYC_HOT bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
+bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
 
-PYC_HOT void Engine::check_process() const {
+void Engine::check_process() const {
   if (!is_in_own_process()) {
     throw ClosedError("this process is a fork: the communicator belongs to its parent");
   }
@@ -83,14 +83,18 @@ void Engine::check_can_start() const {
   if (leaves_) throw ClosedError("this rank has closed the communicator, or is closing it");
 }
 
-std::uint32_t Engine::claim_id() {
-  check_can_start();
+void Engine::check_next_id() const {
   for (const auto& [id, collective] : by_id_) {
     if (first_tag(id) == first_tag(next_collective_)) {
       throw std::runtime_error("'" + collective->name() + "' is still open and " + std::to_string(kTurns) +
                                " collectives were created since: close some");
     }
   }
+}
+
+std::uint32_t Engine::claim_id() {
+  check_can_start();
+  check_next_id();
   return next_collective_;
 }
 
@@ -217,7 +221,9 @@ void Engine::look_at_other_machines() {
   if (shutdown_.is_silent()) return;
   const Seconds now = transport_->now();
   if (heartbeat_.is_due(now) && failures_.is_lowest_here()) heartbeat_.speak(failures_.dead_neighbours());
-  if (!heartbeat_.dead().empty()) throw died("", heartbeat_.dead(), "the communicator is unusable now");
+  if (const std::vector<Rank> dead = heartbeat_.dead(); !dead.empty()) {
+    throw died("", dead, "the communicator is unusable now");
+  }
   if (shutdown_.closed()) return;  // others may be silent by right: they know before this rank that all have closed
   const std::vector<Rank> lost = heartbeat_.lost(now);
   if (lost.empty()) return;
@@ -264,7 +270,7 @@ Seconds Engine::deadline() const {
   return next;
 }
 
-PYC_HOT void Engine::check() {
+void Engine::check() {
   check_process();
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }

@@ -41,9 +41,16 @@ class Engine final : private Listener {
   /// Called now and then by a waiting thread without any lock held; throws to end the wait (Ctrl-C).
   using Interrupt = std::function<void()>;
 
-  /// `flight_rounds`: how many rounds the flight recorder keeps; 0: there is nothing to record or to dump.
-  Engine(std::unique_ptr<Transport> transport, Progress progress, std::string transport_name = {},
-         std::unique_ptr<Trace> trace = nullptr, std::size_t flight_rounds = 0);
+  /// All that the progress thread reads: it drives the engine before the constructor returns.
+  struct Options {
+    Progress progress = Progress::kThread;
+    std::string transport_name{};
+    std::size_t flight_rounds = 0;  // that the flight recorder keeps; 0: there is nothing to record or to dump
+    std::string group{};            // the flight recorder's name of the communicator
+    Seconds stall_warning = -1;
+    std::vector<FailureDetector::Neighbour> neighbours{};  // the processes of this machine
+  };
+  explicit Engine(std::unique_ptr<Transport> transport, Options options, std::unique_ptr<Trace> trace = nullptr);
   ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -59,7 +66,6 @@ class Engine final : private Listener {
 
   /// Seconds before a call that waits for other ranks says so on stderr; negative: never. See `wait_and_warn`.
   Seconds stall_warning() const { return stall_warning_; }
-  void set_stall_warning(Seconds after) { stall_warning_ = after; }
   /// Writes a line to stderr.
   void warn(const std::string& text) const;
 
@@ -73,6 +79,9 @@ class Engine final : private Listener {
 
   /// ClosedError if this rank has closed the communicator, though other ranks have not: it starts nothing more.
   void check_can_start() const;
+  /// std::runtime_error if a collective that has not ended here has the tags of the one that is created next. Another
+  /// rank may find it ended: to be asked before ranks agree, and then it is so for `claim_id` too.
+  void check_next_id() const;
   /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
   std::uint32_t claim_id();
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
@@ -233,6 +242,7 @@ class Engine final : private Listener {
   std::string why_incomplete(std::uint64_t step, std::vector<Rank> missing, const std::vector<Rank>& members,
                              Seconds waited) const;
   bool is_first_not_in(const std::vector<Rank>& ranks) const;
+  void write_trace_of_failure() const;
   std::string what_is_open();
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
@@ -250,7 +260,7 @@ class Engine final : private Listener {
   std::unique_ptr<Trace> trace_;
   FlightRecorder recorder_;
   FailureDetector failures_;
-  Seconds stall_warning_ = -1;
+  const Seconds stall_warning_;
 
   std::mutex progress_mutex_;
   std::atomic<int> wanted_{0};  // threads that wait for it: a mutex is not fair, and a pass that moves is soon repeated

@@ -22,11 +22,10 @@ class FailureDetector {
     ProcessId process;
   };
 
-  /// The transport outlives this.
-  explicit FailureDetector(const Transport& transport) : transport_(transport) {}
-
-  /// The other ranks whose processes can be seen from here: those of this machine.
-  void watch(std::vector<Neighbour> neighbours) { neighbours_ = std::move(neighbours); }
+  /// The transport outlives this. `neighbours`: the other ranks whose processes can be seen from here, those of this
+  /// machine.
+  FailureDetector(const Transport& transport, std::vector<Neighbour> neighbours)
+      : transport_(transport), neighbours_(std::move(neighbours)) {}
 
   /// The ranks that have died, ascending. Asks MPI, which may ask the launcher: for after an error.
   std::vector<Rank> dead() const;
@@ -39,7 +38,7 @@ class FailureDetector {
 
  private:
   const Transport& transport_;
-  std::vector<Neighbour> neighbours_;
+  const std::vector<Neighbour> neighbours_;
 };
 
 }  // namespace pyc

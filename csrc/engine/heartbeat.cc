@@ -1,6 +1,7 @@
 #include "engine/heartbeat.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace pyc {
@@ -19,19 +20,24 @@ bool Heartbeat::is_due(Seconds now) {
 }
 
 void Heartbeat::speak(const std::vector<Rank>& dead) {
-  Message message{control(Control::kHeartbeat), 0, {}};
-  message.count = static_cast<std::uint32_t>(std::min<std::size_t>(dead.size(), kMostNamed));
-  std::copy_n(dead.begin(), message.count, message.dead);
-  for (Rank r = 0; r < static_cast<Rank>(machines_.size()); ++r) {
-    if (!is_here(r) && !std::binary_search(dead.begin(), dead.end(), r)) send_(r, bytes_of(message));
-  }
+  auto rest = dead.begin();
+  do {
+    Message message{control(Control::kHeartbeat), 0, {}};
+    message.count = static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(dead.end() - rest, kMostNamed));
+    std::copy_n(rest, message.count, message.dead);
+    rest += message.count;
+    for (Rank r = 0; r < static_cast<Rank>(machines_.size()); ++r) {
+      if (!is_here(r) && !std::binary_search(dead.begin(), dead.end(), r)) send_(r, bytes_of(message));
+    }
+  } while (rest != dead.end());
 }
 
 void Heartbeat::on_message(Rank from, ConstBytes message, Seconds now) {
   const auto heard = read<Message>(message);
   if (!on()) return;  // this rank has not begun to listen
   heard_[machine_of(from)] = now;
-  dead_.assign(heard.dead, heard.dead + std::min(heard.count, kMostNamed));
+  const std::span named(heard.dead, std::min(heard.count, kMostNamed));
+  dead_.insert(named.begin(), named.end());
 }
 
 std::vector<Rank> Heartbeat::lost(Seconds now) {

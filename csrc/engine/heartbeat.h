@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "core/types.h"
@@ -33,8 +34,8 @@ class Heartbeat {
   void speak(const std::vector<Rank>& dead);
   void on_message(Rank from, ConstBytes message, Seconds now);
 
-  /// The ranks that have died, as other machines say.
-  const std::vector<Rank>& dead() const { return dead_; }
+  /// The ranks that have died, as other machines have said: a machine reports a death once, and may then fall silent.
+  std::vector<Rank> dead() const { return {dead_.begin(), dead_.end()}; }
   /// The ranks of machines of which nothing has been heard within the limit. To be asked often: after a pause, in which
   /// this process may have been stopped, the limit begins anew.
   std::vector<Rank> lost(Seconds now);
@@ -45,7 +46,7 @@ class Heartbeat {
   struct Message {
     MessageHeader header;
     std::uint32_t count;
-    Rank dead[kMostNamed];  // the first of them
+    Rank dead[kMostNamed];
   };
 
   bool is_here(Rank rank) const { return machine_of(rank) == machine_of(rank_); }
@@ -61,7 +62,7 @@ class Heartbeat {
   Seconds next_ = 0;
   Seconds asked_ = 0;           // when `lost` was called last
   std::vector<Seconds> heard_;  // of each machine
-  std::vector<Rank> dead_;
+  std::set<Rank> dead_;
 };
 
 }  // namespace pyc

@@ -1,6 +1,7 @@
 #include "engine/progress_thread.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -38,11 +39,27 @@ void ProgressThread::add(Engine* engine) {
   ++pending_changes_;
   const std::lock_guard lock(mutex_);
   --pending_changes_;
+  engines_.reserve(engines_.size() + 1);
+  if (engines_.empty()) thread_ = start(generation_);  // may throw: then nothing has changed
   engines_.push_back(engine);
   ranks_ = std::max(ranks_, engine->transport().local_ranks());
-  if (engines_.size() > 1) return;
-  thread_ = std::thread([this, generation = generation_] { loop(generation); });
-  pthread_setname_np(thread_.native_handle(), "pyc-progress");
+}
+
+/// It blocks on mutex_ until the engine is there. Signals are for the application's threads.
+std::thread ProgressThread::start(unsigned generation) {
+  sigset_t all;
+  sigset_t usual;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits it
+  try {
+    std::thread thread([this, generation] { loop(generation); });
+    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
+    pthread_setname_np(thread.native_handle(), "pyc-progress");
+    return thread;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
+    throw;
+  }
 }
 
 void ProgressThread::remove(Engine* engine) {

@@ -32,6 +32,7 @@ class ProgressThread {
   using Clock = std::chrono::steady_clock;
 
   ProgressThread() = default;
+  std::thread start(unsigned generation);
   void loop(unsigned generation);
   bool rest(std::unique_lock<std::mutex>& lock, unsigned generation, Clock::time_point listens);
 

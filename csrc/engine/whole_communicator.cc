@@ -254,6 +254,7 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
           *this, remaining(), [&](Seconds limit) { return wait(done, limit, interrupt, longer_naps()); }, why_not);
     } catch (...) {
       wake();
+      if (failed_) write_trace_of_failure();
       throw;
     }
   };
@@ -281,6 +282,16 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
   FlightDump::instance().remove(&recorder_);
   transport_->close();
   if (trace_) trace_->write();
+}
+
+/// A run that ends by an error is the one whose trace is wanted. That error is the one that counts.
+void Engine::write_trace_of_failure() const {
+  if (!trace_) return;
+  try {
+    trace_->write();
+  } catch (const std::runtime_error& error) {
+    warn(error.what());
+  }
 }
 
 std::string Engine::what_is_open() {

@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hot/hot.h"
 #include "memory/memory.h"
 
 namespace pyc {
 
 /// A few bytes are moved here: to call for it would cost more.
-PYC_HOT inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
+inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kFewBytes = 64;
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
@@ -19,8 +18,8 @@ PYC_HOT inline void copy(ReductionMemory& memory, std::byte* to, const std::byte
 }
 
 /// into (accumulator) = from (element type).
-PYC_HOT inline void load(ReductionMemory& memory, Elements elements, std::byte* into, const std::byte* from,
-                         std::size_t count) {
+inline void load(ReductionMemory& memory, Elements elements, std::byte* into, const std::byte* from,
+                 std::size_t count) {
   if (elements.widened()) return memory.load(elements, into, from, count);
   copy(memory, into, from, count * size_of(elements.type));
 }

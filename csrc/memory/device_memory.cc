@@ -35,8 +35,6 @@ DeviceMemory::DeviceMemory(Executor& executor, const Shape& shape, std::size_t o
 // NOLINTNEXTLINE(performance-no-int-to-ptr): a number that stands for a place
 std::byte* DeviceMemory::shared() { return reinterpret_cast<std::byte*>(kShared); }
 
-bool DeviceMemory::is_shared(const std::byte* address) { return reinterpret_cast<std::uintptr_t>(address) >= kShared; }
-
 void DeviceMemory::make_identity(const Shape& shape) {
   const ExecutorMemory staging = executor_.allocate_staging(identity_bytes_);
   const std::size_t count = identity_bytes_ / size_of(shape.elements.accumulator);
@@ -51,8 +49,9 @@ void DeviceMemory::detach() {
 }
 
 std::byte* DeviceMemory::at(const std::byte* address) const {
-  if (!is_shared(address)) return const_cast<std::byte*>(address);
-  const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) - kShared;
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  if (number < kShared) return const_cast<std::byte*>(address);
+  const std::size_t offset = number - kShared;
   const std::size_t rank = offset / arena_bytes_;
   std::byte* const arena = rank == own_ ? arena_.get() : arenas_[rank].get();
   if (arena == nullptr) throw ClosedError("the collective has ended: what ranks had on their devices is freed");

@@ -31,7 +31,6 @@ class DeviceMemory final : public ReductionMemory {
 
   /// Where the shared memory begins. No such address is used by a host or a device.
   static std::byte* shared();
-  static bool is_shared(const std::byte* address);
   /// Where it is on this rank's device; all other addresses are as they are.
   std::byte* at(const std::byte* address) const;
 

@@ -16,7 +16,6 @@
 #include <thread>
 
 #include "core/types.h"
-#include "memory/communicator.h"
 
 namespace pyc {
 
@@ -109,11 +108,6 @@ class Executor {
   virtual SharedHandle share(std::byte* data) = 0;
   /// The memory of another executor, which it must not free before the mapping ends.
   virtual ExecutorMemory map(const SharedHandle& handle) = 0;
-
-  /// What reduces among devices of several processes; what it gives ends before the executor.
-  virtual CommunicatorFinding communicators() { return {nullptr, "memory of the host has no library for it"}; }
-  /// The same for all who use one device, and for nobody else.
-  virtual std::string device_id() { return "host"; }
 
  protected:
   virtual void release(std::byte* data) noexcept = 0;

@@ -81,7 +81,12 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& handle) {
   const int file = ::open(handle.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) refuse("open " + handle, 0);
   struct stat status{};
-  if (fstat(file, &status) != 0) refuse("fstat " + handle, 0);
+  if (fstat(file, &status) != 0) {
+    const int error = errno;
+    ::close(file);
+    errno = error;
+    refuse("fstat " + handle, 0);
+  }
   std::shared_ptr<SharedMemory> memory(new SharedMemory(file, static_cast<std::size_t>(status.st_size), handle));
   memory->seal();  // whoever else is to open it asks its maker
   return memory;

@@ -63,7 +63,7 @@ HopSimulation::HopSimulation(const HopScript& script)
   std::shared_ptr<SharedMemory> shared;
   for (Rank r = 0; r < script.size; ++r) {
     Application& a = at(r);
-    a.engine = std::make_shared<Engine>(network_.endpoint(r), Progress::kCaller);
+    a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     a.model.assign(script.options.count, of(script.initial, r));
     a.delta.assign(script.options.count, of(script.deltas, r));
     if (nodes_.leader(nodes_.of(r)) == r) {

@@ -10,15 +10,8 @@
 
 #include "engine/collective.h"
 
-namespace pyc {
+namespace pyc::server {
 namespace {
-
-using server::Clock;
-using server::Presence;
-using server::Verdict;
-using server::Version;
-using server::Worker;
-using server::WorkerRow;
 
 class ServerSimulation {
  public:
@@ -48,7 +41,7 @@ class ServerSimulation {
     Accumulator accumulator, next;
   };
 
-  server::Table table() { return {row_, rows_}; }
+  Table table() { return {row_, rows_}; }
   std::size_t index(Worker worker, std::uint64_t push) const { return worker * script_.max_pushes + push; }
 
   void plan(Seconds time, What what, Worker worker) { events_.push({time, planned_++, what, worker}); }
@@ -71,25 +64,25 @@ class ServerSimulation {
   std::string who_is_stuck() const;
 
   const ServerScript& script_;
-  std::unique_ptr<const server::Policy> policy_;
+  std::unique_ptr<const Policy> policy_;
   std::vector<WorkerRow> rows_;
-  server::ServerRow row_;
+  ServerRow row_;
   std::vector<Application> applications_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t planned_ = 0;
   Seconds now_ = 0;
   double weights_ = 0;
   // Of the superstep under way, since a policy forgets it at its end:
-  Seconds begun_ = 0, predicted_ = server::kUnknown;
+  Seconds begun_ = 0, predicted_ = kUnknown;
   std::uint64_t superstep_ = 0;
   ServerHistory history_;
 };
 
-std::unique_ptr<const server::Policy> policy_of(const ServerScript& script) {
-  server::Options options;
+std::unique_ptr<const Policy> policy_of(const ServerScript& script) {
+  Options options;
   options.sync = script.sync;
   for (std::size_t w = 0; w < script.workers; ++w) options.workers.push_back(static_cast<Rank>(w));
-  return server::make_policy(options);
+  return make_policy(options);
 }
 
 ServerSimulation::ServerSimulation(const ServerScript& script)
@@ -266,7 +259,7 @@ void ServerSimulation::note_superstep() {
   note(ServerHistory::Superstep{now_, now_ - begun_, now_ - first, predicted_, std::move(clocks)});
   superstep_ = row_.superstep;
   begun_ = now_;
-  predicted_ = server::kUnknown;
+  predicted_ = kUnknown;
 }
 
 void ServerSimulation::let_go() {
@@ -304,7 +297,10 @@ std::string ServerSimulation::who_is_stuck() const {
 }
 
 }  // namespace
+}  // namespace pyc::server
 
-ServerHistory simulate_server(const ServerScript& script) { return ServerSimulation(script).run(); }
+namespace pyc {
+
+ServerHistory simulate_server(const ServerScript& script) { return server::ServerSimulation(script).run(); }
 
 }  // namespace pyc

@@ -79,6 +79,7 @@ class Simulation {
     bool working = false;
     bool ended = false;
     Seconds alarm = Collective::kNever;  // of the engine's deadline
+    Seconds computed = 0;                // when it looks again for what is being computed
   };
 
   void work(Rank rank);
@@ -123,7 +124,7 @@ Simulation::Simulation(const SimulationOptions& options)
   for (Rank r = 0; r < options.size; ++r) {
     Application& a = applications_[static_cast<std::size_t>(r)];
     a.memory = std::make_unique<TimedMemory>(network_, r, options.reduce_per_byte * options.payload_factor);
-    a.engine = std::make_shared<Engine>(network_.endpoint(r), Progress::kCaller);
+    a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     PartialAllreduceOptions collective = options.collective;
     collective.count = count_;
     collective.type = DataType::kInt64;
@@ -227,9 +228,16 @@ void Simulation::drive(Rank rank) {
   }
 }
 
-/// Gives the application what has completed; whether anything has.
+/// Gives the application what has completed and is computed; whether anything is.
 bool Simulation::collect(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
+  if (const Seconds computed = network_.computed(rank); computed > network_.now()) {
+    if (!a.waiting.empty() && computed > a.computed) {
+      a.computed = computed;
+      network_.at(computed, [this, rank] { drive(rank); });
+    }
+    return false;
+  }
   bool any = false;
   while (!a.waiting.empty() && a.collective->try_finish(*a.waiting.front().call)) {
     record(rank, a.waiting.front());

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hot/hot.h"
 
 /// Of fault-tolerant MPI (ULFM); null where the library has none.
 extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed)  // NOLINT(readability-identifier-naming)
@@ -57,7 +56,7 @@ void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload,
   Transfer& t = transfers_[id];
   const bool inlined = payload.size() <= inline_bytes_;
   const bool goes_in_head = inlined && has_payload && !payload.empty();
-  const Frame frame{header.size(), has_payload ? payload.size() : 0};
+  const Frame frame{static_cast<std::uint32_t>(header.size()), has_payload ? 1U : 0U, payload.size()};
   std::size_t bytes = sizeof frame + header.size();
   if (bytes + (goes_in_head ? payload.size() : 0) > head_bytes_) throw InternalError("a message's header is too long");
   std::memcpy(t.head.get(), &frame, sizeof frame);
@@ -74,7 +73,7 @@ void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload,
     sent_at_once_.push_back(id);
     return;
   }
-  if (done == 0) add_request(request, id);
+  if (done == 0) add_request(request, {id, true});
   if (!inlined) {
     // MPI does not write to what it sends; the type is not const for the sake of receives.
     t.payload = {const_cast<std::byte*>(payload.data()), payload.size()};
@@ -89,7 +88,7 @@ void MpiTransport::recv(Rank from, Tag tag, Bytes payload, Cookie cookie) {
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Irecv(t.head.get(), static_cast<int>(head_bytes_), MPI_BYTE, from, tag, heads_, &request), "MPI_Irecv",
         from);
-  add_request(request, id);
+  add_request(request, {id, true});
   if (payload.size() > inline_bytes_) start_parts(id, false);
 }
 
@@ -100,7 +99,7 @@ void MpiTransport::transmit_active(Rank to, ConstBytes message) {
   check(MPI_Isend(transfers_[id].head.get(), static_cast<int>(message.size()), MPI_BYTE, to, kActiveTag, others_,
                   &request),
         "MPI_Isend", to);
-  add_request(request, id);
+  add_request(request, {id, true});
 }
 
 std::uint32_t MpiTransport::claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie) {
@@ -123,10 +122,10 @@ std::uint32_t MpiTransport::claim(Transfer::Kind kind, Rank peer, Tag tag, Cooki
   return id;
 }
 
-void MpiTransport::add_request(MPI_Request request, std::uint32_t transfer) {
+void MpiTransport::add_request(MPI_Request request, Owner owner) {
   requests_.push_back(request);
-  owners_.push_back(transfer);
-  ++transfers_[transfer].open;
+  owners_.push_back(owner);
+  ++transfers_[owner.transfer].open;
 }
 
 /// Starts the sends or receives of a long payload; `empty`: of a payload that is not there.
@@ -141,7 +140,7 @@ void MpiTransport::start_parts(std::uint32_t id, bool empty) {
     } else {
       check(MPI_Irecv(data, count, MPI_BYTE, t.peer, kActiveTag + 1 + t.tag, others_, &request), "MPI_Irecv", t.peer);
     }
-    add_request(request, id);
+    add_request(request, {id, false});
   }
 }
 
@@ -150,7 +149,7 @@ bool MpiTransport::poll(Listener& listener) {
   while (!sent_at_once_.empty()) {
     const std::uint32_t id = sent_at_once_.back();
     sent_at_once_.pop_back();
-    request_done(id, listener);
+    request_done({id, true}, listener);
     moved = true;
   }
   // Active messages first: a probe that finds nothing drives MPI's own progress and looks again, an MPI_Testsome does
@@ -168,7 +167,7 @@ bool MpiTransport::poll_requests(Listener& listener) {
       MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &completed, indices_.data(), statuses_.data());
   if (code != MPI_SUCCESS) {
     for (int i = 0; i < completed; ++i) {
-      const Transfer& t = transfers_[owners_[static_cast<std::size_t>(indices_[i])]];
+      const Transfer& t = transfers_[owners_[static_cast<std::size_t>(indices_[i])].transfer];
       if (statuses_[i].MPI_ERROR != MPI_SUCCESS) check(statuses_[i].MPI_ERROR, "MPI_Testsome", t.peer);
     }
     check(code, "MPI_Testsome", kNoRank);
@@ -176,45 +175,50 @@ bool MpiTransport::poll_requests(Listener& listener) {
   if (completed == MPI_UNDEFINED || completed == 0) return false;
 
   // Callbacks add requests, so first take the completed ones out; from the back, so that indices stay valid.
+  completed_.clear();
   std::sort(indices_.begin(), indices_.begin() + completed);
   for (int i = completed; i-- > 0;) {
     const auto at = static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]);
-    indices_[static_cast<std::size_t>(i)] = static_cast<int>(owners_[at]);
+    completed_.push_back(owners_[at]);
     owners_[at] = owners_.back();
     requests_[at] = requests_.back();
     owners_.pop_back();
     requests_.pop_back();
   }
-  for (int i = 0; i < completed; ++i) {
-    const auto id = static_cast<std::uint32_t>(indices_[static_cast<std::size_t>(i)]);
-    --transfers_[id].open;
-    request_done(id, listener);
+  for (const Owner& owner : completed_) {
+    --transfers_[owner.transfer].open;
+    request_done(owner, listener);
   }
   return true;
 }
 
 /// Requests of a transfer have completed, or it needed none.
-void MpiTransport::request_done(std::uint32_t id, Listener& listener) {
-  Transfer& t = transfers_[id];
+void MpiTransport::request_done(Owner owner, Listener& listener) {
+  Transfer& t = transfers_[owner.transfer];
+  if (t.kind == Transfer::kRecv && owner.is_head) check_length(t);  // parts that do not match would never arrive
   if (t.open > 0) return;
-  Frame frame;
-  std::memcpy(&frame, t.head.get(), sizeof frame);
-  if (t.kind == Transfer::kRecv && frame.payload_bytes > 0) {
-    if (frame.payload_bytes != t.payload.size()) {
-      throw TransportError("a message of " + std::to_string(frame.payload_bytes) + " bytes from rank " +
-                           std::to_string(t.peer) + " met a receive of " + std::to_string(t.payload.size()) +
-                           "; the communicator is unusable now");
-    }
-    if (t.payload.size() <= inline_bytes_) {
-      std::memcpy(t.payload.data(), t.head.get() + sizeof frame + frame.header_bytes, frame.payload_bytes);
-    }
-  }
   if (t.kind == Transfer::kSend) listener.on_sent(t.cookie);
   if (t.kind == Transfer::kRecv) {
-    listener.on_received(t.cookie, {t.head.get() + sizeof frame, frame.header_bytes}, frame.payload_bytes > 0);
+    Frame frame;
+    std::memcpy(&frame, t.head.get(), sizeof frame);
+    const ConstBytes header{t.head.get() + sizeof frame, frame.header_bytes};
+    const bool has_payload = frame.has_payload != 0 && !t.payload.empty();
+    if (has_payload && t.payload.size() <= inline_bytes_) {
+      std::memcpy(t.payload.data(), header.data() + header.size(), t.payload.size());
+    }
+    listener.on_received(t.cookie, header, has_payload);
   }
   --open_;
-  free_transfers_.push_back(id);
+  free_transfers_.push_back(owner.transfer);
+}
+
+void MpiTransport::check_length(const Transfer& transfer) {
+  Frame frame;
+  std::memcpy(&frame, transfer.head.get(), sizeof frame);
+  if (frame.payload_bytes == transfer.payload.size()) return;
+  throw TransportError("a message of " + std::to_string(frame.payload_bytes) + " bytes from rank " +
+                       std::to_string(transfer.peer) + " met a receive of " + std::to_string(transfer.payload.size()) +
+                       "; the communicator is unusable now");
 }
 
 /// Probed for, not received in advance: such receives would have to be taken back at the end.
@@ -245,7 +249,7 @@ void MpiTransport::close() {
   }
 }
 
-PYC_HOT Seconds MpiTransport::now() const {
+Seconds MpiTransport::now() const {
   timespec time{};  // not by std::chrono, which is a library more to find
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<Seconds>(time.tv_sec) + 1e-9 * static_cast<Seconds>(time.tv_nsec);
@@ -276,8 +280,14 @@ std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
   MPI_Group all = MPI_GROUP_NULL;
   int count = 0;
   if (MPIX_Comm_get_failed(heads_, &failed) != MPI_SUCCESS) return std::nullopt;
-  if (MPI_Group_size(failed, &count) != MPI_SUCCESS) return std::nullopt;
-  if (count == 0) return std::vector<Rank>();
+  if (MPI_Group_size(failed, &count) != MPI_SUCCESS) {
+    MPI_Group_free(&failed);
+    return std::nullopt;
+  }
+  if (count == 0) {
+    MPI_Group_free(&failed);
+    return std::vector<Rank>();
+  }
   std::vector<int> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
   std::vector<Rank> ranks(numbers.size(), MPI_UNDEFINED);

@@ -52,8 +52,9 @@ class MpiTransport final : public Transport {
 
  private:
   struct Frame {
-    std::uint64_t header_bytes;
-    std::uint64_t payload_bytes;  // 0 if the block is absent
+    std::uint32_t header_bytes;
+    std::uint32_t has_payload;    // 0: the block is absent
+    std::uint64_t payload_bytes;  // that the receive must be posted with, sent or not
   };
 
   /// A message being sent or received. Pooled; known by its index.
@@ -67,11 +68,17 @@ class MpiTransport final : public Transport {
     std::unique_ptr<std::byte[]> head;
   };
 
+  struct Owner {  // of an MPI request
+    std::uint32_t transfer;
+    bool is_head;
+  };
+
   void transmit_active(Rank to, ConstBytes message) override;
   std::uint32_t claim(Transfer::Kind kind, Rank peer, Tag tag, Cookie cookie);
-  void add_request(MPI_Request request, std::uint32_t transfer);
+  void add_request(MPI_Request request, Owner owner);
   void start_parts(std::uint32_t id, bool empty);
-  void request_done(std::uint32_t id, Listener& listener);
+  void request_done(Owner owner, Listener& listener);
+  static void check_length(const Transfer& transfer);
   bool poll_requests(Listener& listener);
   bool poll_active(Listener& listener);
   void check(int code, const char* what, Rank peer) const;
@@ -92,7 +99,8 @@ class MpiTransport final : public Transport {
   std::size_t open_ = 0;
 
   std::vector<MPI_Request> requests_;
-  std::vector<std::uint32_t> owners_;  // per request: its transfer
+  std::vector<Owner> owners_;     // per request
+  std::vector<Owner> completed_;  // of one poll
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<std::uint32_t> sent_at_once_;  // sends that had completed when MPI_Isend returned

@@ -43,12 +43,17 @@ std::unique_ptr<Transport> SimulatedNetwork::endpoint(Rank rank) {
 }
 
 void SimulatedNetwork::at(Seconds time, std::function<void()> event) {
-  events_.push({std::max(time, now_), order_++, kNoRank, actions_.put(std::move(event))});
+  events_.push({std::max(time, now_), order_++, kNoRank, actions_.put(std::move(event)), false});
 }
 
 void SimulatedNetwork::occupy(Rank rank, Seconds duration) {
   PerRank& entry = endpoints_[static_cast<std::size_t>(rank)];
   entry.busy_until = std::max(entry.busy_until, now_) + duration;
+  entry.computed = entry.busy_until;
+}
+
+Seconds SimulatedNetwork::computed(Rank rank) const {
+  return std::max(now_, endpoints_[static_cast<std::size_t>(rank)].computed);
 }
 
 void SimulatedNetwork::dispatch(Rank from, Rank to, InProcessTransport::Message message) {
@@ -60,7 +65,7 @@ void SimulatedNetwork::dispatch(Rank from, Rank to, InProcessTransport::Message 
   PerRank& sender = endpoints_[static_cast<std::size_t>(from)];
   const Seconds injected = std::max(sender.busy_until, now_) + costs_.overhead + costs_.gap_per_byte * bytes;
   sender.busy_until = injected;
-  Seconds arrival = injected + costs_.latency + costs_.overhead;
+  Seconds arrival = injected + costs_.latency;
   if (costs_.jitter > 0) arrival += std::uniform_real_distribution<Seconds>(0, costs_.jitter)(random_);
 
   const auto pair = (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint64_t>(to);
@@ -68,7 +73,7 @@ void SimulatedNetwork::dispatch(Rank from, Rank to, InProcessTransport::Message 
     Seconds& last = last_arrival_[pair];
     arrival = last = std::max(arrival, last);
   }
-  events_.push({arrival, order_++, to, in_flight_.put(std::move(message))});
+  events_.push({arrival, order_++, to, in_flight_.put(std::move(message)), false});
 }
 
 bool SimulatedNetwork::step(Rank& woken) {
@@ -79,7 +84,15 @@ bool SimulatedNetwork::step(Rank& woken) {
   woken = event.to;
   if (event.to == kNoRank) {
     actions_.take(event.slot)();
-  } else if (SimulatedTransport* transport = endpoints_[static_cast<std::size_t>(event.to)].transport) {
+    return true;
+  }
+  PerRank& receiver = endpoints_[static_cast<std::size_t>(event.to)];
+  const Seconds taken = std::max(receiver.busy_until, now_) + costs_.overhead;
+  if (!event.is_taken && taken > now_) {
+    receiver.busy_until = taken;
+    events_.push({taken, order_++, event.to, event.slot, true});
+    woken = kNoRank;
+  } else if (SimulatedTransport* transport = receiver.transport) {
     transport->arrived(in_flight_.take(event.slot));
   } else {
     throw InternalError("a message for a rank that has gone");

@@ -1,6 +1,7 @@
 // All ranks in one thread and in virtual time. A message of n bytes costs by LogGP (Alexandrov et al. 1995): the sender
-// is busy for o, the wire for G n and L, the receiver for o. With all costs 0 the network is ideal, and what then
-// remains of a run's time is the waiting that the policy itself causes. A jitter, drawn by seed, varies the order in
+// is busy for o and G n, the message flies for L, then the receiver is busy for o. A rank does one thing at a time, in
+// the order in which it falls due. With all costs 0 the network is ideal, and what then remains of a run's time is the
+// waiting that the policy itself causes. A jitter, drawn by seed, varies the order in
 // which messages arrive; messages between two ranks stay in order.
 #pragma once
 
@@ -42,6 +43,8 @@ class SimulatedNetwork {
 
   /// The rank is busy computing for `duration`: its sends start and its messages are seen later.
   void occupy(Rank rank, Seconds duration);
+  /// When what the rank has computed so far is ready; at the earliest now.
+  Seconds computed(Rank rank) const;
 
   /// Whose messages have arrived or which event fell due next; false if nothing is left to happen. Runs the event, or
   /// puts the message into its rank's endpoint, and sets `woken` to that rank (kNoRank after an event).
@@ -62,6 +65,7 @@ class SimulatedNetwork {
     std::uint64_t order;  // of events at the same time, the one caused first
     Rank to;              // kNoRank: run `action`
     std::size_t slot;     // in messages_in_flight_ or actions_
+    bool is_taken;        // the receiver has spent its time on the message
     bool operator>(const Event& other) const { return time != other.time ? time > other.time : order > other.order; }
   };
   template <class T>
@@ -86,6 +90,7 @@ class SimulatedNetwork {
   struct PerRank {
     SimulatedTransport* transport = nullptr;
     Seconds busy_until = 0;
+    Seconds computed = 0;
   };
 
   NetworkCosts costs_;

@@ -20,6 +20,7 @@ import json
 import threading
 import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..support.deadline import Deadline
@@ -75,7 +76,7 @@ class Checks(NoChecks):
         self._names: list[str] = []  # of the collectives, in the order of creation
         self._aborted: dict[int, None] = {}  # collectives that the other ranks have not all closed
         self._calls: list[Call] = []  # that this rank's threads are in
-        self._threads: set[threading.Thread] = set()
+        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._last = "this is the first"
         self._different = ""  # what threads called in the last comparison, if no call was complete
         self._over = False

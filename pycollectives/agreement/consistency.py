@@ -38,6 +38,9 @@ MAX_REFUSAL = 500
 MAX_GROUPS = 8
 """Different values that a message lists."""
 
+NOT_GIVEN = "not given"
+"""The value, in messages, of a name that other ranks have given."""
+
 
 class Exchange(Protocol):
     """The part of an engine that agreement needs."""
@@ -139,12 +142,13 @@ def shortened(text: str, longest: int) -> str:
 
 
 def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
-    """Say in which fields statements of one form differ: "count: 10 on ranks 0-2, 12 on rank 3; op: ..."."""
-    fields = next(iter(statements.values()))
+    """Say in which fields statements differ: "count: 10 on ranks 0-2, 12 on rank 3; op: not given on rank 1, ..."."""
+    fields = dict.fromkeys(field for statement in statements.values() for field in statement)
+    by_field = {
+        field: {rank: statement.get(field, NOT_GIVEN) for rank, statement in statements.items()} for field in fields
+    }
     return "; ".join(
-        f"{field}: {describe_values({rank: statement[field] for rank, statement in statements.items()})}"
-        for field in fields
-        if len({statement[field] for statement in statements.values()}) > 1
+        f"{field}: {describe_values(values)}" for field, values in by_field.items() if len(_grouped(values)) > 1
     )
 
 
@@ -161,10 +165,10 @@ def _listed(texts: Iterable[str]) -> list[str]:
 
 
 def _grouped(by_rank: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
-    groups: dict[Any, list[int]] = {}
-    for rank, value in by_rank.items():
-        groups.setdefault(value, []).append(rank)
-    return list(groups.items())
+    groups: dict[str, tuple[Any, list[int]]] = {}
+    for rank, value in by_rank.items():  # a list has no hash
+        groups.setdefault(repr(value), (value, []))[1].append(rank)
+    return list(groups.values())
 
 
 def describe_ranks(ranks: Sequence[int]) -> str:

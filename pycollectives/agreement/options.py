@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..support.costs import Costs
 from ..support.deadline import Deadline
 from ..support.environment import Settings, checked_progress, checked_ranks_per_node, settings
 from ..support.errors import RankFailedError, StallError
@@ -41,12 +42,20 @@ class Options:
     heartbeat_timeout: float | None
     ranks_per_node: int | None
     check: bool
+    costs: Costs | None
 
     @classmethod
     def agreed(
-        cls, comm: MPI.Comm, progress: Progress | None, ranks_per_node: object, timeout: float | None
+        cls,
+        comm: MPI.Comm,
+        progress: Progress | None,
+        ranks_per_node: object,
+        timeout: float | None,
+        costs: object = None,
+        *,
+        tuned: bool = False,
     ) -> tuple[Options, list[Place]]:
-        """Check the arguments of `Communicator`; collective.
+        """Check the arguments of `Communicator`; collective. `tuned`: this process has a selection table of its own.
 
         Returns them, and the place of each rank, once all ranks have said the same.
         """
@@ -54,15 +63,26 @@ class Options:
         _warn_of_singletons()
         limit, warn_after = _limits_of_creation(timeout)
         over_mpi = _OverMpi(comm, warn_after)
-        options = agree(over_mpi, "Communicator", lambda: cls.checked(progress, ranks_per_node, timeout), timeout=limit)
+        options = agree(
+            over_mpi,
+            "Communicator",
+            lambda: cls.checked(progress, ranks_per_node, timeout, costs),
+            timeout=limit,
+        )
         # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
         # To duplicate the communicator, which has no time limit, is safe only once all have come.
-        here = Place.here()
+        here = Place.here(tuned=tuned)
         places = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
         return options, [here] * comm.size if places is None else list(map(Place.decode, places))
 
     @classmethod
-    def checked(cls, progress: Progress | None, ranks_per_node: object, timeout: float | None) -> Options:
+    def checked(
+        cls,
+        progress: Progress | None,
+        ranks_per_node: object,
+        timeout: float | None,
+        costs: object = None,
+    ) -> Options:
         """Check what needs no other rank; what is None comes from the environment."""
         environment = settings()
         progress = environment.progress if progress is None else checked_progress(progress)
@@ -75,7 +95,9 @@ class Options:
                 "environment variable PYC_HEARTBEAT_TIMEOUT: expected 'none' under progress='caller', where a rank "
                 f"that computes says nothing, got {heartbeat:g}"
             )
-        return cls(progress, timeout, environment.exit_timeout, heartbeat, per_node, environment.check)
+        if costs is not None and not isinstance(costs, Costs):
+            raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
+        return cls(progress, timeout, environment.exit_timeout, heartbeat, per_node, environment.check, costs)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""
@@ -84,6 +106,7 @@ class Options:
             "ranks_per_node": self.ranks_per_node,
             "PYC_CHECK": int(self.check),
             "PYC_HEARTBEAT_TIMEOUT": heartbeat,
+            "costs": None if self.costs is None else repr(self.costs),
         }
 
 

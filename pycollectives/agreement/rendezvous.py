@@ -37,6 +37,7 @@ class Rendezvous:
         self._turn = threading.Lock()
         self._closing = threading.Lock()
         self._busy: set[int] = set()  # threads that close, or have the turn
+        self._shared = threading.local()  # the deadline of `within`
         self._open = True
         self._closed = False
 
@@ -64,6 +65,16 @@ class Rendezvous:
                 self._engine.leave()
                 self._open = False
             yield
+
+    @contextmanager
+    def within(self, deadline: Deadline) -> Iterator[None]:
+        """Let this thread's calls in the block share a deadline, which replaces the time limit of each."""
+        before = getattr(self._shared, "deadline", None)
+        self._shared.deadline = deadline
+        try:
+            yield
+        finally:
+            self._shared.deadline = before
 
     def close(self) -> None:
         """Note that the communicator is closed."""
@@ -111,7 +122,7 @@ class Rendezvous:
     def _come(self, call: str) -> Iterator[Deadline]:
         self.check_open()
         with self._entered():
-            deadline = Deadline(self._timeout)
+            deadline = getattr(self._shared, "deadline", None) or Deadline(self._timeout)
             self._checks.meet(call, deadline.remaining())  # not in the turn: another thread may close meanwhile
             with self._turn:
                 self.check_open()

@@ -24,7 +24,7 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
         return
     if name not in names:
         raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
-    if name not in ("plot", "zipline"):
+    if name not in ("compare", "plot", "zipline"):
         from ..support.native import MPI
 
         if not MPI.Is_initialized():

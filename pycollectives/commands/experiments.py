@@ -79,7 +79,7 @@ def run(name: str, path: Path | None) -> None:
 @experiments.command()
 @click.argument("name")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="PNG file.  [default: next to the results]"
 )
 def plot(name: str, output: Path | None) -> None:
     """Print and draw the results of NAME or NAME.toml, from NAME.json, or from a .json file."""

@@ -13,6 +13,8 @@ from ..tuning import report
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ..selection.choice import SelectionTable
+
 __all__ = ["described_cuda", "device_table", "info"]
 
 TRANSPORTS = ("mpi", "loopback", "simulated")
@@ -45,11 +47,11 @@ def info() -> None:
         ("transports", ", ".join(TRANSPORTS)),
         ("progress", environment.progress),
         ("CUDA", described_cuda(cuda)),
-        ("NCCL", " ".join(filter(None, core.nccl()))),
         ("timeout", "none" if environment.timeout is None else f"{environment.timeout} s"),
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),
         ("measured on", str(table.machine or "see below")),
+        ('algorithm="auto"', _rule(table)),
     ):
         facts.add_row(fact, value)
 
@@ -62,6 +64,13 @@ def info() -> None:
     for part in (facts, *devices, known, report.selection_table(table)):
         console.print(part)
     console.print(f"Measured by: {table.source}.")
+
+
+def _rule(table: SelectionTable) -> str:
+    """Which rule a communicator follows."""
+    if table is not tables.built_in():
+        return "by this table"
+    return "by a cost model on several nodes with a core per rank (Communicator.costs shows it), else by this table"
 
 
 def described_cuda(found: dict[str, Any]) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from ..partial_allreduce import policies
-from ..selection import choice, tables
+from ..selection import choice, model, tables
 from ..simulation import workload
-from ..simulation.allreduce import Costs
 from ..simulation.allreduce import simulate as run
+from ..support.costs import Costs
 from .simulated_server import simulate_server
 
 __all__ = ["simulate"]
@@ -67,7 +67,8 @@ __all__ = ["simulate"]
     help="All ranks start each call's work together, as in bench/skew.py.",
 )
 @click.option("--bytes", "nbytes", default=8, show_default=True, type=click.IntRange(0))
-@click.option("--algorithm", default="auto", show_default=True)
+@click.option("--algorithm", default="auto", show_default=True, help="auto: what costs least with these costs.")
+@click.option("--activation", default=None, help="dissemination, tree or tree:K; by default what costs least.")
 @click.option("--late", default="accumulate", show_default=True, type=click.Choice(["accumulate", "replace", "drop"]))
 @click.option("--max-staleness", default=None, type=click.IntRange(0))
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of loads, policies and deliveries.")
@@ -89,6 +90,7 @@ def simulate(
     barrier: bool,
     nbytes: int,
     algorithm: str,
+    activation: str | None,
     late: str,
     max_staleness: int | None,
     seed: int,
@@ -103,10 +105,11 @@ def simulate(
     import mpi4py
 
     mpi4py.rc.initialize = False  # nothing here communicates
-    from ..support.native import core
 
     try:
         policy = policies.parse(policy_text, seed=seed)
+        if trace_file is not None and load != "trace":
+            raise ValueError(f"--trace {trace_file}: expected --load trace with it, got --load {load}")
         if load == "trace":
             if trace_file is None:
                 raise ValueError("--load trace needs --trace FILE")
@@ -120,22 +123,22 @@ def simulate(
             setting = {"load": load, "bytes": nbytes, "seed": seed}
             simulate_server(sync_text, work, message=message, setting=setting, as_json=as_json)
             return
-        known = [str(entry["name"]) for entry in core.algorithms()]
         chosen = choice.resolve(
             algorithm,
-            known,
-            tables.in_use(),
+            model.algorithm_names(),
+            model.CostModel(costs, tables.built_in(), lists_members=False),
             ranks=ranks,
             nodes=ranks,
             nbytes=nbytes,
             sparse=choice.is_sparse(policy, late, max_staleness),
         )
-        algorithm = chosen.name
+        algorithm, activation = chosen.name, activation or chosen.activation
         summary = run(
             work,
             policy,
             nbytes=nbytes,
             algorithm=algorithm,
+            activation=activation,
             costs=costs,
             late=late,
             max_staleness=max_staleness,
@@ -147,13 +150,16 @@ def simulate(
 
     figures = dataclasses.asdict(summary)
     if as_json:
-        setting = {"policy": policy_text, "load": load, "bytes": nbytes, "algorithm": algorithm, "seed": seed}
+        names = {"algorithm": algorithm, "activation": activation}
+        setting = {"policy": policy_text, "load": load, "bytes": nbytes, **names, "seed": seed}
         click.echo(json.dumps({**setting, **figures}))
         return
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}", show_header=False)
+    table = Table(
+        title=f"{policy!r}, {load} load, {nbytes} B, {algorithm}, activation by {activation}", show_header=False
+    )
     for label, value in (
         ("ranks", str(summary.ranks)),
         ("calls of the fastest rank", str(summary.calls)),
@@ -181,6 +187,7 @@ def _refuse_options_of_allreduce() -> None:
         "policy_text": "--policy",
         "barrier": "--barrier",
         "algorithm": "--algorithm",
+        "activation": "--activation",
         "late": "--late",
         "max_staleness": "--max-staleness",
         "reduce_ns": "--reduce-ns",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,11 +151,15 @@ def _profile(cluster: str | None, profile_file: Path | None, launcher_options: t
 
 def _submit(script: str, folder: str, *, wait: bool, test_only: bool) -> None:
     options = [option for option, wanted in (("--wait", wait), ("--test-only", test_only)) if wanted]
+    missing = [] if test_only else [path for path in (Path(folder), *Path(folder).parents) if not path.exists()]
     try:
-        if not test_only:
-            Path(folder).mkdir(parents=True, exist_ok=True)  # SLURM makes no folder for its log
+        for path in reversed(missing):  # SLURM makes no folder for its log
+            path.mkdir()
         status, output = submission.submit(script, options)
     except (OSError, submission.SubmissionError) as error:
+        for path in missing:
+            with contextlib.suppress(OSError):  # the lowest first; not made, or something is in it
+                path.rmdir()
         raise click.ClickException(str(error)) from error
     if output:
         click.echo(output, err=not test_only)

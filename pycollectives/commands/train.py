@@ -100,6 +100,7 @@ def _choices(command: Any) -> Any:
     help="Where models of PyTorch compute. cuda: each rank on a device of its machine, in turns.",
 )
 @click.option(
+    "-o",
     "--output",
     metavar="FOLDER",
     show_default="nothing is written",

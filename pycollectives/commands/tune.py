@@ -30,6 +30,7 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
 
 @click.command()
 @click.option(
+    "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",

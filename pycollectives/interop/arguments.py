@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import torch
 
     from ..communicator import Communicator
-    from ..partial_allreduce.eager_mean import Average, EagerMean
+    from ..partial_allreduce.eager_mean import Average
     from ..partial_allreduce.policies import Policy
     from ..support.typing import Missed
-    from .means import Memory
+    from .means import Memory, TensorMean
 
 __all__ = ["Arguments"]
 
@@ -70,7 +70,7 @@ class Arguments:
             "memory of gradients": self.memory,
         }
 
-    def make_mean(self, comm: Communicator, name: str, like: torch.Tensor) -> EagerMean:
+    def make_mean(self, comm: Communicator, name: str, like: torch.Tensor) -> TensorMean:
         """Make the mean over ranks of tensors like one; collective."""
         return MEANS[self.memory](
             comm,

@@ -26,14 +26,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from .memory import first_difference
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from .._core import Round, RoundInfo
-    from ..partial_allreduce.eager_mean import EagerMean
     from ..support.deadline import Deadline
+    from .means import TensorMean
 
-    Make: TypeAlias = Callable[[torch.Tensor], EagerMean]
+    Make: TypeAlias = Callable[[torch.Tensor], TensorMean]
 
 __all__ = ["Bucket", "fused", "parts_of", "summed_in"]
 
@@ -71,12 +73,17 @@ def parts_of(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.
 class Bucket:
     """The gradients of some parameters, one behind the other in one buffer, and the mean of them over ranks.
 
-    `.grad` of each parameter is made a view of the buffer when the bucket is contributed; 16-bit gradients, which are
-    added up in float32, are copied there and back. After `wait`, or `flush`, the buffer holds the sum of the means that
-    this rank was given since `begin`. Behind the gradients it has a number for each: on how many ranks there was one.
+    The buffer is this bucket's own: `contribute` copies what stands in `.grad` there, and `write` copies averages from
+    the mean into `.grad`, whose tensors stay the program's, with their strides. So the program can do with them what it
+    likes, and `changed_since_contributed` finds out by the bits whether it did. 16-bit gradients are added up in
+    float32. Behind the gradients the buffer has a number for each: on how many ranks there was one.
+
+    After `wait`, or `flush`, the bucket has the sum of the means that this rank was given since `begin`.
 
     Attributes
     ----------
+    parts
+        Where the buffer has the gradient of each parameter.
     info
         Of the newest round that a call was given.
     late
@@ -90,13 +97,15 @@ class Bucket:
     def __init__(self, parameters: Sequence[torch.Tensor], make: Make) -> None:
         """Fuse gradients `summed_in` one type, where they are; `make` creates the mean for the buffer."""
         self.parameters = tuple(parameters)
-        count = sum(tensor.numel() for tensor in parameters)
         first = parameters[0]
+        self._starts = list(itertools.accumulate((tensor.numel() for tensor in parameters), initial=0))
+        count = self._starts[-1]
         self.flat = torch.zeros(count + len(parameters), dtype=summed_in(first.dtype), device=first.device)
-        self._views = parts_of(self.flat, parameters)
+        self.parts = parts_of(self.flat, parameters)
         self._present = self.flat[count:]
         self.mean = make(self.flat)
         self._zeros: torch.Tensor | None = None
+        self._total: torch.Tensor | None = None  # results added up
         self._calls: deque[Round] = deque()  # arrivals that stand for a round, oldest first
         self._newest = -1  # round that this rank was given
         self._leaving = False
@@ -111,48 +120,47 @@ class Bucket:
         self._ready: set[int] = set()
         self.graph_task = -1
         self._expected = sum(tensor.requires_grad for tensor in self.parameters)
-        self._handed: list[tuple[torch.Tensor | None, int]] | None = None  # gradients, and their versions
+        self.contributed = False  # this step's gradients were handed over
         self._call: Round | None = None  # by which they were handed over
-        self._given = 0  # results in the buffer
+        self._given = 0  # results since then
+        self._unread = False  # the only one is where the mean has it, until this rank's next call
         self._behind = False  # this rank's newest data was not in the round that its call was given
 
     # ------------------------------------------------------------------------------------------------ contributing
-
-    @property
-    def contributed(self) -> bool:
-        """Whether this step's gradients were handed over."""
-        return self._handed is not None
 
     def note_ready(self, number: int) -> bool:
         """Note that a parameter has its gradient; whether all have."""
         self._ready.add(number)
         return len(self._ready) == self._expected
 
+    def gradients(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Return the parameters that have gradients, each with its gradient and its part of the buffer."""
+        every = ((parameter, parameter.grad, part) for parameter, part in zip(self.parameters, self.parts, strict=True))
+        return [(parameter, gradient, part) for parameter, gradient, part in every if gradient is not None]
+
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
-        self._had_one = [parameter.grad is not None and parameter.requires_grad for parameter in self.parameters]
+        gradients = [parameter.grad for parameter in self.parameters]
+        self._had_one = [gradient is not None for gradient in gradients]
         self._present.copy_(torch.tensor(self._had_one))
-        for parameter, view in zip(self.parameters, self._views, strict=True):
-            if parameter.grad is None or not parameter.requires_grad:
-                view.zero_()
-            elif parameter.grad is not view:
-                view.copy_(parameter.grad)
-                if parameter.dtype is view.dtype:
-                    parameter.grad = view
-        self._handed = [_with_version(parameter.grad) for parameter in self.parameters]
+        for gradient, part in zip(gradients, self.parts, strict=True):
+            if gradient is None:
+                part.zero_()
+            else:
+                part.copy_(gradient)
         self._call = self.mean.contribute(self.flat)
         self._calls.append(self._call)
+        self.contributed = True
         self.late, self.missed = True, 0  # unless this step takes its result
 
     def changed_since_contributed(self) -> torch.Tensor | None:
-        """Return a parameter whose gradient is not the one that was handed over."""
-        assert self._handed is not None
-        for parameter, (gradient, version) in zip(self.parameters, self._handed, strict=True):
-            if parameter.grad is not gradient:
+        """Return a parameter whose gradient is not, to the bit, the one that was handed over."""
+        for parameter, had_one in zip(self.parameters, self._had_one, strict=True):
+            if (parameter.grad is not None) != had_one:
                 return parameter
-            if gradient is not None and gradient._version != version and not self._given:
-                return parameter
-        return None
+        standing = self.gradients()
+        place = first_difference([(gradient, part) for _, gradient, part in standing])
+        return None if place is None else standing[place][0]
 
     # ------------------------------------------------------------------------------------------------ waiting
 
@@ -166,6 +174,7 @@ class Bucket:
     def arrive_again(self) -> None:
         """Arrive in the round that will take this rank's data, if its call was late for the one that it was given."""
         while self._behind:
+            self._keep_result()
             if self._zeros is None:
                 self._zeros = torch.zeros_like(self.flat)
             self._calls.append(self.mean.contribute(self._zeros))
@@ -176,6 +185,7 @@ class Bucket:
     def wait(self, deadline: Deadline) -> None:
         """Wait for this rank's calls, and add their results up."""
         while self._calls:
+            self._keep_result()
             self._calls[0].wait(deadline.remaining())  # a call that runs into its limit stays
             self._take(self._calls.popleft())
 
@@ -185,7 +195,10 @@ class Bucket:
             _ = self._calls[-1].late
 
     def _take_done(self) -> None:
-        while self._calls and self._calls[0].test():
+        while self._calls:
+            self._keep_result()
+            if not self._calls[0].test():
+                return
             self._take(self._calls.popleft())
 
     def _take(self, call: Round) -> None:
@@ -200,19 +213,27 @@ class Bucket:
 
     def _add_result(self) -> None:
         if self._given == 0:
-            self.mean.write_to(self.flat)
+            self._unread = True
         else:
-            self.mean.add_to(self.flat)
+            assert self._total is not None
+            self.mean.add_to(self._total)
         self._given += 1
+
+    def _keep_result(self) -> None:
+        """Copy the result that the mean has: this rank's next call may replace it."""
+        if self._unread:
+            if self._total is None:
+                self._total = torch.empty_like(self.flat)
+            self.mean.write_to(self._total)
+            self._unread = False
 
     # ------------------------------------------------------------------------------------------------ leaving
 
     def start_flush(self) -> None:
         """Leave, so that no rank waits for this one, and take the results that are there."""
-        for parameter in self.parameters:
-            parameter.grad = None  # results are added up in the buffer until the flush ends: let it have no views
         self.begin()
         self._take_done()
+        self._keep_result()
         self.mean.start_flush()
         self._leaving = True
 
@@ -230,24 +251,51 @@ class Bucket:
 
     @property
     def given(self) -> bool:
-        """Whether the buffer holds a result."""
+        """Whether there is a result."""
         return self._given > 0
 
-    def show(self) -> None:
-        """Let `.grad` be the averages.
+    def show(self, keep: Callable[[torch.Tensor], bool]) -> None:
+        """Let `.grad` be the averages: in the memory of the gradient that is there, if `keep` says so, or in new one.
 
-        None, so that optimizers leave them alone, for frozen parameters, and where no rank had a gradient.
+        None, so that optimizers leave them alone, where no rank had a gradient.
         """
-        if self.given:
-            has_one = self._present.gt(0).tolist()
-        else:
-            self.flat.zero_()
-            has_one = self._had_one  # what this rank knows
-        for parameter, view, present in zip(self.parameters, self._views, has_one, strict=True):
-            gradient = view.to(parameter.dtype) if parameter.requires_grad and present else None
-            if parameter.grad is not gradient:
-                parameter.grad = gradient
+        outs = []
+        for number, (parameter, present) in enumerate(zip(self.parameters, self._has_one(), strict=True)):
+            gradient = parameter.grad
+            if not present:
+                parameter.grad = None
+                continue
+            if gradient is None or not keep(gradient):
+                parameter.grad = gradient = torch.empty_like(parameter)
+            outs.append((self._starts[number], gradient))
+        self._write(outs)
 
+    def average_of(self, parameter: torch.Tensor) -> torch.Tensor | None:
+        """Return what `show` wrote, in memory of its own; None: no rank had a gradient."""
+        number = next(place for place, one in enumerate(self.parameters) if one is parameter)
+        if not self._has_one()[number]:
+            return None
+        average = torch.empty_like(parameter)
+        self._write([(self._starts[number], average)])
+        return average
 
-def _with_version(gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, int]:
-    return gradient, 0 if gradient is None else gradient._version
+    def _has_one(self) -> list[bool]:
+        """Which gradients some rank had, as far as this one knows."""
+        if not self.given:
+            return self._had_one
+        present = torch.empty_like(self._present)
+        self._write([(self._starts[-1], present)])
+        has_one: list[bool] = present.gt(0).tolist()
+        return has_one
+
+    def _write(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """Write the averages from places of the buffer on into tensors of any strides."""
+        if self._unread:
+            self.mean.write_parts(outs)
+            return
+        for start, out in outs:
+            if self.given:
+                assert self._total is not None
+                out.copy_(self._total[start : start + out.numel()].view(out.shape))
+            else:
+                out.zero_()

@@ -142,7 +142,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._updated: tuple[float | None] | None = None  # the loss of a step whose update is not handed over yet
         self._is_flushing = False
         self._ending = False
-        with self._abort_if_it_fails():
+        with self._creation():
             every = self._begin(lambda: self._checked_arguments(topology))
             parameters = [parameter for parameter in every if parameter.requires_grad]
             self._with_exchange = set(map(id, parameters))
@@ -249,13 +249,14 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         StallError, ClosedError
             As `synchronize_parameters`.
         """
-        self._check_between_steps("finish")
+        if self._closed or not self._left:
+            self._check_between_steps("finish")
         self._ending = True
         super().finish()
 
     def close(self) -> None:
         """Flush, and leave for good; collective. The wrapped optimizer and the model stay usable."""
-        if not self._closed:
+        if not self.closed:
             self._check_between_steps("close")
             self._ending = True
         super().close()
@@ -295,5 +296,5 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def __repr__(self) -> str:
         """Show the wrapped optimizer and the method."""
         memory = ", staged through the host" if self._memory == "staged" else ""
-        state = f"{memory}{', closed' if self._closed else ''}"
+        state = f"{memory}{', closed' if self.closed else ''}"
         return f"DecentralizedOptimizer({self.optimizer!r}, {self._method!r}, {self._topology!r}{state})"

@@ -54,3 +54,10 @@ class HostCopy:
         """Copy `array` to a tensor."""
         tensor.copy_(self._tensor, non_blocking=True)
         wait_for(tensor.device)  # else the host might change the array meanwhile
+
+    def put_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """Copy parts of `array`, from an element on, to tensors of any strides on one device."""
+        for start, out in outs:
+            out.copy_(self._tensor[start : start + out.numel()].view(out.shape), non_blocking=True)
+        for device in {out.device for _, out in outs}:
+            wait_for(device)

@@ -13,8 +13,10 @@ Who uses a mean gives it tensors, and does not know which it is.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 
 from ..partial_allreduce.eager_mean import EagerMean
@@ -23,10 +25,12 @@ from ..support.device_streams import handle_of_stream
 from .host_copy import HostCopy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .._core import Round
     from ..communicator import Communicator
 
-__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "memory_for"]
+__all__ = ["MEANS", "DeviceMean", "HostMean", "Memory", "StagedMean", "TensorMean", "memory_for"]
 
 Memory: TypeAlias = Literal["host", "device", "staged"]
 
@@ -51,11 +55,20 @@ def memory_for(device: torch.device, staged: bool | None) -> tuple[Memory, str]:
     return ("staged", why) if why else ("device", "")
 
 
-class HostMean(EagerMean):
+class TensorMean(EagerMean, ABC):
+    """The mean over ranks of tensors of one dimension."""
+
+    @abstractmethod
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """Write parts of the newest mean, from an element on, into tensors of any strides and floating-point type."""
+
+
+class HostMean(TensorMean):
     """Of a tensor in memory of the host."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
         super().__init__(comm, like.numpy(), **options)
+        self._dtype = like.dtype
 
     def contribute(self, gradient: torch.Tensor) -> Round:
         """See `EagerMean`."""
@@ -70,8 +83,18 @@ class HostMean(EagerMean):
         """See `EagerMean`."""
         super().add_to(out.numpy())
 
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """See `TensorMean`."""
+        result = self._collective.result
+        for start, out in outs:
+            part = result[start : start + out.numel()].reshape(out.shape)
+            if out.dtype is self._dtype:
+                np.divide(part, self._divisor, out=out.detach().numpy())
+            else:
+                out.copy_(torch.from_numpy(np.divide(part, self._divisor)))
 
-class StagedMean(EagerMean):
+
+class StagedMean(TensorMean):
     """Of a tensor on a device, which is copied to the host, and from there."""
 
     def __init__(self, comm: Communicator, like: torch.Tensor, **options: Any) -> None:
@@ -93,8 +116,13 @@ class StagedMean(EagerMean):
         super().add_to(self._copy.fetch(out))
         self._copy.put(out)
 
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """See `TensorMean`."""
+        super().write_to(self._copy.array)
+        self._copy.put_parts(outs)
 
-class DeviceMean(EagerMean):
+
+class DeviceMean(TensorMean):
     """Of a tensor on a CUDA device, which the partial allreduce reads and writes there."""
 
     def write_to(self, out: torch.Tensor) -> torch.Tensor:
@@ -104,6 +132,13 @@ class DeviceMean(EagerMean):
     def add_to(self, out: torch.Tensor) -> None:
         """See `EagerMean`."""
         out += _tensor_on(self._collective.result, out.device) / self._divisor
+
+    def write_parts(self, outs: Sequence[tuple[int, torch.Tensor]]) -> None:
+        """See `TensorMean`."""
+        if outs:
+            result = _tensor_on(self._collective.result, outs[0][1].device)
+            for start, out in outs:
+                torch.div(result[start : start + out.numel()].view(out.shape), self._divisor, out=out)
 
 
 def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
@@ -118,5 +153,5 @@ def _tensor_on(result: Any, device: torch.device) -> torch.Tensor:
     return torch.as_tensor(result, device=device)
 
 
-MEANS: dict[Memory, type[EagerMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
+MEANS: dict[Memory, type[TensorMean]] = {"host": HostMean, "device": DeviceMean, "staged": StagedMean}
 """By the ways to the partial allreduce."""

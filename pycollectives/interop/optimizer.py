@@ -1,7 +1,7 @@
 """A torch optimizer that works with those of the other ranks: what all of its kind have in common.
 
 A derived class says how gradients or parameters are exchanged. It makes its collectives after `_begin`, in
-`_abort_if_it_fails`, and implements the methods below "for derived classes".
+`_creation`, and implements the methods below "for derived classes".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from ..agreement.consistency import shortened
 from ..communicator import Communicator
 from ..support.deadline import Deadline
-from ..support.errors import ClosedError
+from ..support.errors import ClosedError, MismatchError, StallError
 from ..support.lifecycle import exit_context
 from ..support.validation import checked_timeout
 from .broadcast import PackedState, broadcast_state, broadcast_tensors
@@ -36,8 +36,19 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectiveOptimizer"]
 
+LEFT = "left the communicator"
+"""By which a `StallError` tells of ranks that will never make a call."""
+
 _deadlock_guard = DeadlockGuard()
 _open_wrappers = OpenWrappers()
+
+
+class Nothing:
+    """What ranks compare that make a call without arguments."""
+
+    def signature(self) -> dict[str, str | int | None]:
+        """See `agreement.Signed`."""
+        return {}
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
@@ -78,8 +89,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """See the class; `_begin` is to follow."""
         self.optimizer = optimizer
         self._owns_comm = not isinstance(comm, Communicator)
-        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm)
+        self._comm = comm if isinstance(comm, Communicator) else Communicator(comm, timeout=timeout)
         self._closed = False
+        self._left = False  # the collectives; the communicator of this one's own may still be open
         self._name = name
         self._model = model
         self._broadcast = broadcast
@@ -130,12 +142,24 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     # ------------------------------------------------------------------------------------------------ creation
 
     @contextlib.contextmanager
-    def _abort_if_it_fails(self) -> Iterator[None]:
+    def _creation(self) -> Iterator[None]:
+        """Limit the time of what is made in the block; abort if that fails."""
         try:
-            yield
+            limit = self._comm.timeout if self._timeout is None else checked_timeout(self._timeout)
+        except (TypeError, ValueError):
+            limit = self._comm.timeout  # for the agreement, which refuses it
+        try:
+            with self._within(Deadline(limit)) as self._creating:
+                yield
         except BaseException:
             self._abort()
             raise
+
+    @contextlib.contextmanager
+    def _within(self, deadline: Deadline) -> Iterator[Deadline]:
+        """Let what the communicator makes or compares in the block share a deadline."""
+        with self._comm._context.rendezvous.within(deadline):
+            yield deadline
 
     def _begin(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> list[torch.Tensor]:
         """Check and compare what all ranks give, and broadcast what rank 0 has; collective.
@@ -153,7 +177,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         self._comm.agree(type(self).__name__, lambda: self._checked(check))
         self._timeout = self._comm.timeout if self._timeout is None else self._timeout
-        return self._take_from_rank_0()
+        return self._take_from_rank_0(self._creating)
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
         if isinstance(self.optimizer, (torch.optim.LBFGS, CollectiveOptimizer)):
@@ -217,13 +241,12 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         _open_wrappers.admit(self)
         return signature
 
-    def _broadcast_parameters(self, parameters: list[torch.Tensor]) -> None:
+    def _broadcast_parameters(self, parameters: list[torch.Tensor], deadline: Deadline) -> None:
         if self._broadcast:
-            broadcast_tensors(self._comm, parameters, Deadline(self._timeout))
+            broadcast_tensors(self._comm, parameters, deadline)
 
-    def _take_from_rank_0(self, first_group: int = 0) -> list[torch.Tensor]:
+    def _take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
         """Give all ranks what rank 0 has, and has packed; return the parameters of the groups; collective."""
-        deadline = Deadline(self._timeout)
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
         frozen, buffers = self._of_the_model(parameters) if first_group == 0 else ([], [])
         if self._broadcast:
@@ -243,12 +266,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _flush(self, deadline: Deadline) -> None:
         together = self._flushed_together()
-        for each in together:  # before this rank waits in one: nobody may need it in another
-            each._start_flush()
-        for each in together:
-            each._wait_for_flush(deadline)
-        for each in together:  # not before: if one runs into its time limit, all are called again, and go on
-            each._end_flush()
+        with self._within(deadline):
+            for each in together:  # before this rank waits in one: nobody may need it in another
+                each._start_flush()
+            for each in together:
+                each._wait_for_flush(deadline)
+            for each in together:  # not before: if one runs into its time limit, all are called again, and go on
+                each._end_flush()
 
     def _flushed_together(self) -> list[CollectiveOptimizer]:
         flushing = self._flushing
@@ -272,13 +296,38 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _synchronize(self, deadline: Deadline) -> None:
         self._flush(deadline)
+        self._synchronize_flushed(deadline)
+
+    def _synchronize_flushed(self, deadline: Deadline) -> None:
         try:
+            self._meet("synchronize_parameters", deadline)
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
                 f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
                 f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
             ) from None
+
+    def _meet(self, call: str, deadline: Deadline) -> None:
+        """Make sure that all ranks come to one call: `preduce` and `mean` do not tell calls apart.
+
+        Raises
+        ------
+        MismatchError
+            Ranks make different calls.
+        ClosedError
+            Another rank has left.
+        """
+        name = f"{type(self).__name__}.{call}"
+        try:
+            with self._within(deadline):
+                self._comm.agree(name, Nothing)
+        except MismatchError as error:
+            raise MismatchError(f"{error}: with sync_every all ranks make equally many steps") from None
+        except StallError as error:
+            if LEFT in str(error):
+                raise ClosedError(str(error)) from None
+            raise
 
     def average_buffers(self, model: torch.nn.Module | None = None) -> None:
         """Flush, and give every rank the mean of all ranks' buffers, such as running statistics; collective.
@@ -314,7 +363,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             check_model(chosen)
             return ModuleBuffers(chosen)
 
-        buffers = self._comm.agree(f"{type(self).__name__}.average_buffers", checked)
+        with self._within(deadline):
+            buffers = self._comm.agree(f"{type(self).__name__}.average_buffers", checked)
         buffers.average(self._comm, deadline)
 
     def average(self, metric: SupportsFloat | BufferSpec) -> float | Array:
@@ -334,6 +384,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         deadline = Deadline(self._timeout)
         self._flush(deadline)
         on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
+        self._meet("average", deadline)
         return self._comm.mean(on_host, deadline.remaining())
 
     def finish(self) -> None:
@@ -348,13 +399,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         RuntimeError, StallError, ClosedError
             As `synchronize_parameters`.
         """
-        self._check_open()
-        self._end_step()
-        self._check_between_steps("finish")
-        deadline = Deadline(self._timeout)
-        self._synchronize(deadline)
-        if self._model is not None:
-            self._average_buffers(None, deadline)
+        if self._closed or not self._left:  # else `close` ran into its time limit
+            self._check_open()
+            self._end_step()
+            self._check_between_steps("finish")
+            deadline = Deadline(self._timeout)
+            self._synchronize(deadline)
+            if self._model is not None:
+                self._average_buffers(None, deadline)
         self.close()
 
     def close(self) -> None:
@@ -364,19 +416,25 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         if self._closed:
             return
-        self._end_step()
-        self.flush()
-        self._leave()
-        self._closed = True
+        deadline = Deadline(self._timeout)
+        if self._comm.closed:
+            self._leave_at_once()
+        elif not self._left:
+            self._end_step()
+            self._check_between_steps("close")
+            self._flush(deadline)
+            self._leave()
+        self._left = True
         if self._owns_comm:
-            self._comm.close()
+            self._comm.close(deadline.remaining())
+        self._closed = True
 
     def _abort(self) -> int:
         """Close at once, without waiting for other ranks; the number of contributions that are discarded."""
         if self._closed:
             return 0
-        discarded = self._leave_at_once()
-        self._closed = True
+        discarded = 0 if self._left else self._leave_at_once()
+        self._left = self._closed = True
         if self._owns_comm:
             self._comm.abort()
         return discarded
@@ -388,8 +446,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._closed
+        """Whether this rank has left for good: by `close`, or since its communicator has closed."""
+        return self._left or self._comm.closed
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -399,7 +457,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
-        can_lose = self._discards and not self._closed
+        can_lose = self._discards and not self.closed
         exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=can_lose)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -407,8 +465,10 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._left:
             raise ClosedError(f"{self._name} is closed")
+        if self._comm.closed:
+            raise ClosedError(f"{self._name}: its communicator is closed")
 
     def _check_between_steps(self, call: str) -> None:
         self._check_open()

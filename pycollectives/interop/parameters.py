@@ -11,6 +11,7 @@ from ..agreement.consistency import shortened
 from ..support.operations import AVG
 from .buckets import parts_of, summed_in
 from .host_copy import host_memory, wait_for
+from .memory import overlaps_itself
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,8 +98,13 @@ def check_tensor(what: str, tensor: torch.Tensor) -> None:
         )
     if tensor.device.type not in ("cpu", "cuda"):
         raise TypeError(f"{what}: expected memory of the host or of a CUDA device, got device {tensor.device}")
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"{what}: expected a dense tensor, got layout {tensor.layout}")
+    if tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__"):
+        raise TypeError(f"{what}: expected a dense tensor, got {type(tensor).__name__} of layout {tensor.layout}")
+    if overlaps_itself(tensor):
+        raise TypeError(
+            f"{what}: expected memory for each element, got strides {tensor.stride()} for shape {tuple(tensor.shape)}, "
+            "as of expand(): make it contiguous() before"
+        )
 
 
 def check_one_device(parameters: Iterable[torch.Tensor]) -> None:

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from ..communicator import Communicator
-    from ..partial_allreduce.eager_mean import Average, EagerMean
+    from ..partial_allreduce.eager_mean import Average
     from ..support.typing import Missed
     from .deadlock_guard import Waits
+    from .means import TensorMean
 
 __all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
 
@@ -147,6 +148,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             name=name,
         )
         self._steps = 0
+        self._unsynchronized: tuple[float | None] | None = None  # the loss of a step after which sync_every is due
         self._evaluated: tuple[float] | None = None  # the loss of a closure whose gradients are not averaged yet
         self._arguments = Arguments(
             policy=policy,
@@ -162,8 +164,9 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self._make_mean,
             overlap=overlap,
             name_of=partial(name_of, optimizer),
+            is_open=lambda: not self._comm.closed,
         )
-        with self._abort_if_it_fails():
+        with self._creation():
             parameters = self._begin(self._checked_arguments)
             self._warn_if_staged()
             self._gradients.add(parameters, self._arguments.bucket_bytes)
@@ -184,7 +187,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         """What the partial allreduce works on: gradients in memory of the "host", on their "device", or "staged"."""
         return self._arguments.memory
 
-    def _make_mean(self, name: str, like: torch.Tensor) -> EagerMean:
+    def _make_mean(self, name: str, like: torch.Tensor) -> TensorMean:
         return self._arguments.make_mean(self._comm, f"{self._name} {name}", like)
 
     # ------------------------------------------------------------------------------------------------ parameters
@@ -203,7 +206,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             As `flush`.
         """
         self._check_between_steps("add_param_group")
-        self.flush()  # ranks wait for each other here: none may be needed in a bucket
+        deadline = Deadline(self._timeout)
+        self._flush(deadline)  # ranks wait for each other here: none may be needed in a bucket
         groups = self.optimizer.param_groups
         before = len(groups)
 
@@ -211,12 +215,13 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             self.optimizer.add_param_group(param_group)
             return self._checked_groups(before)
 
-        try:
-            self._comm.agree("EagerOptimizer.add_param_group", added)
-        except BaseException:
-            del groups[before:]
-            raise
-        self._gradients.add(self._take_from_rank_0(before), self._arguments.bucket_bytes)
+        with self._within(deadline):
+            try:
+                self._comm.agree("EagerOptimizer.add_param_group", added)
+            except BaseException:
+                del groups[before:]
+                raise
+            self._gradients.add(self._take_from_rank_0(deadline, before), self._arguments.bucket_bytes)
 
     def add_unfrozen(self) -> None:
         """Make buckets for parameters that require gradients by now, and have none; collective, between steps.
@@ -231,11 +236,14 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             As `flush`.
         """
         self._check_between_steps("add_unfrozen")
-        self.flush()
-        parameters = self._gradients.without_bucket(self.optimizer.param_groups)
-        self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
-        self._broadcast_parameters(parameters)
-        self._gradients.add(parameters, self._arguments.bucket_bytes)
+        deadline = Deadline(self._timeout)
+        self._flush(deadline)
+        without = self._gradients.without_bucket(self.optimizer.param_groups)
+        parameters = [parameter for parameter in without if parameter.requires_grad]
+        with self._within(deadline):
+            self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
+            self._broadcast_parameters(parameters, deadline)
+            self._gradients.add(parameters, self._arguments.bucket_bytes)
 
     # ------------------------------------------------------------------------------------------------ a step
 
@@ -287,16 +295,22 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             As `average_gradients`.
         """
         self._check_open()
+        if self._unsynchronized is not None:  # the last step ran into its time limit there
+            (loss,) = self._unsynchronized
+            self._flush(Deadline(self._timeout))
+            return loss
         if closure is None:
             self.average_gradients()
-            loss: float | None = self.optimizer.step()
+            loss = self.optimizer.step()
         else:
             loss = self.optimizer.step(partial(self._evaluate, closure))
         self._gradients.end_step()
         self._steps += 1
         sync_every = self._arguments.sync_every
         if sync_every is not None and self._steps % sync_every == 0:
-            self.synchronize_parameters()
+            self._check_between_steps("synchronize_parameters")
+            self._unsynchronized = (loss,)
+            self._flush(Deadline(self._timeout))
         return loss
 
     def _evaluate(self, closure: Callable[[], float]) -> float:
@@ -314,8 +328,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
         Owed are, in one average: results that it has not been given (`missed="latest"`: some of them), and those of a
         last round with all gradients that wait. If there are any, the wrapped optimizer steps once with them. `.grad`
-        is None afterwards, or what this rank accumulated there (`no_sync`, `overlap=False`), for the next step. Other
-        optimizers of this thread and `Communicator` that may wait are flushed with it.
+        is afterwards as it was before, for the next step. Other optimizers of this thread and `Communicator` that may
+        wait are flushed with it.
 
         Raises
         ------
@@ -346,17 +360,20 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._gradients.flush(deadline)
 
     def _end_flush(self) -> None:
-        if self._gradients.end_flush():
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self._gradients.put_back()
+        self._gradients.end_flush(self.optimizer.param_groups, self.optimizer.step)
+
+    def _flush(self, deadline: Deadline) -> None:
+        super()._flush(deadline)
+        if self._unsynchronized is not None:
+            self._synchronize_flushed(deadline)
+            self._unsynchronized = None
 
     def _average_parameters(self, deadline: Deadline) -> None:
         for bucket in self._gradients.buckets:
             replicas.average(self._comm, bucket.parameters, deadline)
 
     def _end_step(self) -> None:
-        self._gradients.end_step()
+        self._gradients.drop()
 
     def _leave(self) -> None:
         self._gradients.close()
@@ -368,10 +385,12 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _check_trainable(self) -> None:
         for parameter in self._gradients.without_bucket(self.optimizer.param_groups):
-            raise RuntimeError(
-                f"parameter {name_of(self.optimizer, parameter)} requires gradients, and did not, or was not there, "
-                "when buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
-            )
+            if parameter.requires_grad or parameter.grad is not None:
+                what = "requires gradients" if parameter.requires_grad else "has a gradient and requires none"
+                raise RuntimeError(
+                    f"parameter {name_of(self.optimizer, parameter)} {what}, and did not, or was not there, when "
+                    "buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
+                )
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -386,10 +405,10 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's; averages that no step used are dropped, as when a GradScaler skips one."""
         super().zero_grad(set_to_none=set_to_none)
-        self._gradients.drop()
+        self._gradients.clear()
 
     def __repr__(self) -> str:
         """Show the wrapped optimizer and what averages its gradients."""
         memory = {"host": "", "device": " on a device", "staged": " staged through the host"}[self.memory]
-        state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self._closed else ''}"
+        state = f"{len(self._gradients.buckets)} buckets{memory}{', closed' if self.closed else ''}"
         return f"EagerOptimizer({self.optimizer!r}, {self._arguments.policy!r}, {state})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -374,7 +373,7 @@ class ParameterServer(WithoutFlush):
         self._check_worker("leave")
         self._collective.leave()
         self._has_left = True
-        self._newest_version(self._context.limit(math.inf))
+        self._newest_version(self._context.timeout)
 
     # --- what is known
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..selection import choice, tables
-from ..support import buffers, nccl, operations
+from ..support import buffers, operations
 from ..support.device_arrays import DeviceArray, describe_device, device_number
 from ..support.validation import checked_choice, checked_integer, checked_name
-from .policies import Full, as_policy
+from .policies import as_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..context import Context
-    from ..support.deadline import Deadline
+    from ..support.costs import Costs
     from ..support.typing import Array
     from .policies import Policy
 
@@ -43,8 +42,6 @@ class PartialAllreduceSpecification:
         On a device, that on which `like` is worked with, if it is known.
     choice
         What `algorithm` stands for: "auto" is resolved.
-    by_nccl
-        Whether NCCL is asked for instead, which reduces among the devices of all ranks.
     selection_table
         The table that was asked, as ranks compare it; None: `algorithm` left nothing open.
     """
@@ -63,13 +60,10 @@ class PartialAllreduceSpecification:
     history: int
     name: str
     nodes: tuple[int, ...]
-    by_nccl: bool = False
 
     @property
     def algorithm(self) -> str:
         """The algorithm's name, after "auto" has been resolved; of arrays on devices it says what is staged."""
-        if self.by_nccl:
-            return nccl.NCCL
         staged = self.device is not None and len(set(self.nodes)) > 1
         return self.choice.staged_name if staged else self.choice.name
 
@@ -91,8 +85,11 @@ class PartialAllreduceSpecification:
         size: int,
         algorithms: Sequence[str],
         nodes: Sequence[int] | None = None,
+        costs: Costs | None = None,
     ) -> PartialAllreduceSpecification:
         """Check the arguments for `size` ranks on `nodes` (None: one each) and an engine that has `algorithms`.
+
+        `costs`: of messages, if every rank has a core and they are known.
 
         Raises
         ------
@@ -119,15 +116,10 @@ class PartialAllreduceSpecification:
         nodes = range(size) if nodes is None else nodes
         if device is not None:
             operations.check_op_on_device(op, buffer.dtype)
-        by_nccl = algorithm == nccl.NCCL
-        if by_nccl:
-            nccl.check_arrays(device, buffer.dtype)
-            if not isinstance(policy, Full):
-                raise ValueError(f"algorithm='nccl': expected policy Full(), since NCCL waits for all, got {policy!r}")
-            algorithm = "auto"
         few = choice.is_sparse(policy, late, max_staleness)
         choose = _choose if device is None else _choose_on_device
-        chosen, selection_table = choose(algorithm, algorithms, nodes, buffer.count * buffer.dtype.itemsize, few)
+        nbytes = buffer.count * buffer.dtype.itemsize
+        chosen, selection_table = choose(algorithm, algorithms, nodes, nbytes, few, costs)
         return cls(
             buffer,
             exact_shape,
@@ -143,15 +135,7 @@ class PartialAllreduceSpecification:
             history,
             checked_name(name),
             tuple(nodes) if chosen.board else tuple(range(size)),
-            by_nccl and size > 1,
         )
-
-    def as_it_can_be(self, context: Context, deadline: Deadline) -> tuple[PartialAllreduceSpecification, str]:
-        """Return it without NCCL, and why, if that cannot join the devices of all ranks; collective on devices."""
-        if not self.by_nccl or self.device is None:
-            return self, ""
-        why = nccl.why_not(context, self.device, deadline)
-        return (replace(self, by_nccl=False), why) if why else (self, "")
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
@@ -165,6 +149,7 @@ class PartialAllreduceSpecification:
             "missed": self.missed,
             "max_staleness": self.max_staleness,
             "algorithm": self.algorithm,
+            "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes,
             "selection_table": self.selection_table,
             "history": self.history,
@@ -194,8 +179,9 @@ class PartialAllreduceSpecification:
             "late": self.late,
             "missed": self.missed,
             "max_staleness": self.max_staleness,
-            "nodes": tuple(range(len(self.nodes))) if self.by_nccl else self.nodes,
+            "nodes": self.nodes,
             "algorithm": self.choice.schedule or "recursive_doubling",  # nothing is sent on a single node
+            "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
             "history": self.history,
             "name": self.name,
@@ -204,24 +190,24 @@ class PartialAllreduceSpecification:
     def device_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective on devices."""
         arguments = self.engine_arguments()
-        for of_host in ("shape", "dtype", "segment_bytes"):
+        for of_host in ("shape", "dtype", "segment_bytes", "activation"):
             del arguments[of_host]
-        return {"device": self.device, "count": self.buffer.count, "by_communicator": self.by_nccl, **arguments}
+        return {"device": self.device, "count": self.buffer.count, **arguments}
 
 
 def _choose(
-    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
     """Return what `algorithm` stands for, and the table that was asked; None: it left nothing open."""
     size, count = len(nodes), len(set(nodes))
-    asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD))
-    table = tables.in_use() if asked else tables.built_in()
+    asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD)) or costs is not None
+    table = tables.for_costs(costs) if asked else tables.built_in()
     chosen = choice.resolve(algorithm, algorithms, table, ranks=size, nodes=count, nbytes=nbytes, sparse=sparse)
     return chosen, tables.describe(table) if asked else None
 
 
 def _choose_on_device(
-    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool
+    algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
     """Return the same of arrays on devices, where "auto" means a board wherever there can be one: nothing is staged."""
     count = len(set(nodes))
@@ -229,7 +215,7 @@ def _choose_on_device(
         return choice.Choice(board=True, schedule=None), None
     if algorithm == "auto" and count < len(nodes):
         algorithm = choice.BOARD
-    return _choose(algorithm, algorithms, nodes, nbytes, sparse)
+    return _choose(algorithm, algorithms, nodes, nbytes, sparse, costs)
 
 
 def _buffer(like: Any, array: DeviceArray | None, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:

@@ -63,21 +63,22 @@ class CheckedAllreduce:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)
 
-    def contribute(self, x: Any) -> CheckedRound:
+    def contribute(self, x: Any, *, stream: Any = None) -> CheckedRound:
         self._checks.note_thread()
         with self._exclusively():
             self._calls += 1
-            return CheckedRound(self._collective.contribute(x), self, self._calls)
+            return CheckedRound(self._collective.contribute(x, stream=stream), self, self._calls)
 
     def contribute_and_wait(self, x: Any, timeout: float | None = None) -> _core.RoundInfo:
         limit = checked_timeout(timeout)
         return self.contribute(x).wait(limit)
 
     def allreduce(
-        self, x: Any, out: Any | None = None, timeout: float | None = None
-    ) -> tuple[NDArray[Any], _core.RoundInfo]:
+        self, x: Any, out: Any | None = None, timeout: float | None = None, *, stream: Any = None
+    ) -> tuple[Any, _core.RoundInfo]:
         into = None if out is None else self._writable(out)
-        info = self.contribute_and_wait(x, timeout)
+        limit = checked_timeout(timeout)
+        info = self.contribute(x, stream=stream).wait(limit)
         if into is None:
             return self._collective.result, info
         np.copyto(into, self._collective.result)
@@ -181,12 +182,6 @@ class CheckedOnDevice(CheckedAllreduce):
     """The same of arrays on a CUDA device."""
 
     _collective: Any  # a DeviceCollective
-
-    def contribute(self, x: Any, *, stream: Any = None) -> CheckedRound:
-        self._checks.note_thread()
-        with self._exclusively():
-            self._calls += 1
-            return CheckedRound(self._collective.contribute(x, stream=stream), self, self._calls)
 
     def allreduce(
         self, x: Any, out: Any | None = None, timeout: float | None = None, *, stream: Any = None

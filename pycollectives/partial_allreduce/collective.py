@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..collective import Reduction
-from ..support import nccl
+from ..selection.model import algorithm_names
 from .arguments import PartialAllreduceSpecification
 from .checked import checked
 from .device import DeviceCollective
@@ -80,15 +80,15 @@ class PartialAllreduce(Reduction):
 
         What `like()` raises is a refusal of this rank, which the other ranks get too. `call` is its name in messages.
         """
-        from ..support.native import core
 
         def check() -> PartialAllreduceSpecification:
             return PartialAllreduceSpecification.checked(
                 like(),
                 name=context.default_name("partial_allreduce") if name is None else name,
                 size=context.size,
-                algorithms=[str(algorithm["name"]) for algorithm in core.algorithms()],
+                algorithms=algorithm_names(),
                 nodes=context.nodes,
+                costs=context.costs,
                 **options,
             )
 
@@ -100,7 +100,6 @@ class PartialAllreduce(Reduction):
 
         limits: dict[str, Any] = {"timeout": deadline.remaining(), "default_timeout": context.timeout}
         collective: Any
-        without_nccl = ""
         if specification.device is None:
             collective = core.PartialAllreduce(
                 context.engine,
@@ -110,17 +109,13 @@ class PartialAllreduce(Reduction):
                 **specification.engine_arguments(),
             )
         else:
-            specification, without_nccl = specification.as_it_can_be(context, deadline)
-            limits["timeout"] = deadline.remaining()
             device, stream = specification.device, specification.stream
             assert device is not None
             assert stream is not None
             made = core.DevicePartialAllreduce(context.engine, **limits, **specification.device_arguments())
             collective = DeviceCollective(made, specification.buffer, device, stream)
         watched = checked(collective, context.checks, specification)
-        public = cls(watched, specification, context)
-        nccl.warn(context, public, without_nccl, specification.algorithm)
-        return public
+        return cls(watched, specification, context)
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Hand data over; it may be reused as soon as this returns.

@@ -60,12 +60,11 @@ class PartialAllreduceMethods(Factory):
         max_staleness
             After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
         algorithm
-            "auto": what was measured to be best for these ranks, nodes and bytes (`python -m pycollectives tune`).
+            "auto": what costs least for these ranks, nodes and bytes if every rank has a core, or else what was
+            measured to be best (`python -m pycollectives tune`).
             "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
             "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them. Of
-            arrays on a CUDA device, messages go through memory of the host ("staged"). "nccl", only of arrays on CUDA
-            devices under `Full()`: NCCL reduces among the devices of all ranks. If it cannot, rank 0 warns why, and
-            "auto" is used.
+            arrays on a CUDA device, messages go through memory of the host ("staged").
         history
             Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
             so many results are kept one by one, and older ones are folded into a running total: nothing is lost,

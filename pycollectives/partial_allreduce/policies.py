@@ -251,6 +251,8 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
     Quorum(k=4, grace=0.001)
     """
     name, *numbers = text.strip().split(":")
+    if numbers and not numbers[0].lstrip("+-").isdecimal() and name in ("quorum", "any-of", "all-of"):
+        raise ValueError(f"policy {text!r}: expected a number of ranks after {name!r}, got {numbers[0]!r}")
     try:
         match name, numbers:
             case "solo", []:

@@ -51,33 +51,37 @@ def wait_all(rounds: Sequence[Round | PartialRequest], timeout: float | None = N
 def wait_any(rounds: Sequence[Round | PartialRequest], timeout: float | None = None) -> int:
     """Wait until one of the rounds is done and return its index: the lowest, if several are.
 
-    A handle that is done stays done, so take it out of the sequence before the next call.
+    A handle that is done stays done, so take it out of the sequence before the next call. Inactive requests of
+    `Allreduce_init` are ignored, as in MPI_Waitany.
 
     Parameters
     ----------
     rounds
         Handles that `contribute` returned, or requests of `Allreduce_init`, of one or more collectives.
     timeout
-        Seconds; None for the default of the communicator that the first is of.
+        Seconds; None for the default of the communicator that the first active one is of.
 
     Raises
     ------
     ValueError
-        If there are none.
+        If there are none, or all are inactive.
     StallError
-        None is done in time; the text is that of the first.
+        None is done in time; the text is that of the first active one.
     """
     if not rounds:
         raise ValueError("wait_any: expected at least one round, got none")
-    deadline = _deadline(rounds, timeout)
+    active = [(index, handle) for index, handle in enumerate(rounds) if getattr(handle, "active", True)]
+    if not active:
+        raise ValueError("wait_any: expected a request that was started, got only inactive ones")
+    deadline = _deadline([handle for _, handle in active], timeout)
     passes = 0
     while True:
-        for index, handle in enumerate(rounds):
+        for index, handle in active:
             if handle.test():
                 return index
         if deadline.passed:
-            rounds[0].wait(0.0)  # raises, with the collective's own account; or it is done by now
-            return 0
+            active[0][1].wait(0.0)  # raises, with the collective's own account; or it is done by now
+            return active[0][0]
         passes += 1
         time.sleep(0 if passes <= _YIELDS else _NAP)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..selection import tables
-from ..support import buffers, nccl, operations
+from ..support import buffers, operations
 from ..support.device_arrays import describe_device, device_number
 from ..support.validation import checked_choice, checked_name, checked_rank
 from .generators import GeneratedGroups, StaticGroups
@@ -14,15 +14,14 @@ from .generators import GeneratedGroups, StaticGroups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..context import Context
     from ..selection.choice import SelectionTable
-    from ..support.deadline import Deadline
+    from ..selection.model import CostModel
+    from ..support.costs import Costs
     from ..support.typing import Array
 
 __all__ = ["AnyGroups", "PartialReduceSpecification", "explicit_group_algorithm"]
 
 WEIGHTINGS = ("uniform", "staleness")
-ALGORITHMS = ("auto", nccl.NCCL)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SHORTEST_ON_BOARD = 1 << 16
 """Bytes from which a group meets in shared memory, if its members share a node: below, messages are handed over faster
@@ -32,14 +31,16 @@ AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
 """Who says the groups: a generator or a rule."""
 
 
-def explicit_group_algorithm(table: SelectionTable, group: Sequence[int], nodes: Sequence[int], nbytes: int) -> str:
+def explicit_group_algorithm(
+    table: SelectionTable | CostModel, group: Sequence[int], nodes: Sequence[int], nbytes: int
+) -> str:
     """Return "board", in shared memory, or what a table takes for messages: the same on all members."""
     if nbytes >= SHORTEST_ON_BOARD and len({nodes[member] for member in group}) == 1:
         return "board"
     return group_algorithm(table, len(group), nbytes)
 
 
-def group_algorithm(table: SelectionTable, members: int, nbytes: int) -> str:
+def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int) -> str:
     """Return what a table takes for messages among so many ranks."""
     schedule = table.complete(False, ranks=members, nodes=members, nbytes=nbytes).schedule
     if schedule is None:
@@ -59,8 +60,6 @@ class PartialReduceSpecification:
         The number of the CUDA device that this rank's weights are on; None: the host.
     table
         Says which algorithm serves a group, by its size.
-    by_nccl
-        Whether NCCL is asked for instead, which reduces among the devices of a group.
     """
 
     buffer: buffers.BufferDescription
@@ -70,8 +69,7 @@ class PartialReduceSpecification:
     weighting: str
     coordinator_rank: int
     name: str
-    table: SelectionTable
-    by_nccl: bool = False
+    table: SelectionTable | CostModel
 
     @classmethod
     def checked(
@@ -82,11 +80,11 @@ class PartialReduceSpecification:
         op: Any,
         weighting: Any,
         coordinator_rank: Any,
-        algorithm: Any,
         name: Any,
         size: int,
+        costs: Costs | None = None,
     ) -> PartialReduceSpecification:
-        """Check the arguments for `size` ranks.
+        """Check the arguments for `size` ranks whose messages have these costs, if they are known.
 
         Raises
         ------
@@ -108,26 +106,9 @@ class PartialReduceSpecification:
                 raise ValueError(f"weighting='staleness': expected op AVG of floats, got {op} of {buffer.dtype}")
             if isinstance(groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
-        by_nccl = checked_choice("algorithm", algorithm, ALGORITHMS) == nccl.NCCL
-        if by_nccl:
-            nccl.check_arrays(device, buffer.dtype)
-            if weighting == "staleness":
-                raise ValueError("algorithm='nccl': expected weighting 'uniform', got 'staleness'")
         coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
-        table = tables.in_use()
-        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), table, by_nccl and size > 1)
-
-    @property
-    def algorithm(self) -> str:
-        """What is asked for, or used."""
-        return nccl.NCCL if self.by_nccl else "auto"
-
-    def as_it_can_be(self, context: Context, deadline: Deadline) -> tuple[PartialReduceSpecification, str]:
-        """Return it without NCCL, and why, if that cannot join the devices of all ranks; collective on devices."""
-        if not self.by_nccl or self.device is None:
-            return self, ""
-        why = nccl.why_not(context, self.device, deadline)
-        return (replace(self, by_nccl=False), why) if why else (self, "")
+        table = tables.for_costs(costs)
+        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), table)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
@@ -139,7 +120,6 @@ class PartialReduceSpecification:
             "op": self.op,
             "weighting": self.weighting,
             "coordinator_rank": self.coordinator_rank,
-            "algorithm": self.algorithm,
             "name": self.name,
             "selection_table": tables.describe(self.table),
         }
@@ -180,12 +160,12 @@ class PartialReduceSpecification:
         """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
         nbytes = self.buffer.count * self.buffer.dtype.itemsize
         generated = isinstance(self.groups, GeneratedGroups)
-        on_board = not self.by_nccl and (self.device is not None or nbytes >= SHORTEST_ON_BOARD)
+        on_board = self.device is not None or nbytes >= SHORTEST_ON_BOARD
         return {
             **self.plan_arguments(len(nodes)),
             "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
             "coordinator_rank": self.coordinator_rank,
             "nodes": nodes if on_board else range(len(nodes)),
             "name": self.name,
-            **({} if self.device is None else {"device": self.device, "by_communicators": self.by_nccl}),
+            **({} if self.device is None else {"device": self.device}),
         }

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..collective import Reduction
-from ..support import nccl
 from ..support.errors import RankFailedError, TransportError
 from .arguments import PartialReduceSpecification
 from .generators import StaticGroups
@@ -82,7 +81,6 @@ class PartialReduce(Reduction):
         """Make the engine's collective; collective."""
         from ..support.native import core
 
-        specification, without_nccl = specification.as_it_can_be(context, deadline)
         arguments = specification.engine_arguments(context.nodes)
         self._weights: HostWeights | DeviceWeights
         if specification.device is None:
@@ -94,7 +92,6 @@ class PartialReduce(Reduction):
         self._specification = specification
         self._context = context
         self._step = 0
-        nccl.warn(context, self, without_nccl, "a board within a node, and the host's memory between nodes")
 
     @classmethod
     def create(cls, context: Context, /, *, like: BufferSpec, name: object = None, **options: Any) -> Self:
@@ -107,6 +104,7 @@ class PartialReduce(Reduction):
                 like,
                 name=context.default_name("partial_reduce") if name is None else name,
                 size=context.size,
+                costs=context.costs,
                 **options,
             )
             core.PartialReduce.check(
@@ -203,21 +201,13 @@ class PartialReduce(Reduction):
         return self._specification.groups
 
     @property
-    def algorithm(self) -> str:
-        """What performs groups: "nccl", or "auto"."""
-        return self._specification.algorithm
-
-    @property
     def cache_hits(self) -> int:
-        """How many groups were performed by messages with an existing plan: of their size and this rank's position.
-
-        With `algorithm="nccl"`: by NCCL with an existing communicator, of these members.
-        """
+        """How many groups were performed by messages with an existing plan: of their size and this rank's position."""
         return self._collective.cache_hits
 
     @property
     def cache_misses(self) -> int:
-        """For how many it had to be made. The newest 64 plans are kept, or the first 64 communicators."""
+        """For how many it had to be made. The newest 64 are kept."""
         return self._collective.cache_misses
 
     def _choices(self) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .. import _core
     from ..context import Context
+    from ..selection.choice import SelectionTable
+    from ..selection.model import CostModel
     from ..support.device_arrays import DeviceArray
     from ..support.typing import BufferSpec, Op
 
@@ -31,6 +33,7 @@ class ExplicitGroups:
         """One for each communicator: see `Context.part`."""
         self._engine = context.engine
         self._nodes = context.nodes
+        self._costs = context.costs
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
         self._has_reduced_on_device = False
@@ -56,7 +59,7 @@ class ExplicitGroups:
             dtype_name=dtype.name,
             members=members,
             op=name,
-            algorithm=explicit_group_algorithm(tables.in_use(), members, self._nodes, array.nbytes),
+            algorithm=explicit_group_algorithm(self._table(), members, self._nodes, array.nbytes),
             timeout=limit,
         )
 
@@ -79,10 +82,13 @@ class ExplicitGroups:
             dtype_name=array.dtype.name,
             members=members,
             op=name,
-            algorithm=group_algorithm(tables.in_use(), len(members), nbytes),
+            algorithm=group_algorithm(self._table(), len(members), nbytes),
             timeout=limit,
         )
         self._has_reduced_on_device = True
+
+    def _table(self) -> SelectionTable | CostModel:
+        return tables.for_costs(self._costs)
 
     @property
     def cache(self) -> tuple[int, int]:

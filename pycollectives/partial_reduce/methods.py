@@ -33,7 +33,6 @@ class PartialReduceMethods(Factory):
         op: Op = AVG,
         coordinator_rank: int = 0,
         weighting: Literal["uniform", "staleness"] = "uniform",
-        algorithm: Literal["auto", "nccl"] = "auto",
         name: str | None = None,
     ) -> PartialReduce:
         """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
@@ -51,9 +50,6 @@ class PartialReduceMethods(Factory):
         weighting
             "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
             generator knew of when the group started counts 1 / (1 + s) times (op AVG, floats).
-        algorithm
-            "nccl", only of arrays on CUDA devices with uniform weighting: NCCL reduces among the devices of a group. If
-            it cannot, rank 0 warns why, and "auto" is used: shared memory within a node, messages between nodes.
         name
             In messages and traces; by default a number in the order of creation.
 
@@ -75,7 +71,6 @@ class PartialReduceMethods(Factory):
             op=op,
             coordinator_rank=coordinator_rank,
             weighting=weighting,
-            algorithm=algorithm,
             name=name,
         )
 

@@ -1,1 +1,1 @@
-"""Which algorithm `algorithm="auto"` means: tables of what was measured."""
+"""Which algorithm `algorithm="auto"` means: tables of what was measured, and a cost model."""

@@ -1,4 +1,4 @@
-"""Which algorithm `algorithm="auto"` means, from a table that was measured.
+"""Which algorithm `algorithm="auto"` means, from a table that was measured; `selection.model` answers by computation.
 
 Ranks of a node can work in shared memory, on a *board*; between nodes, or among all ranks if there is no board, they
 exchange messages by a *schedule*. A table answers three questions, each by the first of its rows that holds for a call:
@@ -36,7 +36,19 @@ from ..support.machine import Machine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["BOARD", "DEFAULT_SEGMENT_BYTES", "FORMAT", "Choice", "Row", "SelectionTable", "is_sparse", "resolve"]
+    from .model import CostModel
+
+__all__ = [
+    "BOARD",
+    "DEFAULT_SEGMENT_BYTES",
+    "FORMAT",
+    "Choice",
+    "Row",
+    "SelectionTable",
+    "is_known",
+    "is_sparse",
+    "resolve",
+]
 
 FORMAT = 2
 
@@ -61,6 +73,8 @@ class Choice:
         Of the messages between nodes, or without a board among all ranks; None: there are no messages.
     segment_bytes
         What a rank reduces on the board at a time; None: there is no board.
+    activation
+        How messages spread that a round has started.
 
     >>> Choice(True, "tree", 65536).name
     'board+tree'
@@ -71,6 +85,7 @@ class Choice:
     board: bool
     schedule: str | None
     segment_bytes: int | None = None
+    activation: str = "tree"
 
     @property
     def name(self) -> str:
@@ -292,10 +307,22 @@ def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bo
     return isinstance(policy, Solo) and late == "drop" and max_staleness is None
 
 
+def is_known(schedule: str, known: Sequence[str]) -> bool:
+    """Whether the engine has a schedule; NAME:K of a number K, if it has `NAME:K`.
+
+    >>> is_known("tree:5", ["ring", "tree", "tree:K"]), is_known("ring:5", ["ring", "tree", "tree:K"])
+    (True, False)
+    """
+    name, colon, number = schedule.partition(":")
+    if not colon:
+        return name in known
+    return f"{name}:K" in known and number.isdecimal() and 0 < int(number) < 2**31
+
+
 def resolve(
     algorithm: str,
     known: Sequence[str],
-    table: SelectionTable,
+    table: SelectionTable | CostModel,
     *,
     ranks: int,
     nodes: int,
@@ -307,10 +334,10 @@ def resolve(
     Parameters
     ----------
     algorithm
-        "auto": what the table says. "board": boards within nodes, and between them the table's schedule.
+        "auto": what the table, or the cost model, says. "board": boards within nodes, and between them its schedule.
         "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
     known
-        The schedules that the engine has.
+        The schedules that the engine has; "NAME:K" for those that take a number.
     table
         Asked for what `algorithm` leaves open.
     ranks, nodes
@@ -331,7 +358,7 @@ def resolve(
         first, plus, rest = algorithm.partition("+")
         board = first == BOARD
         schedule = rest if board and plus else None if board else algorithm
-        if schedule is not None and schedule not in known:
+        if schedule is not None and not is_known(schedule, known):
             raise ValueError(
                 "algorithm: expected 'auto', 'board', NAME or 'board+NAME', with NAME one of "
                 f"{', '.join(sorted(known))}; got {algorithm!r}"
@@ -341,7 +368,7 @@ def resolve(
                 f"algorithm {algorithm!r}: expected nodes of several ranks (see ranks_per_node), got {nodes} of 1 rank"
             )
         choice = table.complete(board, ranks, nodes, nbytes, schedule=schedule, sparse=sparse)
-    if choice.schedule is not None and choice.schedule not in known:
+    if choice.schedule is not None and not is_known(choice.schedule, known):
         raise ValueError(
             f"selection table {table.name}: expected schedules of {', '.join(sorted(known))}; got {choice.schedule!r}"
         )

@@ -7,6 +7,9 @@ The first that there is:
    tune` writes: if it was made on a machine like this one. Otherwise, or if it is malformed, a warning says so;
 3. the built-in one.
 
+Instead of the built-in one, which was measured where ranks share cores, ranks that have a core each use a cost model
+(`selection.model`), if the communicator knows what its messages cost.
+
 A file is read once per process. Ranks compare what their tables say when they create a collective.
 """
 
@@ -25,12 +28,15 @@ from typing import TYPE_CHECKING, Any
 from ..support.environment import selection_files
 from ..support.machine import Machine
 from .choice import SelectionTable
+from .model import CostModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["built_in", "describe", "in_use", "read", "using", "write"]
+    from ..support.costs import Costs
+
+__all__ = ["built_in", "describe", "for_costs", "in_use", "is_tuned", "read", "using", "write"]
 
 _instead: SelectionTable | None = None
 """The table of `using`."""
@@ -41,6 +47,26 @@ def built_in() -> SelectionTable:
     """Return the table that comes with the package."""
     text = resources.files(__package__).joinpath("measured.json").read_text()
     return SelectionTable.from_json(json.loads(text))
+
+
+def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
+    """Return what a communicator asks whose messages have these costs; None: they are not known.
+
+    Raises
+    ------
+    ValueError
+        As `in_use`.
+    """
+    table = in_use()
+    return table if costs is None or table is not built_in() else CostModel(costs, table)
+
+
+def is_tuned() -> bool:
+    """Whether this process uses another table than the built-in one, or cannot read the one that it should use."""
+    try:
+        return in_use() is not built_in()
+    except ValueError:  # raised again, and on all ranks, when a collective asks
+        return True
 
 
 def in_use() -> SelectionTable:
@@ -160,6 +186,8 @@ def using(table: SelectionTable) -> Iterator[None]:
         _instead = before
 
 
-def describe(table: SelectionTable) -> str:
-    """Return what ranks compare: "built-in", or the digest of a table that says something else."""
+def describe(table: SelectionTable | CostModel) -> str:
+    """Return what ranks compare: "built-in", the digest of a table that says something else, or a model's costs."""
+    if isinstance(table, CostModel):
+        return f"cost model, {table.costs!r}"
     return "built-in" if table.digest == built_in().digest else table.digest

@@ -13,30 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..partial_allreduce.policies import Full, Policy
+from ..support.costs import IDEAL, Costs
 
-__all__ = ["Costs", "Summary", "seconds_for_all", "simulate"]
+__all__ = ["Costs", "Summary", "elements_of", "seconds_for_all", "simulate"]
 
-
-@dataclass(frozen=True)
-class Costs:
-    """The LogGP costs of the machine, in seconds and seconds per byte; all zero: the ideal of a policy.
-
-    Attributes
-    ----------
-    latency
-        L: a message's flight.
-    overhead
-        o: the processor's part in sending or receiving one.
-    gap_per_byte
-        G: a byte on the wire.
-    reduce_per_byte
-        A byte reduced.
-    """
-
-    latency: float = 0.0
-    overhead: float = 0.0
-    gap_per_byte: float = 0.0
-    reduce_per_byte: float = 0.0
+MOST_ELEMENTS = 1 << 24
+"""Of all ranks, in the memory of this machine."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,8 @@ def simulate(
     *,
     nbytes: int,
     algorithm: str,
-    costs: Costs = Costs(),
+    activation: str = "tree",
+    costs: Costs = IDEAL,
     **options: Any,
 ) -> Summary:
     """Run every rank's calls in virtual time with the engine's own protocol; once more synchronously.
@@ -97,8 +80,8 @@ def simulate(
         Who may start a round.
     nbytes
         Bytes of one rank's data.
-    algorithm
-        A name that the engine has.
+    algorithm, activation
+        Names that the engine has.
     costs
         Of the machine.
     options
@@ -107,7 +90,8 @@ def simulate(
     ranks, calls = work.shape
 
     def run(by: Policy) -> dict[str, Any]:
-        columns = _columns(work, by, "none", nbytes=nbytes, algorithm=algorithm, costs=costs, **options)
+        names = {"algorithm": algorithm, "activation": activation}
+        columns = _columns(work, by, "none", nbytes=nbytes, costs=costs, **names, **options)
         while_all_call = columns["done"] <= columns["done"][columns["call"] == calls - 1].min()
         return {name: column[while_all_call] for name, column in columns.items()}
 
@@ -142,6 +126,25 @@ def _seconds_per_call(simulated: dict[str, Any], ranks: int) -> float:
     return float((last / np.maximum(calls, 1)).mean())
 
 
+def elements_of(algorithm: str, ranks: int, nbytes: int) -> int:
+    """Return with how many elements the plan of `nbytes` bytes is simulated: it has the same messages then.
+
+    Raises
+    ------
+    ValueError
+        There is no such algorithm, or it cuts the data into too many parts to simulate them on so many ranks.
+    """
+    from ..support.native import core
+
+    count = min(core.parts_of_allreduce(algorithm, ranks), max(1, nbytes // 8))
+    if count * ranks > MOST_ELEMENTS:
+        raise ValueError(
+            f"algorithm {algorithm!r} on {ranks} ranks: expected at most {MOST_ELEMENTS} elements of all ranks, got "
+            f"{count} of each; simulate fewer ranks"
+        )
+    return count
+
+
 def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: Any) -> float:
     """Return the seconds until every rank has made its calls and flushed, where communication costs nothing.
 
@@ -150,7 +153,7 @@ def seconds_for_all(work: npt.NDArray[np.float64], policy: Policy, **options: An
     work, policy, options
         As those of `simulate`.
     """
-    columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=Costs(), **options)
+    columns = _columns(work, policy, "flush", nbytes=4, algorithm="recursive_doubling", costs=IDEAL, **options)
     return float(columns["done"].max())
 
 
@@ -168,12 +171,13 @@ def _columns(
     from ..support.native import core
 
     ranks, calls = work.shape
+    count = elements_of(algorithm, ranks, nbytes)
     columns = core.simulate(
         size=ranks,
         work=np.ascontiguousarray(work),
         calls=np.full(ranks, calls, dtype=np.int64),
         ending=ending,
-        count=1,
+        count=count,
         payload_bytes=nbytes,
         algorithm=algorithm,
         latency=costs.latency,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ..hop.modes import Mode, Skip
     from ..topology.graph import Topology
+
+Computation = Literal["parallel", "serial"]
 
 __all__ = ["HopSummary", "largest_gap", "seconds_for_all", "simulate_hop"]
 
@@ -39,13 +41,19 @@ class HopSummary(NamedTuple):
 
 
 def simulate_hop(
-    topology: Topology, mode: Mode, work: npt.NDArray[np.float64], *, max_ig: int = 5, skip: Skip | None = None
+    topology: Topology,
+    mode: Mode,
+    work: npt.NDArray[np.float64],
+    *,
+    max_ig: int = 5,
+    skip: Skip | None = None,
+    computation: Computation = "parallel",
 ) -> HopSummary:
     """Run the engine's own protocol in virtual time, with messages that take no time.
 
     Parameters
     ----------
-    topology, mode, max_ig, skip
+    topology, mode, max_ig, skip, computation
         As of `Communicator.hop`.
     work
         Seconds that computing takes, float64 of shape (size, iterations).
@@ -55,7 +63,7 @@ def simulate_hop(
     RuntimeError
         Ranks wait for each other for ever.
     """
-    history = _history(topology, mode, work, max_ig, skip)
+    history = _history(topology, mode, work, max_ig, skip, computation)
     entered = [(time, rank, iteration) for what, rank, iteration, time, *_ in history["entries"] if what == "entered"]
     skipped = sum(each["skipped"] for each in history["ranks"])
     size, iterations = work.shape
@@ -63,7 +71,13 @@ def simulate_hop(
 
 
 def seconds_for_all(
-    work: npt.NDArray[np.float64], *, topology: str, mode: Mode, max_ig: int, skip: Skip | None
+    work: npt.NDArray[np.float64],
+    *,
+    topology: str,
+    mode: Mode,
+    max_ig: int,
+    skip: Skip | None,
+    computation: Computation = "parallel",
 ) -> float:
     """Return the seconds until every rank has made its iterations, where communication costs nothing.
 
@@ -71,18 +85,23 @@ def seconds_for_all(
     ----------
     topology
         The name of a graph.
-    work, mode, max_ig, skip
+    work, mode, max_ig, skip, computation
         As those of `simulate_hop`.
     """
     size = len(work)
     graph = by_name(topology, size)
     if isinstance(graph, TimeVarying):
         raise TypeError(f"topology: Hop needs one graph, {topology} changes")
-    return max(_ends(_history(graph, mode, work, max_ig, skip), size))
+    return max(_ends(_history(graph, mode, work, max_ig, skip, computation), size))
 
 
 def _history(
-    topology: Topology, mode: Mode, work: npt.NDArray[np.float64], max_ig: int, skip: Skip | None
+    topology: Topology,
+    mode: Mode,
+    work: npt.NDArray[np.float64],
+    max_ig: int,
+    skip: Skip | None,
+    computation: Computation,
 ) -> dict[str, Any]:
     from ..support.native import core
 
@@ -95,7 +114,7 @@ def _history(
         max_ig=max_ig,
         **mode.engine_arguments(),
         skip=None if skip is None else (skip.max_jump, skip.trigger),
-        serial=False,
+        serial=computation == "serial",
         **{"in": [topology.in_neighbors(r) for r in ranks], "out": [topology.out_neighbors(r) for r in ranks]},
         max_iterations=iterations,
         work=work.ravel().tolist(),

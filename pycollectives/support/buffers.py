@@ -146,13 +146,27 @@ def as_array(buffer: object) -> Array:
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         if (where := device_type(buffer)) is not None:
             raise _on_device(buffer, where[0])
-        return np.from_dlpack(buffer)
+        return _from_dlpack(buffer)
     if hasattr(buffer, "__cuda_array_interface__"):
         raise _on_device(buffer, "a CUDA device")
     hint = "; make an array of it with numpy.asarray" if isinstance(buffer, (bool, int, float, list, tuple)) else ""
     raise TypeError(
         f"expected a buffer (PEP 3118, DLPack or __cuda_array_interface__), got {type(buffer).__name__}{hint}"
     )
+
+
+def _from_dlpack(buffer: Any) -> Array:
+    """Return an array that is writable if the memory is: NumPy takes exporters without versions for read-only."""
+    array = np.from_dlpack(buffer)
+    if not array.flags.writeable and hasattr(buffer, "__array__"):
+        other = np.asarray(buffer)
+        if other.flags.writeable and other.dtype == array.dtype and _address(other) == _address(array):
+            return other
+    return array
+
+
+def _address(array: Array) -> tuple[Any, ...]:
+    return array.__array_interface__["data"][0], array.shape, array.strides
 
 
 def device_type(buffer: Any) -> tuple[str, int, int] | None:

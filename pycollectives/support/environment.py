@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import os
 import tempfile
 from dataclasses import dataclass
@@ -177,9 +178,10 @@ def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int |
         return None
     if isinstance(value, str) and value.isdecimal():  # from the environment
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    number = 0 if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+    if number < 1:
         raise ValueError(f"{what}: expected an integer of at least 1 or 'all', got {value!r}")
-    return value
+    return number
 
 
 def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path | None, Path | None]:

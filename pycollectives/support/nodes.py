@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Place", "machine_of_this_process", "neighbours_of", "nodes_of", "ranks_of_kernel"]
+__all__ = [
+    "Place",
+    "farthest_of",
+    "has_core_per_rank",
+    "machine_of_this_process",
+    "neighbours_of",
+    "nodes_of",
+    "ranks_of_kernel",
+]
 
 
 class Place(NamedTuple):
@@ -22,34 +31,42 @@ class Place(NamedTuple):
         See `machine_of_this_process`.
     process, started
         The number of the process there, and its start time, which no two processes of that number share.
+    cores
+        The set of cores that it may use there, as bits.
+    tuned
+        Whether it has a selection table that was made for this machine.
     """
 
     machine: str
     process: int
     started: int
+    cores: int
+    tuned: bool = False
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls, *, tuned: bool = False) -> Place:
         """Return that of this process; loads the engine."""
         from .native import core
 
-        return cls(machine_of_this_process(), *core.own_process())
+        cores = sum(1 << number for number in os.sched_getaffinity(0))
+        return cls(machine_of_this_process(), *core.own_process(), cores, tuned)
 
     @classmethod
     def decode(cls, text: bytes) -> Place:
         """Return what `encode` was given."""
-        machine, process, started = text.decode().rsplit(" ", 2)
-        return cls(machine, int(process), int(started))
+        machine, process, started, cores, tuned = text.decode().rsplit(" ", 4)
+        return cls(machine, int(process), int(started), int(cores, 16), tuned == "tuned")
 
     def encode(self) -> bytes:
         """Return it as ranks exchange it."""
-        return " ".join(map(str, self)).encode()
+        tuned = "tuned" if self.tuned else "untuned"
+        return f"{self.machine} {self.process} {self.started} {self.cores:x} {tuned}".encode()
 
 
 def neighbours_of(places: Sequence[Place], rank: int) -> list[tuple[int, int, int]]:
     """Return rank, process and start time of the other ranks on a rank's machine.
 
-    >>> neighbours_of([Place("a", 7, 100), Place("a", 8, 101), Place("b", 7, 90)], 0)
+    >>> neighbours_of([Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)], 0)
     [(1, 8, 101)]
     """
     return [
@@ -80,6 +97,34 @@ def ranks_of_kernel(machines: Sequence[str], rank: int) -> int:
     """
     kernels = [machine.partition(":")[0] for machine in machines]
     return kernels.count(kernels[rank])
+
+
+def has_core_per_rank(places: Sequence[Place]) -> bool:
+    """Whether the ranks of each kernel may together use as many cores as they are.
+
+    >>> has_core_per_rank([Place("a", 7, 100, 0b11), Place("a", 8, 101, 0b11), Place("b", 7, 90, 0b1)])
+    True
+    >>> has_core_per_rank([Place("a", 7, 100, 0b1), Place("a", 8, 101, 0b1), Place("b", 7, 90, 0b1)])
+    False
+    """
+    ranks: Counter[str] = Counter()
+    cores: dict[str, int] = {}
+    for place in places:
+        kernel = place.machine.partition(":")[0]
+        ranks[kernel] += 1
+        cores[kernel] = cores.get(kernel, 0) | place.cores
+    return all(cores[kernel].bit_count() >= number for kernel, number in ranks.items())
+
+
+def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
+    """Return the first rank on another machine than rank 0, or on another node; None: there is none.
+
+    >>> places = [Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)]
+    >>> farthest_of([0, 1, 2], places), farthest_of([0, 1], places[:2]), farthest_of([0, 0], places[:2])
+    (2, 1, None)
+    """
+    other = [rank for rank, node in enumerate(nodes) if node != nodes[0]]
+    return min(other, key=lambda rank: places[rank].machine == places[0].machine, default=None)
 
 
 def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:

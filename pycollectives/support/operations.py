@@ -42,7 +42,7 @@ MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
 
 
 def checked_op(op: object) -> str:
-    """Return the name of a reduction: one of `OP_NAMES`.
+    """Return the name of a reduction: one of `OP_NAMES`. Texts may be in lower case.
 
     Raises
     ------
@@ -53,9 +53,9 @@ def checked_op(op: object) -> str:
     """
     expected = f"op: expected MPI's {', '.join(MPI_NAMES)}, pycollectives.AVG, or the name of one"
     if isinstance(op, str):
-        if op not in OP_NAMES:
+        if op.upper() not in OP_NAMES:
             raise ValueError(f"{expected}; got {op!r}")
-        return op
+        return op.upper()
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not isinstance(op, module.Op):
         raise TypeError(f"{expected}; got {op!r}")

@@ -1,7 +1,7 @@
-"""Runs what needs a GPU, and writes a record of it; tests/gpu/run.sh prepares the machine and calls this.
+"""Runs everything that needs a GPU, part by part, and keeps a record of it; tests/gpu/offline.sh calls this.
 
-`--simulated` runs the benchmarks on the simulated driver instead, to see that this program works; its record says so,
-and its times mean nothing.
+The record, FOLDER/gpu.json, is written before and after each part. A part that fails or reaches its limit does not stop
+the next ones. A part that ends early leaves its time to them. FOLDER/log.txt has the output of all.
 """
 
 from __future__ import annotations
@@ -11,147 +11,169 @@ import datetime
 import json
 import os
 import platform
-import subprocess
+import re
 import sys
-import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+import time
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import limited
 from bars import bars
+from parts import RESULTS, Part, Plan
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 900
-MARKED = ["tests/gpu"]
+ENVIRONMENT = ROOT / "build" / "gpu-venv"
+SECONDS = 480
+RESERVE = 15
+"""Seconds of the total for ending processes and writing the record."""
+
+Record = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """How much is measured."""
-
-    megabytes: float
-    repetitions: int
-    iterations: int
-    late_ms: float
-    compute_ms: float
+# --- Results of a part ------------------------------------------------------------------------------------------------
 
 
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    print("+", *command, flush=True)
-    return subprocess.run(
-        ["timeout", "--kill-after=10", str(SECONDS), *command], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def keep_results(record: Record, part: Part, done: bool, results: Path) -> bool:
+    """Add what a part has written to the record. Whether all of it is right."""
+    if part.section == "build":
+        return done
+    path = results / "records"
+    *lines, _ = path.read_text().split("\n") if path.exists() else [""]  # what follows the last newline is half a line
+    found = [json.loads(line) for line in lines]
+    if part.section == "tests":
+        # A rehearsal skips what only a GPU has.
+        summary = summary_of(part.name, found, may_skip=record["machine"]["where"] != "gpu")
+        summary["right"] &= done
+        record["tests"].append(summary)
+        return bool(summary["right"])
+    if part.section == "probe":
+        for one in found:
+            record["machine"].update(one.pop("machine", {}))
+    record[part.section] += found
+    if not done and part.section == "benchmarks":
+        record["benchmarks"].append({"part": part.name, "failed": True})
+    record["bars"] = bars(record["benchmarks"])
+    return done and bool(found) and all(one.get("right", True) for one in found)
 
 
-def mpirun(ranks: int) -> list[str]:
-    return ["tools/mpirun", "-n", str(ranks)]
+def summary_of(name: str, lines: list[Record], *, may_skip: bool) -> Record:
+    """How many tests, of all ranks, had which outcome; and each that has not passed."""
+    outcomes: dict[tuple[str, int], str] = {}
+    for line in lines:
+        key = (line["test"], line["rank"])
+        if outcomes.get(key) != "failed":  # a test that fails may have an error at its end too
+            outcomes[key] = line["outcome"]
+    counted = Counter(outcomes.values())
+    wrong = {f"{test}, rank {rank}": one for (test, rank), one in outcomes.items() if one not in ("passed", "skipped")}
+    right = bool(outcomes) and not wrong and (may_skip or not counted["skipped"])
+    return {"name": name, "right": right, "tests": len(outcomes), **counted, "wrong": wrong}
 
 
-# --- Tests ------------------------------------------------------------------------------------------------------------
+# --- The run ----------------------------------------------------------------------------------------------------------
 
 
-def tests(name: str, launch: list[str], paths: list[str]) -> dict[str, object]:
-    """Run the marked tests of some files: how many passed, and what failed."""
-    with TemporaryDirectory() as folder:
-        report = Path(folder, "report")
-        # Each rank writes a report of its own; that of the first to fail ends the job.
-        program = (
-            f'exec pytest -q -x -m gpu -p no:cacheprovider --junitxml={report}-"${{OMPI_COMM_WORLD_RANK:-0}}".xml "$@"'
+class Run:
+    """A record that grows part by part."""
+
+    def __init__(self, folder: Path, record: Record, seconds: float, environment: dict[str, str]):
+        self._folder, self._record, self._environment = folder, record, environment
+        self._begin = time.monotonic()
+        self._end = self._begin + seconds - RESERVE
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "log.txt"
+        limited.adopt_orphans()
+
+    def go(self, parts: list[Part]) -> bool:
+        """Whether all parts are done, and everything is right. Time beyond the sum of the limits stretches them."""
+        stretch = max(1.0, (self._end - self._begin) / sum(part.limit for part in parts))
+        turn = self._begin
+        for part in parts:
+            turn = min(turn + stretch * part.limit, self._end)
+            self._run(part, turn)
+            if part.section == "build" and self._record["parts"][-1]["status"] != "done":
+                break
+        return len(self._record["parts"]) == len(parts) and all(
+            one["status"] == "done" for one in self._record["parts"]
         )
-        done = run([*launch, "sh", "-c", program, "sh", *paths])
-        suites = [ET.parse(path).getroot().find("testsuite") for path in Path(folder).glob("report-*.xml")]
-    counts = {
-        key: sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
-    }
-    passed = done.returncode == 0 and counts["tests"] > 0 and not counts["skipped"]
-    if not passed:
-        print(done.stdout[-8000:] + done.stderr[-8000:])
-    return {"name": name, "passed": passed, **counts}
+
+    def _run(self, part: Part, turn: float) -> None:
+        left = turn - time.monotonic()
+        entry = {"part": part.name, "status": "running", "limit_s": round(left, 1)}
+        self._record["parts"].append(entry)
+        if left <= 0:
+            entry["status"] = "not started"
+            self._write()
+            return
+        self._write()
+        with TemporaryDirectory() as results:
+            command = [word.replace(RESULTS, results) for word in part.command]
+            self._say(f"\n### {part.name}, at most {left:.0f} s\n+ {' '.join(command)}\n")
+            ended = limited.run(command, left, self._log, self._environment, ROOT)
+            entry["seconds"] = round(ended.seconds, 1)
+            try:
+                right = keep_results(self._record, part, ended.status == 0, Path(results))
+            except Exception as error:  # of a half-written report, say; other parts have their turn
+                right, entry["error"] = False, f"{type(error).__name__}: {error}"
+        entry["status"] = "done" if right else "stopped at its limit" if ended.status is None else "failed"
+        self._say(f"### {part.name}: {entry['status']} after {ended.seconds:.1f} s\n")
+        print(f"{entry['status']:>20} {ended.seconds:6.1f} s  {part.name}", flush=True)
+        self._write()
+
+    def _say(self, text: str) -> None:
+        with self._log.open("a") as log:
+            log.write(text)
+
+    def _write(self) -> None:
+        """At once: a reader never sees half of it."""
+        path = self._folder / "gpu.json"
+        unfinished = path.with_suffix(".new")
+        unfinished.write_text(json.dumps(self._record, indent=1) + "\n")
+        unfinished.replace(path)
 
 
-# --- Benchmarks -------------------------------------------------------------------------------------------------------
-
-
-def measured(name: str, ranks: int, scale: Scale, simulated: bool) -> list[dict[str, object]]:
-    """What a program of this folder prints."""
-    options = ["--megabytes", str(scale.megabytes), "--repetitions", str(scale.repetitions)]
-    options += ["--simulated"] if simulated else []
-    done = run([*mpirun(ranks), sys.executable, f"tests/gpu/{name}.py", *options])
-    if done.returncode:
-        return failed(name, ranks, done)
-    return [json.loads(done.stdout.splitlines()[-1])]
-
-
-def benchmark(name: str, ranks: int, simulated: bool, *options: object) -> list[dict[str, object]]:
-    """What a benchmark of the folder `bench` writes."""
-    program = ["tests/gpu/simulated_bench.py", "--", name] if simulated else [f"bench/{name}.py", "--device", "cuda"]
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "records")
-        done = run([*mpirun(ranks), sys.executable, *program, *map(str, options), "--json", str(path)])
-        if done.returncode:
-            return failed(name, ranks, done)
-        print(done.stdout)
-        return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def failed(name: str, ranks: int, done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
-    print(done.stdout[-8000:] + done.stderr[-8000:])
-    return [{"program": name, "ranks": ranks, "failed": done.returncode}]
-
-
-def benchmarks(ranks: list[int], scale: Scale, simulated: bool) -> list[dict[str, object]]:
-    found = []
-    for n in ranks:
-        found += measured("bench_bars", n, scale, simulated)
-    most = max(ranks)
-    calls = ["--iterations", scale.iterations, *(["--warmup", 1] if simulated else [])]
-    late = ["--skew", "one-late", "--skew-us", scale.late_ms * 1e3]
-    small, large = 32768, 1 << (14 if simulated else 20)
-    found += benchmark("skew", most, simulated, *calls, "--policy", "solo,majority", "--bytes", large, *late)
-    found += benchmark("latency", most, simulated, *calls, "--policy", "solo,full", "--bytes", f"{small},{large}")
-    found += benchmark(
-        "groups", most, simulated, "--iterations", scale.iterations, "--compute-ms", scale.compute_ms,
-        "--model-bytes", 4 * max(1, int(scale.megabytes * 1e6 / 40)),
-    )  # fmt: skip
-    return found
-
-
-def machine(simulated: bool) -> dict[str, object]:
-    from pycollectives._version import commit
-    from pycollectives.support.native import core
-
+def environment_of(prefix: Path, rehearsed: bool) -> dict[str, str]:
+    """Variables for programs of the environment; the build uses the Python that runs this."""
     return {
-        "where": "simulated driver" if simulated else "gpu",
-        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit,
-        "host": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version(),
-        "cuda": core.cuda_availability(),
+        **os.environ, "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}", "PYTHON": sys.executable,
+        "PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        **({"PYC_SIMULATED_GPU": "1"} if rehearsed else {"PYC_REQUIRE_CUDA": "1"}),
     }  # fmt: skip
+
+
+def new_record(rehearsed: bool) -> Record:
+    machine = {
+        "where": "simulated driver" if rehearsed else "gpu",
+        "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "host": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version(),
+    }  # fmt: skip
+    return {"machine": machine, "parts": [], "probe": [], "tests": [], "benchmarks": [], "bars": []}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", default="1 2 4 8")
-    parser.add_argument("--megabytes", type=float, default=100.0)
-    parser.add_argument("--simulated", action="store_true")
-    parser.add_argument("record", type=Path)
+    parser.add_argument("--rehearse", action="store_true", help="on the simulated driver, whose times mean nothing")
+    parser.add_argument("--environment", type=Path, help="run programs of this environment, and build none")
+    parser.add_argument("--only", default="", metavar="REGEX", help="leave out other parts, but not the build")
+    parser.add_argument("--ranks", default="1 2 4")
+    parser.add_argument("--megabytes", type=float, help="values of each rank (default: 100, or 0.02 in a rehearsal)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="in all (default: %(default)s)")
+    parser.add_argument("folder", type=Path, nargs="?", default=os.environ.get("OUT") or ROOT / "build" / "gpu-record")
     options = parser.parse_args()
+    prefix = (options.environment or ENVIRONMENT).absolute()
     ranks = [int(number) for number in options.ranks.split()]
-    scale = Scale(options.megabytes, repetitions=20, iterations=64, late_ms=100, compute_ms=200)
-    if options.simulated:
-        scale = Scale(options.megabytes, repetitions=1, iterations=2, late_ms=10, compute_ms=2)
-    record = {"machine": machine(options.simulated), "tests": []}
-    if not options.simulated:
-        record["tests"] = [
-            tests("kernels", [], ["tests/unit/cuda"]),
-            *(tests(f"collectives, {n} ranks", mpirun(n), MARKED) for n in ranks),
-        ]
-    record["benchmarks"] = benchmarks(ranks, scale, options.simulated)
-    record["bars"] = bars(record["benchmarks"])
-    options.record.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record, indent=1))
-    wrong = [one for one in record["tests"] if not one["passed"]]
-    wrong += [one for one in record["benchmarks"] if "failed" in one or one.get("right") is False]
-    return 1 if wrong else 0
+    megabytes = options.megabytes or (0.02 if options.rehearse else 100.0)
+    plan = Plan(ranks, megabytes, options.rehearse, str(prefix / "bin" / "python"))
+    parts = [part for part in plan.parts() if part.section == "build" or re.search(options.only, part.name)]
+    if options.environment:
+        parts = [part for part in parts if part.section != "build"]
+    record = new_record(options.rehearse)
+    is_right = Run(options.folder, record, options.seconds, environment_of(prefix, options.rehearse)).go(parts)
+    for bar in record["bars"]:
+        print(f"{bar['value']:10g}, of at least {bar['at_least']:g}: {bar['bar']}, {bar['ranks']} ranks")
+    return 0 if is_right else 1
 
 
 if __name__ == "__main__":

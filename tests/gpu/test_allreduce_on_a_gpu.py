@@ -1,4 +1,4 @@
-"""The partial allreduce of arrays on a GPU, among as many processes as are launched; tests/gpu/run.sh launches them.
+"""The partial allreduce of arrays on a GPU, among as many processes as tests/gpu/offline.sh launches.
 
 With several devices, rank r uses device r modulo their number.
 """
@@ -28,9 +28,9 @@ def test_promises_hold_whatever_ranks_do(machine, comm, seed):
     play_and_check(machine, comm, seed)
 
 
-def test_long_arrays(machine, comm):
+def test_long_arrays(machine, comm, scale):
     """Of 64 MiB: more than the library copies at once where it fills."""
-    count = 1 << 24
+    count = (1 << 24) // scale
     x = OnDevice(machine, np.full(count, comm.rank + 1, "float32"))
     with comm.partial_allreduce(like=x, policy=pc.Full(), history=1) as ar:
         ar.contribute(x).wait()

@@ -1,4 +1,4 @@
-"""Pairwise averaging of models on a GPU, among as many processes as are launched; tests/gpu/run.sh launches them.
+"""Pairwise averaging of models on a GPU, among as many processes as tests/gpu/offline.sh launches.
 
 With several devices, rank r uses device r modulo their number.
 """
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("per_node", ["all", 1])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("acceleration", [None, "a2cid2"])
-def test_mean_of_all_that_was_applied(machine, per_node, dtype, acceleration):
+def test_mean_of_all_that_was_applied(machine, scale, per_node, dtype, acceleration):
     """Of four segments and a part of one; ranks of a node, and by messages."""
-    count, steps = (1 << 22) + 100, 20
+    count, steps = (1 << 22) // scale + 100, 20
     x = OnDevice(machine, np.full(count, WORLD.rank, dtype))
     with pc.Communicator(WORLD, ranks_per_node=per_node) as comm:
         with comm.pairwise_averaging(like=x, topology="ring", acceleration=acceleration, rate=1000) as model:

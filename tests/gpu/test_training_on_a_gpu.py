@@ -1,4 +1,4 @@
-"""EagerOptimizer, DecentralizedOptimizer and the training command on a GPU, beside the host; tests/gpu/run.sh launches.
+"""EagerOptimizer, DecentralizedOptimizer and the training command on a GPU, beside the host; offline.sh launches it.
 
 With several devices, rank r uses device r modulo their number.
 """

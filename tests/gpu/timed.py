@@ -8,6 +8,7 @@ import json
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from devices import Gpu, Simulated, wait, why_no_gpu
 from mpi4py import MPI
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from devices import Host
 
@@ -26,12 +27,17 @@ WARM_UP = 3
 class Options:
     """Of the command line; and what a record of them begins with."""
 
-    def __init__(self, program: str, doc: str):
+    def __init__(self, program: str, doc: str, checks: Sequence[str] = ()):
         parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--megabytes", type=float, default=100.0, help="float32 values of each rank (default: 100)")
         parser.add_argument("--repetitions", type=int, default=20)
         parser.add_argument("--simulated", action="store_true", help="on the simulated driver")
+        parser.add_argument("--json", type=Path, metavar="FILE", help="also append the record to a file")
+        if checks:
+            parser.add_argument("check", nargs="+", choices=checks)
         given = parser.parse_args()
+        self._path = given.json
+        self.checks: list[str] = given.check if checks else []
         self.simulated, self.repetitions = given.simulated, given.repetitions
         self.count = max(1, int(given.megabytes * 1e6 / 4))
         if not self.simulated and why_no_gpu():
@@ -63,7 +69,11 @@ class Options:
         """Rank 0 prints the record. The status of the program: 1, if anybody's results were wrong."""
         right = WORLD.allreduce(bool(found["right"]), MPI.LAND)
         if WORLD.rank == 0:
-            print(json.dumps({**self.begin, **found, "right": right}), flush=True)
+            line = json.dumps({**self.begin, **found, "right": right})
+            print(line, flush=True)
+            if self._path:
+                with self._path.open("a") as records:
+                    records.write(line + "\n")
         return 0 if right else 1
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launcher import environment, launcher, run
+from nightly import nightly_unless
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 HOWTO = ROOT / "docs" / "howto"
 NUMBER = r"(-?[\d.]+(?:e[-+]\d+)?)"
 
-both = pytest.mark.parametrize("ranks", [2, 4])
+several = pytest.mark.parametrize("ranks", nightly_unless(lambda ranks: ranks == 3, [2, 3, 4]))
 slow_start = pytest.mark.timeout(240)  # each rank imports PyTorch, which takes long where ranks share a core
 
 
@@ -34,7 +35,7 @@ def numbers(pattern, text):
     return [float(number) for number in match.groups()]
 
 
-@both
+@several
 def test_linear_regression(ranks):
     said = output(ranks, EXAMPLES / "linear_regression.py")
     assert f"{ranks} ranks, 100 steps each" in said
@@ -43,7 +44,7 @@ def test_linear_regression(ranks):
     assert spread < 1e-12, said
 
 
-@both
+@several
 def test_solver(ranks):
     """The answer is 6: 1 / (1 + 6 / 2) of the particles pass. 0.25 is 5 standard deviations on 2 ranks."""
     said = output(ranks, EXAMPLES / "solver.py")
@@ -53,7 +54,7 @@ def test_solver(ranks):
 
 
 @slow_start
-@both
+@several
 def test_ddp_style(ranks, tmp_path):
     torch = pytest.importorskip("torch")
     said = output(ranks, EXAMPLES / "ddp_style.py", "--checkpoint", tmp_path / "model.pt")
@@ -72,7 +73,7 @@ def test_processes_that_load_data_may_be_forked():
     assert "same on all ranks: True" in said
 
 
-@both
+@several
 def test_group_averaging(ranks):
     """No rank sees all features: without averaging, the error of each is at least 1."""
     said = output(ranks, EXAMPLES / "group_averaging.py")
@@ -81,7 +82,7 @@ def test_group_averaging(ranks):
     assert others == ranks - 1, said
 
 
-@both
+@several
 def test_resumed_is_the_same_as_uninterrupted(ranks, tmp_path):
     program = EXAMPLES / "checkpoint_resume.py"
     stopped = output(ranks, program, "--until", 30, "--file", tmp_path / "a.npz")
@@ -94,7 +95,7 @@ def test_resumed_is_the_same_as_uninterrupted(ranks, tmp_path):
     assert stopped.split("digest")[1] != resumed.split("digest")[1]
 
 
-@both
+@several
 def test_no_gradient_is_lost_by_a_stop(ranks, tmp_path):
     """Under a quorum too, where runs differ."""
     program = EXAMPLES / "checkpoint_resume.py"
@@ -131,7 +132,7 @@ def test_the_changes_on_a_page_lead_to_the_example(page, example):
             place = lines.index(line[1:], place) + 1
 
 
-@both
+@several
 def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
     program, _ = blocks("solver.md", "python")
     (tmp_path / "program.py").write_text(program)
@@ -141,7 +142,7 @@ def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
     assert next(iter(found))[0] <= 1e-10, said
 
 
-@both
+@several
 def test_the_program_of_that_page_with_data_of_each_rank(ranks, tmp_path):
     """The answer is that of all measurements at once, whatever rank is slow."""
     _, program = blocks("solver.md", "python")
@@ -166,7 +167,7 @@ def test_the_program_of_the_page_on_learning_rates(tmp_path):
 
 
 @slow_start
-@both
+@several
 def test_the_program_of_the_page_on_checkpoints(ranks, tmp_path):
     pytest.importorskip("torch")
     (program,) = blocks("checkpoint.md", "python")

@@ -45,17 +45,23 @@ def test_what_was_not_measured_has_no_bar():
 
 @needs_cuda
 @pytest.mark.timeout(300)
-def test_the_record_of_the_simulated_driver_says_that_it_is_one(tmp_path):
-    path = tmp_path / "record.json"
-    command = [sys.executable, "tests/gpu/record.py", "--simulated", "--ranks", "2", "--megabytes", "0.02", str(path)]
+def test_the_record_of_a_rehearsal_says_that_it_is_one(tmp_path):
+    """Without the build, and without the marked tests, which tests/mpi has in its own way."""
+    command = [
+        sys.executable, "tests/gpu/record.py", "--rehearse", "--environment", sys.prefix, "--ranks", "2",
+        "--seconds", "280", "--only", "^(?!tests)", str(tmp_path),
+    ]  # fmt: skip
     environment = {**os.environ, "OMPI_MCA_mpi_yield_when_idle": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads(path.read_text())
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=290, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "log.txt").read_text()[-8000:]
+    record = json.loads((tmp_path / "gpu.json").read_text())
     assert record["machine"]["where"] == "simulated driver"
+    assert record["machine"]["cuda"]["devices"][0]["name"] == "simulated driver's device"
+    assert {part["status"] for part in record["parts"]} == {"done"}
+    assert [one["check"] for one in record["probe"]] == ["kernels", "streams", "processes", "arrays"]
     ours, others = ([one for one in record["benchmarks"] if (key in one)] for key in ("program", "bench"))
     assert [one["where"] for one in ours] == ["simulated driver"]
-    assert all(one["right"] for one in ours)
+    assert all(one["right"] for one in [*record["probe"], *ours])
     assert {one["bench"] for one in others} == {"skew", "latency", "groups"}
     assert {one["device_name"] for one in others} == {"simulated driver's device"}
     assert [bar["bar"] for bar in record["bars"]] == [

@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 from killer import TOLD_WITHIN_S, WITH_FAULT_TOLERANCE, check_told
 from launcher import PROGRAMS, environment, launcher, mpirun, run
+from nightly import nightly_unless
 
 
+def seeds(number):
+    """Of each kind one is in CI: tests/launch/test_killer.py kills in more phases."""
+    return pytest.mark.parametrize("seed", nightly_unless(lambda seed: seed == 0, range(number)))
+
+
+@seeds(4)
 @pytest.mark.parametrize("victim", [0, 2])
-@pytest.mark.parametrize(
-    ("phase", "seed"),
-    [
-        ("before", 0),
-        ("before", 1),
-        ("asleep", 0),
-        *((phase, seed) for phase in ("working", "solo") for seed in range(4)),
-    ],
-)
+@pytest.mark.parametrize("phase", ["before", "asleep", "working", "solo"])
 def test_the_others_are_told_who_died(tmp_path, phase, seed, victim):
     job = mpirun(
         4, "killed.py", phase, str(victim), str(seed), limit=60, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d")
@@ -38,7 +37,7 @@ def test_ranks_of_another_node_are_told(tmp_path, victim):
     check_told(job, victim)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds(3)
 @pytest.mark.parametrize("call", ["sync", "preduce"])
 def test_the_others_of_a_group_are_told_who_died(tmp_path, call, seed):
     job = mpirun(
@@ -77,7 +76,7 @@ def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir() if not path.name.startswith("sm_segment.")}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@seeds(2)
 @pytest.mark.parametrize("ranks_per_node", ["all", "1", "2"])
 def test_neighbors_of_a_dead_rank_are_told_and_all_go_on(tmp_path, ranks_per_node, seed):
     """In a ring of 5, ranks 1 and 3 average with rank 2. Others are told if they average with ranks of other nodes."""

@@ -29,13 +29,3 @@ def test_ranks_of_other_nodes_are_told_who_died(tmp_path, victim, ranks_per_node
     options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
     job = mpirun(4, "killed_on_device.py", victim, 1, limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, victim)
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", ["allreduce", "groups"])
-def test_no_device_waits_in_nccl_for_who_has_died(tmp_path, kind, seed):
-    options = {"DEATH": str(tmp_path / "d")}
-    job = mpirun(4, "killed_with_nccl.py", kind, 2, seed, limit=60, options=WITH_FAULT_TOLERANCE, **options)
-    check_told(job, 2)
-    for rank in (0, 1, 3):
-        assert f"rank {rank}: communicators: 0" in job.out

@@ -1,19 +1,16 @@
 """Whatever ranks do when one of them dies, by whatever signal, all others are told who it was, and soon.
 
-With LONG=1 seven times as many kills.
+Nightly seven times as many kills.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from killer import PHASES, SHAPES, SIGNALS, TOLD_WITHIN_S, Kill
+from killer import PHASES, SHAPES, TOLD_WITHIN_S, Kill
+from nightly import nightly_unless
 
-SEEDS = range(7 if os.environ.get("LONG") else 1)
 
-
-@pytest.mark.parametrize("repetition", SEEDS)
+@pytest.mark.parametrize("repetition", nightly_unless(lambda repetition: repetition == 0, range(7)))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("phase", PHASES)
 def test_all_others_are_told_who_died(phase, shape, repetition, tmp_path):
@@ -25,8 +22,3 @@ def test_all_others_are_told_who_died(phase, shape, repetition, tmp_path):
         assert survivor.ranks == [kill.victim], (kill, rank, survivor)
         assert f"rank {kill.victim} died" in survivor.text, (kill, rank, survivor)
         assert survivor.after_s < TOLD_WITHIN_S, (kill, rank, survivor)
-
-
-def test_all_signals_come_in_all_shapes():
-    for index, _ in enumerate(SHAPES):
-        assert {(place + index) % len(SIGNALS) for place, _ in enumerate(PHASES)} == set(range(len(SIGNALS)))

@@ -8,6 +8,7 @@ import sys
 import pytest
 from launcher import environment, launcher, run
 from train_command import OF_ONE_RANK, RANKS, ROOT, SMALL, command, summary_of, told, train
+from wrong_use import outcomes_of_wrong_use
 
 from pycollectives.train import metrics
 
@@ -61,14 +62,12 @@ IN_MANY_PLACES = [WRONG[number] for number in (0, 2, 4, 8, 11, 12, 14, -1)]
 """One for each place where something is found out."""
 
 
-@pytest.mark.parametrize(
-    ("ranks", "arguments", "text"),
-    [*((1, *case) for case in WRONG), *((RANKS, *case) for case in IN_MANY_PLACES)],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else str(one) if isinstance(one, int) else "",
-)
-def test_what_is_wrong_is_said_once(ranks, arguments, text):
-    (method, *rest) = arguments
-    told(train(method, *SMALL, *rest, ranks=ranks), text)
+@pytest.mark.parametrize(("ranks", "cases"), [(1, WRONG), (RANKS, IN_MANY_PLACES)], ids=["one rank", "ranks"])
+def test_what_is_wrong_is_said_once(ranks, cases):
+    lists = [["train", method, *SMALL, *rest] for (method, *rest), _ in cases]
+    outcomes = outcomes_of_wrong_use(ranks, "pycollectives", lists)
+    for outcome, (_, text) in zip(outcomes, cases, strict=True):
+        told(outcome, text)
 
 
 def test_a_batch_that_ranks_cannot_share():

@@ -25,9 +25,17 @@ OWN_NODES = (
     "test_device_contributions.py",
     "test_device_groups.py",
     "test_device_named_groups.py",
-    "test_nccl.py",
 )
 """What makes communicators of its own shapes, and is the same in every pass: tested in the first one only."""
+ONCE = (
+    "test_checking.py",
+    "test_first_program.py",
+    "test_large.py",
+    "test_mismatch.py",
+    "test_requests.py",
+    "test_results.py",
+)
+"""What hardly depends on the shape: tested in the first pass only, unless NIGHTLY is set."""
 
 
 def main(limit: int, passes: list[str], options: list[str]) -> int:
@@ -40,7 +48,8 @@ def main(limit: int, passes: list[str], options: list[str]) -> int:
         title = f"### MPI, {ranks} ranks, {shape}"
         print(f"\n{title}", flush=True)
         os.environ["PYC_RANKS_PER_NODE"] = ranks_per_node
-        others = (*(() if training else TRAINING), *(OWN_NODES if number > 0 else ()))
+        others = [*(() if training else TRAINING), *(OWN_NODES if number > 0 else ())]
+        others += ONCE if number > 0 and not os.environ.get("NIGHTLY") else ()
         left_out = [f"--ignore={path}" for name in others for path in HERE.glob(name)]
         signal.alarm(limit)
         status = pytest.main(["--with-mpi", "-p", "no:cacheprovider", "--color=no", *left_out, *options, str(HERE)])

@@ -21,7 +21,7 @@ import pycollectives as pc
 WORLD = MPI.COMM_WORLD
 COUNT = 150
 PARTS = 4
-CASES = int(os.environ.get("PYC_CASES", "200" if WORLD.size == 4 else "24")) // PARTS
+CASES = int(os.environ.get("PYC_CASES", {4: 200, 5: 100}.get(WORLD.size, 24))) // PARTS
 """Of collectives, in a part; in each a rank's streams and processes come in an order of their own."""
 BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from device_programs import NCCL_VERSION, OnDevice, cut_groups_short, device_and_ranks, simulated_device
+from device_programs import OnDevice, cut_groups_short, device_and_ranks, simulated_device
 from devices import HAS_CUDA, Simulated
 from group_replay import Log, replay
 from mpi4py import MPI
@@ -22,12 +22,12 @@ from oracle import LIMIT
 import pycollectives as pc
 
 WORLD = MPI.COMM_WORLD
-SHAPES = {"flat": 1, "mixed": 2, "board": "all", "nccl": "all"}
-"""Ranks per node; in the last NCCL performs all groups."""
+SHAPES = {"flat": 1, "mixed": 2, "board": "all"}
+"""Ranks per node."""
 COUNT = 150
 ON_BOARD = 20_000
 """So many float32 go by the board on the host too."""
-CASES = int(os.environ.get("PYC_CASES", "240" if WORLD.size == 4 else "24")) // len(SHAPES)
+CASES = int(os.environ.get("PYC_CASES", {4: 240, 5: 120}.get(WORLD.size, 24))) // len(SHAPES)
 """Of collectives of about ten groups each, in a shape."""
 BAD = WORLD.size - 1
 OUT_OF_MEMORY = 2
@@ -42,22 +42,12 @@ def short_pieces(monkeypatch):
     cut_groups_short(monkeypatch)
 
 
-def by(shape: str) -> dict[str, str]:
-    """What a partial reduce on devices is asked for."""
-    return {"algorithm": "nccl"} if shape == "nccl" else {}
-
-
-def uses_nccl(shape: str) -> bool:
-    """One rank needs none."""
-    return shape == "nccl" and WORLD.size > 1
-
-
 several_ranks = pytest.mark.skipif(WORLD.size == 1, reason="needs two ranks")
 
 
 def device_in(shape: str, seed: int):
-    """A device of this rank's own, with NCCL, and a communicator."""
-    return device_and_ranks(seed, SHAPES[shape], nccl=NCCL_VERSION)
+    """A device of this rank's own, and a communicator."""
+    return device_and_ranks(seed, SHAPES[shape])
 
 
 def generators() -> list:
@@ -75,7 +65,7 @@ def update(rank: int, call: int) -> np.ndarray:
     return rng.standard_normal(COUNT) * 10.0 ** rng.integers(-2, 3)
 
 
-def play(machine, comm, seed: int, generator, algorithm: dict[str, str]) -> Log:
+def play(machine, comm, seed: int, generator) -> Log:
     """Calls as a training loop makes them: weights are made late, and overwritten late; ranks leave as they like."""
     draw = random.Random(seed * 1009 + comm.rank)
     calls, leaves = draw.randint(0, 10), draw.choice(["with weights", "with weights", "without"])
@@ -84,7 +74,7 @@ def play(machine, comm, seed: int, generator, algorithm: dict[str, str]) -> Log:
     x = OnDevice(machine, np.zeros(COUNT))
     seen = OnDevice(machine, np.zeros((calls + 1, COUNT)), x.handle)
     log, weights = Log(has_left_weights=leaves == "with weights"), np.zeros(COUNT)
-    with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=generator, **algorithm) as pr:
+    with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=generator) as pr:
         for call in range(calls):
             x.write(np.full(COUNT, 77))
             x.write(weights + update(comm.rank, call))
@@ -111,7 +101,7 @@ def test_weights_are_the_averages_of_the_groups_in_every_order(shape):
         for number in range(CASES):
             generator = generators()[number % len(generators())]
             try:
-                logs = comm.mpi_comm.allgather(play(machine, comm, number, generator, by(shape)))
+                logs = comm.mpi_comm.allgather(play(machine, comm, number, generator))
                 replay(logs, update, [np.zeros(COUNT)] * comm.size)
             except AssertionError as error:
                 raise AssertionError(f"{generator}, seed {number}: {error}") from error
@@ -127,7 +117,7 @@ def test_bits_are_those_of_the_host(shape, dtype, op):
         x, host = OnDevice(machine, np.zeros(ON_BOARD, dtype)), np.zeros(ON_BOARD, dtype)
         groups = pc.StaticGroups(2)
         with (
-            comm.partial_reduce(like=x, groups=groups, op=op, **by(shape)) as on_device,
+            comm.partial_reduce(like=x, groups=groups, op=op) as on_device,
             comm.partial_reduce(like=host, groups=groups, op=op) as on_host,
         ):
             for _ in range(5):
@@ -141,7 +131,7 @@ def test_bits_are_those_of_the_host(shape, dtype, op):
 
 
 @several_ranks
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "nccl"])
+@every_shape
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_members_count_by_their_staleness(shape, dtype):
     """The weights of two ranks whose steps are 4 apart, with the bits of the host."""
@@ -173,7 +163,7 @@ def test_members_count_by_their_staleness(shape, dtype):
 def test_other_types(shape, dtype):
     with device_in(shape, 4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
+        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
             x.write(np.arange(COUNT) + 3 * comm.rank)
             pr.sync(x, step=1)
             np.testing.assert_array_equal(x.get(), (np.arange(COUNT) + 1.5 * (comm.size - 1)).astype(dtype))
@@ -186,7 +176,7 @@ def test_other_types(shape, dtype):
 def test_any_length(shape, count):
     with device_in(shape, 5) as (machine, comm):
         x = OnDevice(machine, np.full(count, float(comm.rank)))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
+        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
             for step in (1, 3):
                 assert pr.sync(x, step).group == tuple(range(comm.size))
                 np.testing.assert_array_equal(x.get(), np.full(count, (comm.size - 1) / 2))
@@ -202,7 +192,7 @@ def test_a_rank_that_leaves_takes_part_with_the_weights_that_it_closed_with(shap
         pytest.skip("for two ranks")
     with device_in(shape, 6) as (machine, comm):
         x, last = OnDevice(machine, np.full(COUNT, 3.0)), OnDevice(machine, np.zeros(COUNT))
-        pr = comm.partial_reduce(like=x, groups=pc.RandomGroups(2), **by(shape))
+        pr = comm.partial_reduce(like=x, groups=pc.RandomGroups(2))
         if comm.rank == 0:
             assert pr.sync(x).group == (0, 1)
             np.testing.assert_array_equal(x.get(), np.full(COUNT, 6.0))
@@ -224,7 +214,7 @@ def test_streams_that_are_given(shape):
     with device_in(shape, 7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
         other = OnDevice(machine, np.zeros((4, COUNT)))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), **by(shape)) as pr:
+        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
             for number in range(4):
                 x.write(np.full(COUNT, number + comm.rank))
                 pr.sync(x, 2 * number + 1, stream=other.handle)
@@ -255,7 +245,7 @@ def test_a_stream_that_is_not_done_in_time_leaves_all_as_it_was():
 def test_nothing_is_allocated_after_creation(shape):
     with device_in(shape, 9) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(2), **by(shape)) as pr:
+        with comm.partial_reduce(like=x, groups=pc.StaticGroups(2)) as pr:
             for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
                 machine.driver.fail(call, 1, OUT_OF_MEMORY)
             for _ in range(8):
@@ -315,10 +305,10 @@ def test_arrays_refused():
     [("cuMemAlloc_v2", 1), ("cuMemHostAlloc", 1), ("cuStreamCreateWithPriority", 2), ("cuIpcOpenMemHandle_v2", 1)],
 )
 def test_what_fails_on_one_rank_fails_on_all(call, nth, shape):
-    within_nodes = not uses_nccl(shape) and (SHAPES[shape] == "all" or WORLD.size <= SHAPES[shape])
+    within_nodes = SHAPES[shape] == "all" or WORLD.size <= SHAPES[shape]
     if call == "cuMemHostAlloc" and within_nodes:
         pytest.skip("nothing goes through the host")
-    is_alone = shape in ("flat", "nccl") or WORLD.size == 1 or (shape == "mixed" and WORLD.size % 2 == 1)
+    is_alone = shape == "flat" or WORLD.size == 1 or (shape == "mixed" and WORLD.size % 2 == 1)
     if call == "cuIpcOpenMemHandle_v2" and is_alone:
         pytest.skip("that rank shares its node with nobody")
     if call == "cuStreamCreateWithPriority" and WORLD.size == 1:
@@ -328,7 +318,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth, shape):
         if comm.rank == BAD:
             machine.driver.fail(call, nth, OUT_OF_MEMORY)
         with pytest.raises(RuntimeError, match=f"^the memory of 'weights': on rank {BAD}: CUDA: {call}: "):
-            comm.partial_reduce(like=x, groups=pc.StaticGroups(2), name="weights", **by(shape))
+            comm.partial_reduce(like=x, groups=pc.StaticGroups(2), name="weights")
         x.free()
 
 
@@ -342,11 +332,10 @@ def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
     machine = Simulated(nth * WORLD.size + WORLD.rank)
     machine.driver.use()
-    machine.driver.use_nccl()
     try:
         with pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
-            pr = comm.partial_reduce(like=x, groups=generator, **by(shape))
+            pr = comm.partial_reduce(like=x, groups=generator)
             if comm.rank == BAD:
                 machine.driver.fault(nth)
             expected = f"^{text}" if comm.rank == BAD else f"^rank {BAD}: {text}"
@@ -368,11 +357,10 @@ def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
 def test_a_stall_names_who_has_not_come(shape):
     """The group is performed when the last rank comes, which gets its average; until then the weights are in use."""
     with simulated_device(8 * WORLD.size + WORLD.rank) as machine:
-        machine.driver.use_nccl()
         x = OnDevice(machine, np.full(COUNT, WORLD.rank, "float32"))
         with (
             pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm,
-            comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), name="weights", **by(shape)) as pr,
+            comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), name="weights") as pr,
         ):
             if comm.rank == BAD:
                 WORLD.Barrier()

@@ -10,8 +10,6 @@ RANKS = ("tests/unit/cuda/test_group_board_on_a_device.py",)
 ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 DRIVER = ("tests/unit/cuda/test_driver.py",)
-NCCL = "csrc/memory/cuda/nccl_communicator.cc"
-COMMUNICATORS = ("tests/unit/cuda/test_nccl.py",)
 BITS = ("tests/unit/cuda/test_kernels.py",)
 
 MUTANTS = [
@@ -22,36 +20,6 @@ MUTANTS = [
         "kBlockThreads, 1, 1, 0, stream_,",
         "kBlockThreads, 1, 1, 0, nullptr,",
         RANKS,
-    ),
-    # --- NCCL
-    Mutant(
-        "NCCL: a reduction is taken for queued while it is in progress",
-        NCCL,
-        "    return state == ncclSuccess;\n",
-        "    return true;\n",
-        COMMUNICATORS,
-    ),
-    Mutant("NCCL: a reduction on another stream", NCCL, "handle_of(stream)", "nullptr", COMMUNICATORS),
-    Mutant(
-        "NCCL: an error of what is in progress is swallowed",
-        NCCL,
-        "    check_nccl(nccl_, state, last_call_);\n",
-        "",
-        COMMUNICATORS,
-    ),
-    Mutant(
-        "NCCL: an end of a communicator that leaves its work waiting",
-        NCCL,
-        "    context_.end([&] { nccl_.ncclCommAbort(communicator_); });\n",
-        "",
-        COMMUNICATORS,
-    ),
-    Mutant(
-        "NCCL: a poll without the device's context",
-        NCCL,
-        "    const Context::Current current(context_);\n    ncclResult_t state",
-        "    ncclResult_t state",
-        COMMUNICATORS,
     ),
     # --- the application's mistakes and captures
     Mutant(

@@ -22,10 +22,7 @@ ALLREDUCE = ("tests/mpi/test_device_allreduce.py",)
 NODES = ("tests/mpi/test_staged_allreduce.py",)
 CONTRIBUTIONS = ("tests/mpi/test_device_contributions.py",)
 PAIRWISE = ("tests/mpi/test_device_pairwise.py",)
-RANKS_WITH_NCCL = ("tests/mpi/test_nccl.py",)
 SEATS_OF_PROCESSES = ("tests/unit/cuda/test_arena_seats.py",)
-KILLED = ("tests/launch/test_killed_on_device.py",)
-NCCL = "csrc/memory/cuda/nccl_communicator.cc"
 
 MUTANTS = [
     # --- partial allreduce
@@ -151,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "an error swallowed: a copy that failed counts as done",
-        "csrc/services/common/device_copier.h",
+        "csrc/services/common/staging.h",
         "      if (!error_) error_ = std::current_exception();\n",
         "",
         NODES,
@@ -347,83 +344,5 @@ MUTANTS = [
         "  if (!failed_ && !is_over()) mailbox_->broadcast(ModelLost{});\n",
         "",
         PAIRWISE,
-    ),
-    # --- NCCL, among ranks
-    Mutant(
-        "a rank that has left brings what its buffer holds to NCCL's reduction",
-        "csrc/services/partial_allreduce/communicator_copier.cc",
-        "    if (!contributes) memory_.fill_identity(data_.elements, data_.op, to, data_.count);\n",
-        "",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "an average is divided before NCCL has queued its reduction",
-        "csrc/services/common/device_reduction.cc",
-        "    if (communicator_ != nullptr && !communicator_->is_settled()) return false;\n",
-        "",
-        GROUPS,
-    ),
-    Mutant(
-        "an error swallowed: one that NCCL finds while it reduces",
-        "csrc/services/common/device_reduction.cc",
-        "    if (communicator_ != nullptr) communicator_->is_settled();",
-        "",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "a group that found its communicator counts as one that had to make it",
-        "csrc/services/partial_reduce/communicator_runs.cc",
-        "  ++hits_;\n",
-        "  ++misses_;\n",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "a rank waits in NCCL for one whose device has failed",
-        "csrc/services/partial_reduce/partial_reduce.cc",
-        "  if (device_) device_->wait_for_nobody();\n",
-        "",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "... in a round of all ranks",
-        "csrc/services/partial_allreduce/leader_on_devices.cc",
-        "  devices_->give_up();\n",
-        "",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "a group whose members do not all have its communicator uses it",
-        "csrc/services/partial_reduce/communicator_runs.cc",
-        "  if (votes.have_communicator < all) return name(runs);\n",
-        "",
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "ranks on one device are joined by an NCCL that cannot",
-        "csrc/services/common/communicators.cc",
-        '    if (!why.empty()) return "ranks "',
-        '    if (false) return "ranks "',
-        RANKS_WITH_NCCL,
-    ),
-    Mutant(
-        "a device waits in NCCL for a rank that has died",
-        "csrc/services/partial_allreduce/partial_allreduce.cc",
-        "  if (devices_) devices_->give_up();  // work that waits for who is gone waits for ever\n",
-        "",
-        KILLED,
-    ),
-    Mutant(
-        "... in a group",
-        "csrc/services/partial_reduce/partial_reduce.h",
-        "    if (device_) device_->wait_for_nobody();\n",
-        "",
-        KILLED,
-    ),
-    Mutant(
-        "the last round of all has data: a rank ends its communicator while another one reduces",
-        "csrc/services/partial_allreduce/leader.cc",
-        "  const bool is_reducing = options_.by_communicator && all.contributors > 0;\n",
-        "  const bool is_reducing = false;\n",
-        RANKS_WITH_NCCL,
     ),
 ]

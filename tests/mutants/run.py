@@ -6,8 +6,7 @@
 
 A mutant (neighbor_averaging.py, hop.py, ..., cuda.py) is a text of one file and what replaces it. Each
 is built in a copy of the tree, in build/mutants, and is *killed* if one of its tests fails; a hang counts. A mutant
-that survives, or whose text is not there exactly once, fails the run. The original has to pass first. Where there is an
-nvcc, those of kernels take minutes: the device code is compiled again.
+that survives, or whose text is not there exactly once, fails the run. The original has to pass first.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ def main() -> int:
     if not chosen:
         parser.error("no mutant has these words")
     copy_tree()
-    run(["cmake", "--preset=release", "-B", BUILD, "-DPYC_UNITY=OFF", f"-DPython_EXECUTABLE={sys.executable}"])
+    options = ["-DPYC_UNITY=OFF", "-DPYC_TESTING=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    run(["cmake", "--preset=release", "-B", BUILD, *options])
     build()
     for tests in sorted({m.tests for m in chosen}):
         if failed := what_fails(tests):

@@ -9,7 +9,7 @@ from math import ceil, log2
 import numpy as np
 import pytest
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 13, 16, 31, 33, 64]
 NETWORKS = {
@@ -21,7 +21,7 @@ NETWORKS = {
 
 
 def run(size, texts, **options):
-    return core.simulate_bootstrap(size=size, texts=[[text.encode() for text in each] for each in texts], **options)
+    return _testing.simulate_bootstrap(size=size, texts=[[text.encode() for text in each] for each in texts], **options)
 
 
 def found(size, texts, **options):

@@ -1,7 +1,7 @@
 """Group generators: the protocol as properties of random histories in virtual time, and its mutants.
 
-PYC_CASES says how many histories are drawn: one in two of it, which is 3 000 by default and 10 000 for `make test
-LONG=1`. A failing one is named by its generator and seed: `Case(generator, seed).findings()` repeats it.
+PYC_CASES says how many histories are drawn: one in two of it, which is 1 500 by default and 10 000 for `make test
+NIGHTLY=1`. A failing one is named by its generator and seed: `Case(generator, seed).findings()` repeats it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from group_history import FLAWS, GENERATORS, Case, Literal, Watched
 
 from pycollectives.support.native import core
 
-CASES = max(len(GENERATORS), int(os.environ.get("PYC_CASES", "3000")) // 2)
+CASES = max(len(GENERATORS), int(os.environ.get("PYC_CASES", "1500")) // 2)
 
 
 def members(grants):

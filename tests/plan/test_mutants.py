@@ -22,7 +22,7 @@ from plans import (
     written,
 )
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 MUTANTS = {}
 
@@ -46,10 +46,10 @@ def test_originals_pass(size):
     for build in (doubling, ring, star, *([halving] if size & (size - 1) == 0 else [])):
         plans = written(build, size, 2 * size)
         for seed in range(5):
-            assert core.check_allreduce(plans, seed=seed) == [], build.__name__
+            assert _testing.check_allreduce(plans, seed=seed) == [], build.__name__
     for starter in range(size):
-        assert core.check_activation(solo(size, 2), [starter], seed=starter) == []
-    assert core.check_activation(solo(size, 2), []) == []
+        assert _testing.check_activation(solo(size, 2), [starter], seed=starter) == []
+    assert _testing.check_activation(solo(size, 2), []) == []
 
 
 # ---------------------------------------------------------------------------------------------------- partners
@@ -71,13 +71,13 @@ def skipped_peer(size):
                 s.reduce(incoming, into)
             bit *= 2
 
-    assert core.check_allreduce(written(build, 8, 3)) == []  # right at every power of two
-    return core.check_allreduce(written(build, size, 3))
+    assert _testing.check_allreduce(written(build, 8, 3)) == []  # right at every power of two
+    return _testing.check_allreduce(written(build, size, 3))
 
 
 @mutant("at the end: out holds .* nothing of rank", sizes=[3, 6, 13])
 def result_sent_to_the_extra_rank_too_early(size):
-    return core.check_allreduce(written(doubling, size, 3, result_to_extra="first"))
+    return _testing.check_allreduce(written(doubling, size, 3, result_to_extra="first"))
 
 
 @mutant("never fires|waits for ever", sizes=[2, 3, 8])
@@ -89,7 +89,7 @@ def everybody_waits_for_its_left_neighbour_first(size):
         s.send(into, (s.rank + 1) % s.size)
         s.reduce(incoming, into)
 
-    return core.check_allreduce(written(build, size, 3))
+    return _testing.check_allreduce(written(build, size, 3))
 
 
 # ---------------------------------------------------------------------------------------------------- slices
@@ -97,29 +97,29 @@ def everybody_waits_for_its_left_neighbour_first(size):
 
 @mutant("at the end: out holds", sizes=[3, 4, 9])
 def ring_sends_one_piece_off(size):
-    return core.check_allreduce(written(ring, size, 2 * size, gathers=0))
+    return _testing.check_allreduce(written(ring, size, 2 * size, gathers=0))
 
 
 @mutant("reduces elements from", sizes=[2, 3, 8])
 def ring_reduces_one_piece_off(size):
-    return core.check_allreduce(written(ring, size, 2 * size, reduces=0))
+    return _testing.check_allreduce(written(ring, size, 2 * size, reduces=0))
 
 
 @mutant("at the end: out holds from element .* what belongs from", sizes=[3, 4, 9])
 def ring_puts_finished_pieces_one_off(size):
     """Every element of the result has every contribution once, but of another element."""
-    return core.check_allreduce(written(ring, size, 2 * size, receives=1))
+    return _testing.check_allreduce(written(ring, size, 2 * size, receives=1))
 
 
 @mutant("reduces elements from", sizes=[2, 4, 16])
 def halving_keeps_the_half_it_gave_away(size):
-    return core.check_allreduce(written(halving, size, 2 * size, keeps="what it gave"))
+    return _testing.check_allreduce(written(halving, size, 2 * size, keeps="what it gave"))
 
 
 @mutant("one header speaks for all", sizes=[2, 4, 16])
 def doubling_shares_more_than_is_complete(size):
     """Contributors differ within one message, which has one header."""
-    return core.check_allreduce(written(halving, size, 2 * size, shares="everything"))
+    return _testing.check_allreduce(written(halving, size, 2 * size, shares="everything"))
 
 
 @mutant("elements, but rank .* sends", sizes=[2, 5])
@@ -128,17 +128,17 @@ def a_message_of_another_length(size):
         n = into.count if s.rank == 0 else into.count - 1
         star(s, source.part(0, n), into.part(0, n))
 
-    return core.check_allreduce(written(build, size, 6))
+    return _testing.check_allreduce(written(build, size, 6))
 
 
 @mutant("what belongs from", sizes=[2, 5])
 def two_messages_in_the_other_order(size):
-    return core.check_allreduce(written(star, size, 6, broadcast="other order"))
+    return _testing.check_allreduce(written(star, size, 6, broadcast="other order"))
 
 
 @mutant("elements, but rank .* sends", sizes=[2, 5])
 def two_messages_of_unequal_length_in_the_other_order(size):
-    return core.check_allreduce(written(star, size, 7, broadcast="other order"))
+    return _testing.check_allreduce(written(star, size, 7, broadcast="other order"))
 
 
 @mutant("left on the wire, rank 0 does not receive it", sizes=[2, 5])
@@ -148,7 +148,7 @@ def a_message_too_many(size):
         if s.rank == 1:
             s.send(source, 0)
 
-    return core.check_allreduce(written(build, size, 6))
+    return _testing.check_allreduce(written(build, size, 6))
 
 
 @mutant("rank 0 sends no such message", sizes=[2, 5])
@@ -158,7 +158,7 @@ def a_message_too_few(size):
         if s.rank == 1:
             s.recv(into, 0)
 
-    return core.check_allreduce(written(build, size, 6))
+    return _testing.check_allreduce(written(build, size, 6))
 
 
 # ---------------------------------------------------------------------------------------------------- reductions
@@ -166,12 +166,12 @@ def a_message_too_few(size):
 
 @mutant("reduces the contribution of rank .* twice", sizes=[2, 3, 8])
 def everything_reduced_twice(size):
-    return core.check_allreduce(written(doubling, size, 3, reduces=2))
+    return _testing.check_allreduce(written(doubling, size, 3, reduces=2))
 
 
 @mutant("at the end: out holds .* nothing of rank", sizes=[2, 5, 8])
 def nothing_reduced(size):
-    return core.check_allreduce(written(doubling, size, 3, reduces=0))
+    return _testing.check_allreduce(written(doubling, size, 3, reduces=0))
 
 
 @mutant("reduces the contribution of rank .* twice", sizes=[3, 5, 6])
@@ -188,8 +188,8 @@ def dissemination_where_ranks_overlap(size):
             s.reduce(incoming, into)
             distance *= 2
 
-    assert core.check_allreduce(written(build, 4, 3)) == []
-    return core.check_allreduce(written(build, size, 3))
+    assert _testing.check_allreduce(written(build, 4, 3)) == []
+    return _testing.check_allreduce(written(build, size, 3))
 
 
 @mutant("writes the input", sizes=[2, 5])
@@ -201,12 +201,12 @@ def the_input_is_overwritten(size):
         if s.rank == 0:
             s.send(into, 1)
 
-    return core.check_allreduce(written(build, size, 6))
+    return _testing.check_allreduce(written(build, size, 6))
 
 
 @mutant("at the end: out holds .* nothing of rank 0", sizes=[1, 2, 5])
 def an_own_contribution_forgotten(size):
-    return core.check_allreduce(written(star, size, 6, copies="never"))
+    return _testing.check_allreduce(written(star, size, 6, copies="never"))
 
 
 # ---------------------------------------------------------------------------------------------------- edges
@@ -214,7 +214,7 @@ def an_own_contribution_forgotten(size):
 
 def removed(plans, rank, before, after):
     """The plans with one edge of one rank removed."""
-    return [plan.without_edge(before, after) if plan.rank == rank else plan for plan in plans]
+    return [_testing.without_edge(plan, before, after) if plan.rank == rank else plan for plan in plans]
 
 
 def find(plan, kind, nth=0):
@@ -225,35 +225,35 @@ def find(plan, kind, nth=0):
 def missing_write_after_read(size):
     """The sum is written while it is being sent."""
     plans = registered("recursive_doubling", size, 3)
-    return core.check_allreduce(removed(plans, 1, find(plans[1], "send"), find(plans[1], "reduce")))
+    return _testing.check_allreduce(removed(plans, 1, find(plans[1], "send"), find(plans[1], "reduce")))
 
 
 @mutant(r"rank 1, op 5 recv<3 .*: races with op 3 reduce", sizes=[4, 8])
 def missing_write_after_read_of_a_receive(size):
     """The next message lands before the one in its place was used."""
     plans = registered("recursive_doubling", size, 3)
-    return core.check_allreduce(removed(plans, 1, find(plans[1], "reduce"), find(plans[1], "recv", 1)))
+    return _testing.check_allreduce(removed(plans, 1, find(plans[1], "reduce"), find(plans[1], "recv", 1)))
 
 
 @mutant(r"rank 1, .*: races with op 0 copy in\[0:6\] -> out\[0:6\]", sizes=[2, 5])
 def missing_write_after_write(size):
     """What is received may be overwritten with this rank's own."""
     plans = written(star, size, 6)
-    return core.check_allreduce(removed(plans, 1, find(plans[1], "copy"), find(plans[1], "recv")))
+    return _testing.check_allreduce(removed(plans, 1, find(plans[1], "copy"), find(plans[1], "recv")))
 
 
 @mutant(r"rank 0, .* reduce .*: races with op \d+ recv<1", sizes=[2, 5])
 def missing_read_after_write(size):
     plans = written(star, size, 6)
-    return core.check_allreduce(removed(plans, 0, find(plans[0], "recv"), find(plans[0], "reduce")))
+    return _testing.check_allreduce(removed(plans, 0, find(plans[0], "recv"), find(plans[0], "reduce")))
 
 
 @mutant(r"rank 2, .* reduce .*: races with", sizes=[4, 8])
 def with_need_too_small(size):
     """A reduction that waits for one of its two predecessors."""
     plans = registered("recursive_doubling", size, 3)
-    plans[2] = plans[2].with_need(find(plans[2], "reduce"), 1)
-    return core.check_allreduce(plans)
+    plans[2] = _testing.with_need(plans[2], find(plans[2], "reduce"), 1)
+    return _testing.check_allreduce(plans)
 
 
 @mutant(r"rank 0, .* reduce .*: races with op \d+ recv<2", sizes=[3, 5])
@@ -275,11 +275,11 @@ def an_or_join_taken_for_an_order(size):
             s.send(into, rank)
 
     plans = written(build, size, 6)
-    assert core.check_allreduce(plans) == []
+    assert _testing.check_allreduce(plans) == []
     receive, reduce = find(plans[0], "recv", 1), find(plans[0], "reduce", 1)
     flawed = removed(plans, 0, receive, reduce)
     assert reduce in reachable(flawed[0])[receive]
-    return core.check_allreduce(flawed)
+    return _testing.check_allreduce(flawed)
 
 
 # ---------------------------------------------------------------------------------------------------- control
@@ -288,41 +288,41 @@ def an_or_join_taken_for_an_order(size):
 @mutant("active: fires twice", sizes=[2, 3, 8])
 def an_or_join_that_fires_twice(size):
     """Not the plan is wrong but who executes it: an op fires at every predecessor past `need`."""
-    return core.check_activation(partial("ring", size, size, "dissemination"), [0], refire=True)
+    return _testing.check_activation(partial("ring", size, size, "dissemination"), [0], refire=True)
 
 
 @mutant("rank 0 sends no such message", sizes=[2, 5, 8])
 def a_lost_activation_hop(size):
-    return core.check_activation(solo(size, 2, hop_without=(0, 1)), [0])
+    return _testing.check_activation(solo(size, 2, hop_without=(0, 1)), [0])
 
 
 @mutant("fires though nobody has started", sizes=[2, 5, 8])
 def an_activation_by_nobody(size):
-    return core.check_activation(solo(size, 2, starts_itself=1), [])
+    return _testing.check_activation(solo(size, 2, starts_itself=1), [])
 
 
 @mutant("waits for ever", sizes=[2, 5, 40])
 def a_tree_whose_root_is_not_asked(size):
-    return core.check_activation(partial("ring", size, size, "tree"), [size - 1])
+    return _testing.check_activation(partial("ring", size, size, "tree"), [size - 1])
 
 
 @mutant("release: races with op .* data", sizes=[2, 5, 8])
 def a_gate_that_does_not_hold_back_the_take(size):
     """Data moves as soon as the rank is active, before it has put its own in place."""
-    return core.check_activation(solo(size, 2, held_by="active"), [0])
+    return _testing.check_activation(solo(size, 2, held_by="active"), [0])
 
 
 @mutant("release: races with op .* data", sizes=[2, 5, 8])
 def a_hold_that_waits_for_activation_only(size):
     plans = partial("recursive_doubling", size, 2, "dissemination")
     taken = next(op["id"] for op in plans[1].ops if op["name"] == "taken")
-    plans[1] = plans[1].with_need(taken, 1)
-    return core.check_activation(plans, [0])
+    plans[1] = _testing.with_need(plans[1], taken, 1)
+    return _testing.check_activation(plans, [0])
 
 
 @mutant("result.*races with|races with op .* result", sizes=[3, 5, 8])
 def a_result_announced_too_early(size):
-    return core.check_activation(solo(size, 2, result_after="first"), [0])
+    return _testing.check_activation(solo(size, 2, result_after="first"), [0])
 
 
 # ---------------------------------------------------------------------------------------------------- they are rejected
@@ -347,4 +347,4 @@ def test_no_inferred_edge_can_be_spared(algorithm, size):
         for before, after in edges(plans[rank]):
             flawed = removed(plans, rank, before, after)
             redundant = after in reachable(flawed[rank])[before]
-            assert bool(core.check_allreduce(flawed)) != redundant, f"op {before} -> op {after} of\n{plans[rank]}"
+            assert bool(_testing.check_allreduce(flawed)) != redundant, f"op {before} -> op {after} of\n{plans[rank]}"

@@ -10,9 +10,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pycollectives import topology
+from pycollectives import _testing, topology
 from pycollectives.neighbor_averaging.pairwise_arguments import PairwiseSpecification
-from pycollectives.support.native import core
 
 CASES = int(os.environ.get("PYC_CASES", "600"))
 GRAPHS = ["ring", "ring-based", "bipartite-exponential", "torus", "star", "complete"]
@@ -45,7 +44,7 @@ def run(size, graph="ring", ranks_per_node=1, **script):
         "acceleration": None,
         **script,
     }
-    history = core.simulate_pairwise(
+    history = _testing.simulate_pairwise(
         size=size,
         ranks_per_node=ranks_per_node,
         neighbors=[made.in_neighbors(rank) for rank in range(size)],
@@ -180,7 +179,7 @@ def consensus(size, exchanges, acceleration):
     factors = specification.engine_arguments(0)["acceleration"]
     apart = []
     for seed in range(10):
-        history = core.simulate_pairwise(
+        history = _testing.simulate_pairwise(
             size=size, ranks_per_node=size, neighbors=[topology.ring(size).in_neighbors(r) for r in range(size)],
             initiates=[True] * size, steps=[exchanges] * size, step_time=[1 + 0.01 * r for r in range(size)],
             leaves=[False] * size, initial=range(1, size + 1), count=1, segment_bytes=8, random=True, per_step=True,

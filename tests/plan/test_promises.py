@@ -1,8 +1,8 @@
 """The promises of a partial allreduce as properties of the engine's own protocol, in virtual time.
 
-PYC_CASES says how many cases of (ranks, policy, script, order of delivery) are drawn: 3 000 by default, 10 000 for
-`make test LONG=1`. PYC_MOST_RANKS says up to how many ranks, 64 by default. A failing case is printed whole, and with a
-blob that repeats it: `@reproduce_failure(...)`.
+PYC_CASES says how many cases of (ranks, policy, script, order of delivery) are drawn: 1 500 by default, 10 000 for
+`make test NIGHTLY=1`. PYC_MOST_RANKS says up to how many ranks, 64 by default. A failing case is printed whole, and
+with a blob that repeats it: `@reproduce_failure(...)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pycollectives.support.native import core
 POLICIES = ["solo", "majority", "quorum", "any_of", "all_of", "full"]
 MOST_RANKS = int(os.environ.get("PYC_MOST_RANKS", "64"))
 NODES = [1, 1, 2, 4, 8, 64]  # ranks each: flat, mixed with an uneven last node, one board
-CASES = int(os.environ.get("PYC_CASES", "3000"))
+CASES = int(os.environ.get("PYC_CASES", "1500"))
 
 
 def cases_of(share):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from oracle import Log
 
 WORLD = MPI.COMM_WORLD
-NCCL_VERSION = 23203
 
 
 @contextlib.contextmanager
@@ -46,25 +45,13 @@ def simulated_device(seed: int, **options: Any) -> Iterator[Simulated]:
 
 @contextlib.contextmanager
 def device_and_ranks(
-    seed: int,
-    ranks_per_node: int | str | None = None,
-    *,
-    nccl: int | None = None,
-    strict: bool = True,
-    progress: str = "thread",
-    **options: Any,
+    seed: int, ranks_per_node: int | str | None = None, *, progress: str = "thread", **options: Any
 ) -> Iterator[tuple[Simulated, pc.Communicator]]:
-    """A device of this rank's own, made with `options`, and a communicator; at the end nothing is left on the device.
-
-    `nccl`: the version of an NCCL for it. `strict`: no communicator of NCCL may end while another member still reduces,
-    which it does where ranks fail.
-    """
+    """A device of this rank's own, made with `options`, and a communicator; in the end the device is empty."""
     with (
         simulated_device(seed * WORLD.size + WORLD.rank, **options) as machine,
         pc.Communicator(WORLD, ranks_per_node=ranks_per_node, timeout=LIMIT, progress=progress) as comm,
     ):
-        if nccl is not None:
-            machine.driver.use_nccl(nccl, strict)
         yield machine, comm
 
 

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from pycollectives import _testing as testing
 from pycollectives.support.native import core
 
-testing = core.testing
 HAS_CUDA = hasattr(testing, "SimulatedDriver")
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF")
 SECONDS = 30

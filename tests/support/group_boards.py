@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 EXPECTED = {"SUM": np.sum, "MAX": np.max, "MIN": np.min, "AVG": np.mean}
 
@@ -16,7 +16,7 @@ class Node:
         wide = dtype.startswith("int") and op == "AVG"
         accumulator_bytes = 8 if wide else max(4, np.dtype(dtype).itemsize)
         slot = math.ceil(max(count, 1) / pieces)
-        self.boards = core.testing.GroupBoards(ranks=ranks, slot_bytes=slot * accumulator_bytes, executor=executor)
+        self.boards = _testing.GroupBoards(ranks=ranks, slot_bytes=slot * accumulator_bytes, executor=executor)
         self.count, self.dtype, self.op, self.weighted = count, dtype, op, weighted
         self.values = [np.arange(count).astype(dtype) % 7 + rank for rank in range(ranks)] if values is None else values
         self.todo = [[] for _ in range(ranks)]  # (ticket, members, whether this rank is absent), in order

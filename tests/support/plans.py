@@ -34,9 +34,14 @@ def staged(algorithm: str, size: int, count: int, piece: int) -> list[core.Sched
 
 
 def asked_to_start(starters: Iterable[int], activation: str) -> list[int]:
-    """Who fires its trigger: in a tree, whoever starts asks the root too."""
-    starters = set(starters)
-    return sorted(starters | {0} if starters and activation == "tree" else starters)
+    """Who fires its trigger: in a tree, whoever starts asks another rank to start too, up to the root."""
+    asked = set(starters)
+    if activation.startswith("tree"):
+        for rank in set(asked):
+            while rank > 0:
+                rank = (rank - 1) // 16
+                asked.add(rank)
+    return sorted(asked)
 
 
 def written(build: Callable[..., Any], size: int, count: int, **flaw: Any) -> list[core.Schedule]:

@@ -6,8 +6,6 @@ registries.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -30,7 +28,7 @@ OPTIONS = {"m-synchronous": f"m-synchronous,m={(P + 1) // 2}"}
 """How a method is written that cannot be used without options."""
 
 EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "ddp"]
-_VARIANTS = [
+VARIANTS = [
     *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,average=contributors"),
     *("eager,policy=solo,max_staleness=2", "ripples,groups=random", "ripples,groups=static,ranks_per_node=2"),
     *("parameter-server,sync=asp", "parameter-server,sync=ssp:1", "parameter-server,sync=dssp:1:4,servers=1"),
@@ -39,19 +37,6 @@ _VARIANTS = [
     *("parameter-server,sync=mindflayer:1:0.05", "parameter-server,sync=mindflayer:2:100,servers=1"),
     *("ripples,groups=punctual,every=3", "ad-psgd,topology=ring,pace=per_step", "a2cid2,topology=ring"),
 ]
-
-
-def share_of(variants):
-    """Those that are tested with so many ranks: of 2, 3 and 5 ranks each leaves out another third; one rank takes one.
-
-    All of them with LONG=1.
-    """
-    if os.environ.get("LONG"):
-        return variants
-    return variants[::3] if P == 1 else [each for place, each in enumerate(variants) if (place + P % 4) % 3]
-
-
-VARIANTS = share_of(_VARIANTS)
 
 WAITING = [
     *("synchronous", "eager,policy=full", "eager,policy=full,missed=sum", f"m-synchronous,m={P}"),

@@ -13,11 +13,11 @@ struct Availability {
   std::string reason;       ///< why not; empty if devices can be used
   bool has_failed = false;  ///< that is an error of a device, or of a driver that is there
   int driver_version = 0;
-  std::string kernels;  ///< where they come from; empty: there are none
+  std::string kernels;  ///< what a device loads them from
   std::vector<DeviceDescription> devices;
 };
 
-/// With this driver, in a build whose device code is missing for that reason (empty: it is there).
-Availability availability(const DriverFinding& finding, const std::string& no_device_code);
+/// With this driver.
+Availability availability(const DriverFinding& finding);
 
 }  // namespace pyc::cuda

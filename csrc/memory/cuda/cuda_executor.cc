@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -11,7 +10,6 @@
 #include "memory/cuda/context.h"
 #include "memory/cuda/kernel_arguments.h"
 #include "memory/cuda/kernel_names.h"
-#include "memory/cuda/nccl_communicator.h"
 
 namespace pyc::cuda {
 namespace {
@@ -27,16 +25,6 @@ constexpr char kWhyNotOpened[] =
 CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are numbers to the driver
 std::byte* pointer(CUdeviceptr data) { return reinterpret_cast<std::byte*>(data); }
-
-std::string hexadecimal(const CUuuid& id) {
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text;
-  for (const char c : id.bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += {digits[byte / 16], digits[byte % 16]};
-  }
-  return text;
-}
 
 class CudaEvent final : public Event {
  public:
@@ -129,8 +117,6 @@ class CudaStream final : public Stream {
     fold(elements, ReduceOp::kAvg, {&into, 1}, {&from, 1}, count, divisor);
   }
 
-  CUstream handle() const { return stream_; }
-
  private:
   const DriverApi& driver() const { return context_.driver(); }
 
@@ -197,8 +183,7 @@ class CudaStream final : public Stream {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(const DriverApi& driver, int ordinal, const void* image, NcclSource find_nccl)
-      : context_(driver, ordinal, image), find_nccl_(find_nccl) {}
+  CudaExecutor(const DriverApi& driver, int ordinal, const void* image) : context_(driver, ordinal, image) {}
 
   std::string_view kind() const override { return "cuda"; }
 
@@ -245,21 +230,6 @@ class CudaExecutor final : public Executor {
     return mapped(pointer(data));
   }
 
-  CommunicatorFinding communicators() override {
-    const std::lock_guard lock(library_mutex_);
-    if (library_) return {library_.get(), ""};
-    const NcclFinding found = find_nccl_();
-    if (found.nccl == nullptr) return {nullptr, found.reason};
-    library_ = make_communicator_library(*found.nccl, context_);
-    return {library_.get(), ""};
-  }
-
-  std::string device_id() override {
-    CUuuid id;
-    PYC_CUDA(context_.driver(), cuDeviceGetUuid_v2, &id, context_.device());
-    return hexadecimal(id);
-  }
-
  protected:
   void release(std::byte* data) noexcept override {
     context_.end([&] { context_.driver().cuMemFree_v2(address(data)); });
@@ -273,17 +243,12 @@ class CudaExecutor final : public Executor {
 
  private:
   Context context_;
-  NcclSource find_nccl_;
-  std::mutex library_mutex_;
-  std::unique_ptr<CommunicatorLibrary> library_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image, NcclSource find_nccl) {
-  return std::make_unique<CudaExecutor>(driver, ordinal, image, find_nccl);
+std::unique_ptr<Executor> make_executor(const DriverApi& driver, int ordinal, const void* image) {
+  return std::make_unique<CudaExecutor>(driver, ordinal, image);
 }
-
-CUstream handle_of(Stream& stream) { return dynamic_cast<CudaStream&>(stream).handle(); }
 
 }  // namespace pyc::cuda

@@ -1,42 +1,31 @@
 #include "memory/cuda/device_code.h"
 
 #include <stdexcept>
+#include <string>
 
 #include "memory/cuda/cuda_executor.h"
-#include "memory/cuda/device_description.h"
-#include "memory/cuda/fat_binary.h"
-#include "memory/cuda/runtime_compiler.h"
+
+// NOLINTBEGIN(portability-no-assembler,readability-identifier-naming): a file in the middle of C++
+__asm__(
+    ".pushsection .rodata\n"
+    ".hidden pyc_device_code, pyc_device_code_end\n"
+    ".globl pyc_device_code, pyc_device_code_end\n"
+    "pyc_device_code:\n"
+    ".incbin \"" PYC_DEVICE_CODE
+    "\"\n"
+    "pyc_device_code_end:\n"
+    ".byte 0\n"
+    ".popsection\n");
+extern "C" const char pyc_device_code[];
+extern "C" const char pyc_device_code_end[];
+// NOLINTEND(portability-no-assembler,readability-identifier-naming)
 
 namespace pyc::cuda {
 namespace {
 
 bool is_of_code(CUresult error) {
   return error == CUDA_ERROR_INVALID_IMAGE || error == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-         error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-}
-
-/// Null, and the driver's reason, if it does not take that code.
-std::unique_ptr<Executor> try_code(const DriverApi& driver, int ordinal, const void* image, std::string& reason) {
-  try {
-    return make_executor(driver, ordinal, image);
-  } catch (const DriverError& error) {
-    if (!is_of_code(error.code())) throw;
-    reason = error.what();
-    return nullptr;
-  }
-}
-
-std::unique_ptr<Executor> try_compiler(const DriverApi& driver, int ordinal, std::string& reason) {
-  const CompilerApi& compiler = *system_compiler().compiler;
-  try {
-    const CompiledKernels kernels = compile_kernels(compiler, compute_capability(driver, ordinal));
-    return try_code(driver, ordinal, kernels.image(), reason);
-  } catch (const DriverError&) {
-    throw;
-  } catch (const std::runtime_error& error) {  // of the compiler
-    reason += (reason.empty() ? "" : "; ") + std::string(error.what());
-    return nullptr;
-  }
+         error == CUDA_ERROR_INVALID_PTX || error == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 }
 
 std::string text_of_version(int version) {
@@ -45,29 +34,17 @@ std::string text_of_version(int version) {
 
 }  // namespace
 
-std::string why_no_device_code() {
-  if (!fat_binary().empty() || system_compiler().compiler != nullptr) return "";
-  return std::string(why_no_fat_binary()) + ", and there is no NVRTC: " + system_compiler().reason;
-}
-
-std::string origin_of_device_code() {
-  if (!fat_binary().empty()) return std::string("by nvcc, for compute capabilities ") + fat_binary_architectures();
-  if (system_compiler().compiler == nullptr) return "";
-  return "by NVRTC " + version_of(*system_compiler().compiler) + ", for the device at hand";
-}
+std::string_view device_code() { return {pyc_device_code, pyc_device_code_end}; }
 
 std::unique_ptr<Executor> make_executor_with_code(const DriverApi& driver, int ordinal) {
-  const bool has_compiler = system_compiler().compiler != nullptr;
-  if (fat_binary().empty() && !has_compiler) throw std::runtime_error("CUDA: " + why_no_device_code());
-  std::string reason;
-  std::unique_ptr<Executor> made;
-  if (!fat_binary().empty()) made = try_code(driver, ordinal, fat_binary().data(), reason);
-  if (!made && has_compiler) made = try_compiler(driver, ordinal, reason);
-  if (made) return made;
-  const std::string wanted = fat_binary().empty() ? version_of(*system_compiler().compiler) : fat_binary_cuda();
-  throw std::runtime_error(reason + "; the driver is for CUDA " + text_of_version(version_of(driver)) +
-                           " and takes no code for this device: install a driver for CUDA " + wanted +
-                           " or later, or the NVRTC that came with this one");
+  try {
+    return make_executor(driver, ordinal, device_code().data());
+  } catch (const DriverError& error) {
+    if (!is_of_code(error.code())) throw;
+    throw std::runtime_error(
+        std::string(error.what()) + "; the driver is for CUDA " + text_of_version(version_of(driver)) +
+        ": expected a driver for CUDA 12.4 or later, and a device of compute capability 7.5 or later");
+  }
 }
 
 }  // namespace pyc::cuda

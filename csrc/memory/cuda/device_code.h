@@ -1,22 +1,22 @@
-// What a device loads its kernels from: what nvcc made of them when the library was built, or, where there is none that
-// the driver takes, what NVRTC makes of the same text now.
+// What a device loads its kernels from: PTX, made of kernels.cu by tools/device_code.py, which the driver compiles for
+// the device at hand.
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "memory/cuda/driver.h"
 #include "memory/executor.h"
 
 namespace pyc::cuda {
 
-/// As make_executor, with that code. std::runtime_error if there is none that the driver takes.
+/// The PTX; a NUL follows it.
+std::string_view device_code();
+
+/// Who compiles it, and for which devices.
+inline constexpr char kOriginOfDeviceCode[] = "as PTX, which the driver compiles: for compute capability 7.5 and later";
+
+/// As make_executor, with that code. std::runtime_error if the driver does not take it.
 std::unique_ptr<Executor> make_executor_with_code(const DriverApi& driver, int ordinal);
-
-/// Why no device can have code; empty if one can.
-std::string why_no_device_code();
-
-/// Who compiles it, and for which devices; empty if nobody does.
-std::string origin_of_device_code();
 
 }  // namespace pyc::cuda

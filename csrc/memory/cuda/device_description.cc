@@ -66,11 +66,4 @@ std::vector<DeviceDescription> describe_devices(const DriverApi& driver) {
   return found;
 }
 
-int compute_capability(const DriverApi& driver, int ordinal) {
-  CUdevice device = 0;
-  PYC_CUDA(driver, cuDeviceGet, &device, ordinal);
-  return 10 * attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
-         attribute_of(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-}
-
 }  // namespace pyc::cuda

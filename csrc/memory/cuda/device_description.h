@@ -22,7 +22,4 @@ struct DeviceDescription {
 
 std::vector<DeviceDescription> describe_devices(const DriverApi& driver);
 
-/// 90: 9.0.
-int compute_capability(const DriverApi& driver, int ordinal);
-
 }  // namespace pyc::cuda

@@ -15,7 +15,6 @@ struct Use {
   std::mutex mutex;
   const DriverApi* simulated = nullptr;
   const void* image = nullptr;
-  NcclSource find_nccl = system_nccl;
   std::map<int, std::shared_ptr<Executor>> executors;
 };
 
@@ -27,9 +26,8 @@ Use& use() {
 
 Availability found() {
   const Use& u = use();
-  Availability found = u.simulated != nullptr ? availability({u.simulated, ""}, "")
-                                              : availability(system_driver(), why_no_device_code());
-  found.kernels = u.simulated != nullptr ? "of the host, by the simulated driver" : origin_of_device_code();
+  Availability found = availability(u.simulated != nullptr ? DriverFinding{u.simulated, ""} : system_driver());
+  found.kernels = u.simulated != nullptr ? "of the host, by the simulated driver" : kOriginOfDeviceCode;
   return found;
 }
 
@@ -43,7 +41,7 @@ const DriverApi& driver() {
 
 std::shared_ptr<Executor> make(int ordinal) {
   const Use& u = use();
-  if (u.simulated != nullptr) return make_executor(*u.simulated, ordinal, u.image, u.find_nccl);
+  if (u.simulated != nullptr) return make_executor(*u.simulated, ordinal, u.image);
   return make_executor_with_code(driver(), ordinal);
 }
 
@@ -64,11 +62,6 @@ std::shared_ptr<Executor> executor_in_use(int ordinal) {
   return executor = make(ordinal);
 }
 
-NcclFinding nccl_in_use() {
-  const std::lock_guard lock(use().mutex);
-  return use().find_nccl();
-}
-
 std::optional<int> device_of(const std::byte* data) {
   const std::lock_guard lock(use().mutex);
   const BesideCaptures beside_captures(driver());
@@ -80,12 +73,11 @@ std::optional<int> device_of(const std::byte* data) {
   return ordinal;
 }
 
-void use_driver(const DriverApi* driver, const void* image, NcclSource find_nccl) {
+void use_driver(const DriverApi* driver, const void* image) {
   const std::lock_guard lock(use().mutex);
   use().executors.clear();
   use().simulated = driver;
   use().image = image;
-  use().find_nccl = find_nccl;
 }
 
 }  // namespace pyc::cuda

@@ -7,7 +7,6 @@
 
 #include "memory/cuda/availability.h"
 #include "memory/cuda/driver_api.h"
-#include "memory/cuda/nccl_api.h"
 #include "memory/executor.h"
 
 namespace pyc::cuda {
@@ -18,14 +17,11 @@ Availability availability_in_use();
 /// Of a device, always the same: its kernels are loaded once, and stay. std::runtime_error if it cannot be used.
 std::shared_ptr<Executor> executor_in_use(int ordinal);
 
-/// Their NCCL.
-NcclFinding nccl_in_use();
-
 /// Which device an address is of; nothing if it is of none.
 std::optional<int> device_of(const std::byte* data);
 
 /// Tests only: from now on these, and nothing is kept of those before; null: those of the machine. `image`: what its
 /// modules are loaded from.
-void use_driver(const DriverApi* driver, const void* image, NcclSource find_nccl);
+void use_driver(const DriverApi* driver, const void* image);
 
 }  // namespace pyc::cuda

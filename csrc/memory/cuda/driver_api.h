@@ -19,9 +19,6 @@ using CUevent = struct CUevent_st*;
 struct CUipcMemHandle {
   char reserved[64];
 };
-struct CUuuid {
-  char bytes[16];
-};
 
 inline constexpr CUresult CUDA_SUCCESS = 0;
 inline constexpr CUresult CUDA_ERROR_INVALID_VALUE = 1;
@@ -30,6 +27,7 @@ inline constexpr CUresult CUDA_ERROR_DEINITIALIZED = 4;
 inline constexpr CUresult CUDA_ERROR_INVALID_IMAGE = 200;
 inline constexpr CUresult CUDA_ERROR_INVALID_CONTEXT = 201;
 inline constexpr CUresult CUDA_ERROR_NO_BINARY_FOR_GPU = 209;
+inline constexpr CUresult CUDA_ERROR_INVALID_PTX = 218;
 inline constexpr CUresult CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222;
 inline constexpr CUresult CUDA_ERROR_INVALID_HANDLE = 400;
 inline constexpr CUresult CUDA_ERROR_NOT_FOUND = 500;
@@ -68,7 +66,6 @@ inline constexpr int CU_COMPUTEMODE_EXCLUSIVE_PROCESS = 3;
   X(cuDeviceGetName, (char* name, int length, CUdevice device))                                                  \
   X(cuDeviceGetAttribute, (int* value, int attribute, CUdevice device))                                          \
   X(cuDeviceTotalMem_v2, (std::size_t* bytes, CUdevice device))                                                  \
-  X(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device))                                                          \
   X(cuDeviceGetPCIBusId, (char* id, int length, CUdevice device))                                                \
   X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                                           \
   X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                            \

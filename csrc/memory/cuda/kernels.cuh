@@ -1,4 +1,4 @@
-// The kernels, as plain templates on the functors of the host (memory/functors.inc): nvcc makes device code of them
+// The kernels, as plain templates on the functors of the host (memory/functors.inc): NVRTC makes device code of them
 // (kernels.cu), and g++ loops that tests run without a device (host_kernels.cc). Both give the bits of the host memory:
 // inputs are folded in ascending order, halves in float32, totals divided once, and no product is fused with a sum.
 //

@@ -1,12 +1,8 @@
 #include "memory/cuda/simulated_driver.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
-#include <thread>
 
 #include "memory/cuda/simulated_state.h"
 
@@ -22,17 +18,11 @@ thread_local SimulatedThread simulated_thread;
 namespace {
 
 constexpr char kImage[] = "simulated device code";
-constexpr auto kPatience = std::chrono::seconds(20);  // with other ranks
 constexpr std::string_view kFunctions[] = {
 #define PYC_NAME(name, parameters) #name,
     PYC_DRIVER_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_DRIVER_FUNCTIONS(PYC_NAME)
 #undef PYC_NAME
         "cuMemcpyAsync to the host",
-#define PYC_NAME(name, result, parameters) #name,
-    PYC_NCCL_FUNCTIONS(PYC_NAME) PYC_OPTIONAL_NCCL_FUNCTIONS(PYC_NAME)
-#undef PYC_NAME
-        "ncclCommGetAsyncError finds",
-    "ncclCommGetAsyncError finds while it reduces",
 };
 
 }  // namespace
@@ -95,11 +85,6 @@ bool SimulatedDriver::State::is_touched(std::uint64_t base) const {
   });
 }
 
-std::vector<std::uint64_t> SimulatedDriver::State::regions_of(std::uint64_t address, std::size_t bytes) {
-  const Region* const region = find(address, bytes);
-  return region != nullptr ? std::vector{region->base} : std::vector<std::uint64_t>();
-}
-
 SimulatedDriver::State::Region& SimulatedDriver::State::add_region(std::shared_ptr<SimulatedStorage> storage,
                                                                    bool is_mapping) {
   const std::uint64_t base = next_address;
@@ -151,16 +136,6 @@ bool SimulatedDriver::State::step() {
   return true;
 }
 
-CUuuid SimulatedDriver::State::uuid(int device) const {
-  std::uint64_t hash = 0;
-  for (const char c : device_id) hash = mix(hash ^ static_cast<unsigned char>(c));
-  const std::uint64_t words[] = {hash, mix(hash + static_cast<std::uint64_t>(device))};
-  CUuuid id;
-  static_assert(sizeof words == sizeof id);
-  std::memcpy(&id, words, sizeof id);
-  return id;
-}
-
 // ------------------------------------------------------------------------------------------------ for tests
 
 SimulatedDriver::SimulatedDriver(std::uint64_t seed, std::size_t capacity, int devices)
@@ -168,7 +143,6 @@ SimulatedDriver::SimulatedDriver(std::uint64_t seed, std::size_t capacity, int d
   if (simulated_state != nullptr) throw std::runtime_error("simulated driver: there is one already");
   state_->capacity = capacity;
   state_->devices = devices;
-  state_->device_id = "of process " + std::to_string(getpid());
   simulated_state = state_.get();
 }
 
@@ -188,27 +162,6 @@ void SimulatedDriver::fail(const std::string& function, std::uint64_t nth, int e
 void SimulatedDriver::set_attribute(int attribute, std::optional<int> value) {
   const std::lock_guard lock(simulated_mutex);
   state_->attributes[attribute] = value;
-}
-
-void SimulatedDriver::use_nccl(std::optional<int> version, bool is_strict) {
-  const std::lock_guard lock(simulated_mutex);
-  state_->nccl.version = version;
-  state_->nccl.is_strict = is_strict;
-}
-
-void SimulatedDriver::hold_reductions(bool is_held) {
-  const std::lock_guard lock(simulated_mutex);
-  state_->nccl.is_held = is_held;
-}
-
-std::size_t SimulatedDriver::communicators() const {
-  const std::lock_guard lock(simulated_mutex);
-  return state_->nccl.members.size();
-}
-
-void SimulatedDriver::set_device_id(const std::string& id) {
-  const std::lock_guard lock(simulated_mutex);
-  state_->device_id = id;
 }
 
 void SimulatedDriver::fault(std::uint64_t nth) {
@@ -269,23 +222,14 @@ bool SimulatedDriver::step() {
 }
 
 void SimulatedDriver::finish() {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!finish_if_it_can()) {
-    if (std::chrono::steady_clock::now() > until) throw std::runtime_error("simulated driver: other ranks do not come");
-    std::this_thread::yield();
-  }
-}
-
-/// False: work is left that waits for other ranks.
-bool SimulatedDriver::finish_if_it_can() {
   const std::lock_guard lock(simulated_mutex);
   while (state_->step()) continue;
   const auto& streams = state_->streams;
   const bool is_done =
       std::all_of(streams.begin(), streams.end(), [](const auto& s) { return s.second->queue.empty(); });
-  if (is_done || state_->sticky != CUDA_SUCCESS) return true;
-  if (!state_->nccl.is_reducing()) throw std::runtime_error("simulated driver: streams wait for each other for ever");
-  return false;
+  if (!is_done && state_->sticky == CUDA_SUCCESS) {
+    throw std::runtime_error("simulated driver: streams wait for each other for ever");
+  }
 }
 
 std::vector<std::byte> SimulatedDriver::read(const std::byte* from, std::size_t bytes) const {
@@ -317,7 +261,6 @@ std::vector<std::string> SimulatedDriver::problems(bool end) const {
   left("streams", std::count_if(state_->streams.begin(), state_->streams.end(),
                                 [](const auto& one) { return !one.second->of_caller; }));
   left("events", state_->events.size());
-  left("communicators", state_->nccl.members.size());
   left("modules", state_->modules.size());
   left("contexts", state_->contexts);
   left("contexts made current", state_->current);

@@ -31,18 +31,11 @@ class SimulatedDriver {
   const DriverApi& api() const;
   static const void* image();  ///< what its modules are loaded from
 
-  /// The n-th call of a function of the driver or of NCCL from now on, counted from 1, returns an error. There is also
-  /// "cuMemcpyAsync to the host", and "ncclCommGetAsyncError finds": an error of a call before; "... while it reduces":
-  /// of a reduction that a poll has said to be queued, and that is not over.
+  /// The n-th call of a function of the driver from now on, counted from 1, returns an error. There is also
+  /// "cuMemcpyAsync to the host".
   void fail(const std::string& function, std::uint64_t nth, int error);
   /// What its devices say of an attribute from now on; nothing: that the driver does not know it.
   void set_attribute(int attribute, std::optional<int> value);
-  /// From now on there is an NCCL of this version (23203: 2.32.3), or, as before, none: simulated_nccl.h.
-  void use_nccl(std::optional<int> version, bool is_strict);
-  void hold_reductions(bool is_held);  ///< of this process: they do not end
-  std::size_t communicators() const;   ///< that are alive in this process
-  /// Drivers of several processes with the same id have the same devices. By default each process has its own.
-  void set_device_id(const std::string& id);
   /// The n-th piece of work from now on, counted from 1, is an illegal address.
   void fault(std::uint64_t nth);
 
@@ -58,7 +51,7 @@ class SimulatedDriver {
   void let_go(std::uintptr_t stream);
   /// Does a piece of work, of a stream drawn by the seed. Whether there was any that could be done.
   bool step();
-  void finish();  ///< all of it; std::runtime_error if streams wait for each other, or for other ranks, for ever
+  void finish();  ///< all of it; std::runtime_error if streams wait for each other for ever
 
   /// The bytes as they are now, done work alone; std::invalid_argument if it is not allocated.
   std::vector<std::byte> read(const std::byte* from, std::size_t bytes) const;
@@ -70,8 +63,6 @@ class SimulatedDriver {
   struct State;
 
  private:
-  bool finish_if_it_can();
-
   std::unique_ptr<State> state_;
 };
 

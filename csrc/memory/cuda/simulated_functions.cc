@@ -65,10 +65,6 @@ CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", static_cast<unsigned>(device) + 1);
   return CUDA_SUCCESS;
 }
-CUresult cuDeviceGetUuid_v2(CUuuid* id, CUdevice device) {
-  PYC_ENTER(false);
-  return *id = state().uuid(device), CUDA_SUCCESS;
-}
 /// Devices are wired in pairs, as on some machines.
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
   PYC_ENTER(false);

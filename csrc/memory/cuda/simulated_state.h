@@ -17,7 +17,6 @@
 #include "core/splitmix.h"
 #include "memory/cuda/host_kernels.h"
 #include "memory/cuda/simulated_driver.h"
-#include "memory/cuda/simulated_nccl.h"
 #include "memory/cuda/simulated_storage.h"
 
 namespace pyc::cuda {
@@ -80,8 +79,6 @@ struct SimulatedDriver::State {
   /// Where the bytes of an address of a device, or of the host, are; null: nowhere.
   std::byte* translate(std::uint64_t address, std::size_t bytes, bool by_kernel);
   bool is_touched(std::uint64_t base) const;
-  /// By base, those that work on these addresses touches.
-  std::vector<std::uint64_t> regions_of(std::uint64_t address, std::size_t bytes);
   Region& add_region(std::shared_ptr<SimulatedStorage> storage, bool is_mapping);
   /// The allocation, or the mapping, that begins there; null if there is none.
   Region* region_at(std::uint64_t base, bool is_mapping);
@@ -89,8 +86,6 @@ struct SimulatedDriver::State {
   Stream* stream(CUstream handle);
   CUresult queue(CUstream handle, Work work);
   bool step();
-
-  CUuuid uuid(int device) const;
 
   SplitMix random;
   std::size_t capacity = 0;
@@ -122,8 +117,6 @@ struct SimulatedDriver::State {
   std::uint64_t next_handle = 0x1000;
   int contexts = 0;  // retained
   int current = 0;   // pushed
-  SimulatedNccl nccl;
-  std::string device_id;  // of the machine's first device; the others' follow from it
   std::uint64_t steps = 0;
   std::vector<std::string> misuses;
 };

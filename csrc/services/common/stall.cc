@@ -60,7 +60,7 @@ std::string text_of_stall(const Stall& stall) {
   }
   for (const auto& [awaited, ranks] : waiting) {
     const char* const they = ranks.size() == 1 ? " waits itself for rank " : " wait themselves for rank ";
-    text += " " + list_ranks(ranks) + they + std::to_string(awaited) + ";";
+    text.append(" ").append(list_ranks(ranks)).append(they).append(std::to_string(awaited)).append(";");
   }
   if (!stopped.empty()) text += " stopped (SIGSTOP): " + list_ranks(stopped) + ";";
   if (!gone.empty()) text += " ended: " + list_ranks(gone) + ";";

@@ -32,12 +32,6 @@ struct ModelShape {
   std::size_t segment_bytes() const { return segment_count * size_of(type); }
 };
 
-/// So many bytes, in whole pages.
-constexpr std::size_t in_pages(std::size_t bytes) {
-  constexpr std::size_t kPage = 4096;
-  return round_up(bytes, kPage);
-}
-
 /// Elements of a model, within one segment.
 struct ModelRange {
   std::size_t first;

@@ -8,9 +8,6 @@
 namespace pyc::server {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t in_pages(std::size_t bytes) { return round_up(bytes, kPage); }
-
 std::size_t ledger_bytes(const Layout& layout) {
   return layout.options().direct ? in_pages(Ledger::bytes(layout.workers())) : 0;
 }

@@ -20,9 +20,6 @@ Seconds node_now() {
 /// Of one decision: any worker may be taken out, and each time an update may become due; and there is a push.
 std::size_t most_steps(const Layout& layout) { return 2 * layout.workers() + 2; }
 
-/// Then other collectives want the thread too.
-constexpr std::size_t kBlocksAtOnce = 64;
-
 constexpr Seconds kLookPeriod = 0.02;
 constexpr Seconds kQuiet = 0.05;  // longer than who asks for it needs to ask again
 

@@ -6,12 +6,6 @@
 #include "services/parameter_server/known.h"
 
 namespace pyc::server {
-namespace {
-
-/// Blocks of one `advance`: other collectives want the thread too.
-constexpr std::size_t kBlocksAtOnce = 64;
-
-}  // namespace
 
 bool Executor::advance() {
   bool moved = false;

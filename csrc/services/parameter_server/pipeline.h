@@ -19,6 +19,9 @@
 
 namespace pyc::server {
 
+/// Of a shard, in one `advance`: other collectives need the thread too.
+constexpr std::size_t kBlocksAtOnce = 64;
+
 struct Ticket {
   std::uint64_t number = 0;    ///< from 1
   std::uint64_t previous = 0;  ///< the exclusive one before it; 0: none

@@ -9,12 +9,6 @@
 #include "services/parameter_server/served.h"
 
 namespace pyc::server {
-namespace {
-
-/// Of one `advance`: other collectives want the thread too.
-constexpr std::size_t kLeftBlocksAtOnce = 64;
-
-}  // namespace
 
 bool Served::works_itself(Kind kind) const {
   const bool is_function = options_.update.rule == Rule::kFunction;  // a server's, which may keep state there
@@ -92,7 +86,7 @@ bool Served::advance_left() {
   bool moved = false;
   const auto ended = std::erase_if(left_, [&moved](GrantedWork& work) {
     const std::size_t before = work.blocks_done();
-    const bool has_ended = work.advance_left(kLeftBlocksAtOnce);
+    const bool has_ended = work.advance_left(kBlocksAtOnce);
     moved = moved || work.blocks_done() != before;
     return has_ended;
   });

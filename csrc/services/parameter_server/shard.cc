@@ -13,9 +13,6 @@
 namespace pyc::server {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t in_pages(std::size_t bytes) { return round_up(bytes, kPage); }
-
 constexpr std::size_t kPipelineBytes = in_pages(sizeof(Pipeline::Shared));
 
 std::size_t slots_bytes(std::size_t workers) { return in_pages(workers * sizeof(Shard::Slot)); }

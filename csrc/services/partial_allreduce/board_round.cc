@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hot/hot.h"
 
 namespace pyc {
 
@@ -24,13 +23,13 @@ BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex
 
 // ------------------------------------------------------------------------------------------------ what is taken
 
-PYC_HOT void BoardRound::arrive() {
+void BoardRound::arrive() {
   ranks_.arrive();
   // Grace does not move the initiator: it is the rank whose arrival made the round possible.
   if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
 }
 
-PYC_HOT void BoardRound::start(Rank initiator) {
+void BoardRound::start(Rank initiator) {
   State& s = state();
   s.phase = Phase::kStarted;
   s.initiator = initiator;
@@ -58,7 +57,7 @@ void BoardRound::take_own() {
   settle();
 }
 
-PYC_HOT void BoardRound::take(Rank local, Data data) {
+void BoardRound::take(Rank local, Data data) {
   State& s = state();
   BoardSlot& slot = ranks_[local];
   slot.taken = true;
@@ -79,12 +78,12 @@ PYC_HOT void BoardRound::take(Rank local, Data data) {
   slot.contributions = 0;
 }
 
-PYC_HOT bool BoardRound::may_join() const {
+bool BoardRound::may_join() const {
   return is_awaited(ranks_.own_local_rank()) && state().batch == 0 &&
          ranks_[ranks_.own_local_rank()].deposit == kNoBuffer;
 }
 
-PYC_HOT JointSum::Joined BoardRound::join() {
+JointSum::Joined BoardRound::join() {
   State& s = state();
   if (s.sum == kNoBuffer) {
     s.sum = buffers_.take();
@@ -98,14 +97,14 @@ PYC_HOT JointSum::Joined BoardRound::join() {
 }
 
 /// Pieces that are left over were another rank's to fill: when all are done, each is filled.
-PYC_HOT void BoardRound::finish_joining(BufferNumber left_over) {
+void BoardRound::finish_joining(BufferNumber left_over) {
   State& s = state();
   if (--s.adding == 0) s.sum_is_filled = true;
   if (left_over != kNoBuffer) inputs_[s.inputs++] = {left_over, ranks_.own_local_rank()};
 }
 
 /// Nobody is awaited any more: the rest can be done at once.
-PYC_HOT void BoardRound::settle() {
+void BoardRound::settle() {
   State& s = state();
   if (s.awaited > 0) return;
   s.phase = Phase::kTaken;
@@ -120,7 +119,7 @@ PYC_HOT void BoardRound::settle() {
 
 // ------------------------------------------------------------------------------------------------ the reduction
 
-PYC_HOT bool BoardRound::begin_batch() {
+bool BoardRound::begin_batch() {
   State& s = state();
   const bool taken = s.phase == Phase::kTaken;
   if (s.batch > 0 || s.adding > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
@@ -146,7 +145,7 @@ PYC_HOT bool BoardRound::begin_batch() {
   return true;
 }
 
-PYC_HOT void BoardRound::finish_batch() {
+void BoardRound::finish_batch() {
   State& s = state();
   if (s.batch == 0 || shared_->segments_done.load(std::memory_order_acquire) < s.segments) return;
   for (std::uint32_t i = 0; i < s.batch; ++i) buffers_.release(inputs_[i].buffer);
@@ -156,7 +155,7 @@ PYC_HOT void BoardRound::finish_batch() {
   s.sum_is_filled = true;
 }
 
-PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
+bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
   State& s = state();
   for (;;) {
     finish_batch();
@@ -178,7 +177,7 @@ PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemo
   }
 }
 
-PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
+bool BoardRound::help(ReductionMemory& memory) {
   std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
   if (static_cast<std::uint32_t>(cursor) == 0) return false;
   const Seconds begin = trace_.now();
@@ -199,7 +198,7 @@ PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
 }
 
 /// Reads parts of the state that do not change while a segment of this batch is not done.
-PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
+void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
   const State& s = state();
   const std::size_t element = size_of(shape_.elements.accumulator);
   const std::size_t end = std::min(shape_.buffer_bytes(), (segment + 1) * shape_.segment_bytes);
@@ -217,7 +216,7 @@ PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t s
   }
 }
 
-PYC_HOT bool BoardRound::is_reduced() const {
+bool BoardRound::is_reduced() const {
   const State& s = state();
   return s.phase == Phase::kTaken && s.inputs == 0 && s.adding == 0 && !s.must_fold && !s.folding;
 }
@@ -246,7 +245,7 @@ void BoardRound::fold(ReductionMemory& memory) {
 
 // ------------------------------------------------------------------------------------------------ its end
 
-PYC_HOT void BoardRound::complete(const Outcome& outcome) {
+void BoardRound::complete(const Outcome& outcome) {
   State& s = state();
   if (s.started_at > 0) trace_.add("round", s.started_at, records_.completed());
   records_.evict_oldest();

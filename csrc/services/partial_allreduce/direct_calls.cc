@@ -5,7 +5,6 @@
 // open.
 #include <utility>
 
-#include "hot/hot.h"
 #include "memory/copy.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
@@ -14,13 +13,13 @@ namespace pyc {
 using State = BoardPosts::State;
 
 /// A round that takes this rank's data without its call is the board's, and has been counted there.
-PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
+bool PartialAllreduce::may_contribute_directly() const {
   const BoardPosts& posts = board_->posts();
   return posts.on() && !posts.closed() && pending_.empty() && results_.given() == accounted_ &&
          board_->completed() <= accounted_;
 }
 
-PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
+bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
   if (direct_call_) {
     const Lock lock(board_->mutex());
     local_.take_over_posts();
@@ -52,7 +51,7 @@ PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& 
 }
 
 /// Whether the call is done, if its round is a direct one; else the call waits on the board now.
-PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
+std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
   const BoardPosts& posts = board_->posts();
   State state = posts.state(call.round);
   if (state == State::kUndecided) {
@@ -85,7 +84,7 @@ void PartialAllreduce::move_direct_call() {
   }
 }
 
-PYC_HOT bool PartialAllreduce::has_news(const Call& call) const {
+bool PartialAllreduce::has_news(const Call& call) const {
   return direct_call_.get() == &call && board_->posts().state(call.round) != State::kOpen;
 }
 

@@ -1,13 +1,12 @@
 // Calls of a partial allreduce that join a round: see joint_sum.h.
 //
 // Under Full on one node every call does, if its rank contributes once to each round: the first starts the round.
-#include "hot/hot.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
 namespace pyc {
 
 /// Under the mutex: whether the round takes this rank's data now, which then need not be kept for it.
-PYC_HOT bool PartialAllreduce::may_join() {
+bool PartialAllreduce::may_join() {
   Board& board = *board_;
   promise_kept();
   if (board.completed() > accounted_) return false;
@@ -20,8 +19,7 @@ PYC_HOT bool PartialAllreduce::may_join() {
   return board.round().may_join();
 }
 
-PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data,
-                                                  Taker taker) {
+bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
   Board& board = *board_;
   JointSum& sum = board.joint_sum();
   if (!sum.on()) return false;

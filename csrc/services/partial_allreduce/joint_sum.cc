@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/relax.h"
-#include "hot/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
@@ -24,7 +23,7 @@ JointSum::JointSum(BoardMemory& memory, const BoardShape& shape, Rank own)
       words_(memory.take_rows<Word>(pieces_, 1)),
       missing_(memory.take_rows<std::uint64_t>(on() ? shape.local_ranks() : 0, (pieces_ + 63) / 64)) {}
 
-PYC_HOT bool JointSum::add(const Joined& joined, ReductionMemory& memory, const std::byte* data) {
+bool JointSum::add(const Joined& joined, ReductionMemory& memory, const std::byte* data) {
   std::uint64_t* const missing = missing_[row(own_)];
   std::fill_n(missing, (pieces_ + 63) / 64, ~std::uint64_t{0});
   const std::size_t first = row(own_) * pieces_ / shape_.local_ranks();
@@ -48,8 +47,7 @@ PYC_HOT bool JointSum::add(const Joined& joined, ReductionMemory& memory, const 
   }
 }
 
-PYC_HOT bool JointSum::try_add(const Joined& joined, ReductionMemory& memory, const std::byte* data,
-                               std::size_t piece) {
+bool JointSum::try_add(const Joined& joined, ReductionMemory& memory, const std::byte* data, std::size_t piece) {
   Word& word = *words_[piece];
   std::uint64_t seen = word.load(std::memory_order_relaxed);
   const std::uint64_t mine = busy(joined.generation);
@@ -69,8 +67,7 @@ PYC_HOT bool JointSum::try_add(const Joined& joined, ReductionMemory& memory, co
   return true;
 }
 
-PYC_HOT void JointSum::reduce(ReductionMemory& memory, std::byte* into, const std::byte* from,
-                              std::size_t count) const {
+void JointSum::reduce(ReductionMemory& memory, std::byte* into, const std::byte* from, std::size_t count) const {
   const Elements elements = shape_.elements;
   if (!elements.widened()) return memory.reduce(elements, shape_.op, into, from, count);
   alignas(64) std::byte wide[kBlockBytes];

@@ -14,7 +14,6 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
   if (!options.on_device) {
     return plan_partial_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(), count);
   }
-  if (options.by_communicator) return plan_communicator_allreduce(options.activation, nodes.of(rank), nodes.count());
   const std::size_t width = size_of(elements_of(options.type, options.op).accumulator);
   return plan_staged_allreduce(options.activation, options.algorithm, nodes.of(rank), nodes.count(), count,
                                std::max<std::size_t>(options.piece_bytes / width, 1));
@@ -22,14 +21,14 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 
 Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
                Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id,
-               DeviceCopier* devices)
+               Staging* staging)
     : engine_(engine),
       memory_(memory),
       options_(options),
       nodes_(nodes),
       board_(board),
       inspector_(inspector),
-      devices_(devices),
+      staging_(staging),
       node_(nodes.of(engine.rank())),
       id_(id),
       messages_(engine, id),
@@ -41,7 +40,7 @@ Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOp
 }
 
 bool Leader::advance() {
-  bool moved = devices_ != nullptr && advance_devices();  // a failure is told before what the rank does after it
+  bool moved = staging_ != nullptr && advance_devices();  // a failure is told before what the rank does after it
   if (board_.take_attention()) {
     read_board();
     moved = true;
@@ -111,7 +110,7 @@ void Leader::count_arrival(Rank rank, RoundNumber round) {
   reconsider();
 }
 
-/// This node is the root of the activation and `initiator` has started the round.
+/// A node below this one in the activation's tree asks it to start too: `initiator` has started the round.
 void Leader::request_start(Rank initiator, RoundNumber round) {
   if (round < round_) return;
   Requests& requests = requests_of(round);
@@ -141,11 +140,11 @@ void Leader::reconsider() {
   if (grace_ends_ == Collective::kNever) grace_ends_ = engine_.transport().now() + options_.policy.grace;
 }
 
-/// Fires this node's own trigger, and asks the root of the activation to do the same.
+/// Fires this node's own trigger, and asks the node above it in the activation's tree to do the same.
 void Leader::start(Rank initiator) {
   initiator_ = initiator;
   grace_ends_ = Collective::kNever;
-  if (plan_.root != kNoRank && plan_.root != node_) send(plan_.root, Start{.round = round_, .initiator = initiator});
+  if (plan_.asks != kNoRank) send(plan_.asks, Start{.round = round_, .initiator = initiator});
   current_->run->fire(plan_.start);
   current_->run->pump();
 }
@@ -183,7 +182,7 @@ bool Leader::take_part() {
   if (!work(lock)) return false;
   BoardRound::State& s = board_.round().state();
   if (s.sum == kNoBuffer) s.sum = board_.buffers().take();
-  if (devices_ == nullptr) {  // else what the run sends later is in memory of its own
+  if (staging_ == nullptr) {  // else what the run sends later is in memory of its own
     board_.buffers().retain(s.sum);
     current_->data = s.sum;
   }
@@ -202,14 +201,12 @@ void Leader::complete(Run& run) {
   const Presence& all = run.presence().at(data_blocks_.first);
   const auto members = run.presence().members(data_blocks_.first);
   const auto size = static_cast<std::uint32_t>(nodes_.size());
-  // Nobody's communicator ends before all have reduced: then one more round, without data, is the last.
-  const bool is_reducing = options_.by_communicator && all.contributors > 0;
   // Flush: every rank had left before its part was taken, so nothing can be waiting any more.
   const BoardRound::Outcome outcome{.initiator = all.initiator,
                                     .contributors = all.contributors,
                                     .active = all.active,
                                     .flush = all.left == size,
-                                    .last = all.closed == size && !is_reducing};
+                                    .last = all.closed == size};
   if (!is_lost_) {
     engine_.recorder().note(id_, round_, FlightRecorder::State::kCompleted, {all.initiator, all.contributors, members});
   }
@@ -237,28 +234,27 @@ void Leader::complete(Run& run) {
 void Leader::arm() {
   if (idle_runs_.empty()) {
     auto pooled = std::make_unique<PooledRun>();
-    const bool is_sent = options_.count > 0 && !options_.by_communicator;
     const RunContext context{.schedule = plan_.schedule,
                              .peers = nodes_.leaders(),
                              .members = nodes_.size(),
-                             .memory = devices_ == nullptr ? memory_ : host_memory(),
+                             .memory = staging_ == nullptr ? memory_ : host_memory(),
                              .transport = engine_.transport(),
                              .open_transfers = engine_.open_transfers(),
                              .elements = board_.shape().elements,
                              .op = options_.op,
-                             .element_bytes = is_sent ? size_of(board_.shape().elements.accumulator) : 0,
+                             .element_bytes = options_.count > 0 ? size_of(board_.shape().elements.accumulator) : 0,
                              .collective = id_,
                              .track_members = options_.track_members,
                              .trace = engine_.trace(),
-                             .elsewhere = devices_ == nullptr ? std::nullopt : std::optional(plan_.data.buffer),
-                             .copier = devices_};
+                             .elsewhere = staging_ == nullptr ? std::nullopt : std::optional(plan_.data.buffer),
+                             .copier = staging_};
     std::vector<BufferId> bound{plan_.data.buffer};
     if (plan_.staging) bound.push_back(plan_.staging->buffer);
     pooled->run = std::make_unique<Run>(context, engine_.reserve_run(), bound, [this](Run& run, OpId op) {
       if (op == plan_.active) activated(run);
       if (op == plan_.result) complete(run);
     });
-    if (plan_.staging) pooled->run->bind(plan_.staging->buffer, devices_->of_run(pool_of_runs_.size()));
+    if (plan_.staging) pooled->run->bind(plan_.staging->buffer, staging_->of_run(pool_of_runs_.size()));
     engine_.set_run(*pooled->run);
     idle_runs_.push_back(pooled.get());
     pool_of_runs_.push_back(std::move(pooled));

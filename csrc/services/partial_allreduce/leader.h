@@ -10,8 +10,7 @@
 //   running   the node's part is complete and on its way; the result is published when it comes
 //
 // Of data on devices the run works on pinned memory of the host (staging.h), and the plan has the copies there and
-// back. Or the devices reduce among each other (communicator_copier.h). If a device fails, rounds go on without data
-// until all ranks have closed, and no result is published.
+// back. If a device fails, rounds go on without data until all ranks have closed, and no result is published.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +26,9 @@
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "engine/run.h"
-#include "services/common/device_copier.h"
 #include "services/common/mailbox.h"
 #include "services/common/rank_state.h"
+#include "services/common/staging.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/membership.h"
 #include "services/partial_allreduce/partial_allreduce.h"
@@ -42,11 +41,10 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 
 class Leader {
  public:
-  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `devices`: of data on devices,
+  /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `staging`: of data on devices,
   /// else null. Arms the first round.
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
-         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id,
-         DeviceCopier* devices);
+         Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
 
   bool advance();
   void on_message(Rank from, ConstBytes message);
@@ -65,7 +63,8 @@ class Leader {
     BufferNumber data = kNoBuffer;  // bound to it until it has retired
   };
 
-  /// What the nodes have asked for in a round of which this one has the coordinator, or the root of the activation.
+  /// What other nodes have asked for in a round: this node has its coordinator, or is above them in the activation's
+  /// tree.
   struct Requests {
     RoundNumber round = 0;
     RankSet arrived = {};
@@ -138,7 +137,7 @@ class Leader {
   const Nodes& nodes_;
   Board& board_;
   const StallInspector& inspector_;
-  DeviceCopier* const devices_;
+  Staging* const staging_;
   const Rank node_;
   const std::uint32_t id_;
   const Messages messages_;

@@ -11,8 +11,8 @@ namespace pyc {
 /// What devices have done of the run, and what has failed.
 bool Leader::advance_devices() {
   bool moved = false;
-  while (const std::optional<OpId> done = devices_->take_done()) {
-    if (devices_->error() && !is_lost_) lose_data(devices_->error());
+  while (const std::optional<OpId> done = staging_->take_done()) {
+    if (staging_->error() && !is_lost_) lose_data(staging_->error());
     current_->run->on_copied(*done);
     current_->run->pump();
     moved = true;
@@ -23,7 +23,7 @@ bool Leader::advance_devices() {
 
 /// As `work` of the board; if a device fails in it, the next look goes on without data.
 bool Leader::work(Lock& lock) {
-  if (devices_ == nullptr) return board_.round().work(lock, memory_);
+  if (staging_ == nullptr) return board_.round().work(lock, memory_);
   try {
     return board_.round().work(lock, memory_);
   } catch (const DeviceError&) {
@@ -44,7 +44,6 @@ void Leader::lose_data(const std::exception_ptr& error) {
 /// message finds its receive, and the ranks of all nodes can close.
 void Leader::lose_data() {
   is_lost_ = true;
-  devices_->give_up();
   if (current_ != nullptr) current_->run->fail();
 }
 

@@ -1,12 +1,11 @@
 #include "services/partial_allreduce/local_rounds.h"
 
 #include "engine/collective.h"
-#include "hot/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
 
-PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
+bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   BoardRound& round = board_.round();
   const BoardRound::State& s = round.state();
   for (;;) {
@@ -23,7 +22,7 @@ PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   }
 }
 
-PYC_HOT bool LocalRounds::start_if_due() {
+bool LocalRounds::start_if_due() {
   const Rank initiator = starter();
   if (initiator == kNoRank) return false;
   board_.round().start(initiator);
@@ -66,7 +65,7 @@ bool LocalRounds::may_be_direct() const {
 }
 
 /// Who starts the armed round, if it may start now; else kNoRank.
-PYC_HOT Rank LocalRounds::starter() {
+Rank LocalRounds::starter() {
   BoardRound::State& s = board_.round().state();
   const Verdict verdict = judge(policy_, board_.completed(), board_.ranks().arrived(), board_.ranks().left(),
                                 s.newest_arrival, engine_.rank(), board_.shape().size);

@@ -5,9 +5,7 @@
 
 #include "core/error.h"
 #include "engine/stall_warning.h"
-#include "hot/hot.h"
 #include "memory/copy.h"
-#include "services/common/device_copier.h"
 #include "services/partial_allreduce/leader.h"
 
 namespace pyc {
@@ -21,7 +19,7 @@ constexpr auto kFlushFirst = "A rank that goes on to another collective call, of
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
   return naming_the_dead([&] {
     check_may_contribute();
     std::shared_ptr<Call> call = new_call();
@@ -30,7 +28,7 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data
   });
 }
 
-PYC_HOT void PartialAllreduce::check_may_contribute() const {
+void PartialAllreduce::check_may_contribute() const {
   engine_->check();
   if (open_flush_) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
@@ -38,13 +36,13 @@ PYC_HOT void PartialAllreduce::check_may_contribute() const {
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
 }
 
-PYC_HOT std::shared_ptr<Call> PartialAllreduce::new_call() const {
+std::shared_ptr<Call> PartialAllreduce::new_call() const {
   std::shared_ptr<Call> call = std::make_shared<Call>();
   call->made = engine_->transport().now();
   return call;
 }
 
-PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
+void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
@@ -102,7 +100,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
   if (leader_ && !call->late && taker == Taker::kAtOnce) engine_->advance();
 }
 
-PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
+void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
   std::byte* const to = board_->buffers().data(into);
   if (device_) return memory_.load(elements_, to, data, options_.count);
   load(memory_, elements_, to, data, options_.count);
@@ -111,7 +109,7 @@ PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data)
 /// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
 /// be given that at once: it is late, and the application has been given all that earlier calls were promised. Rounds
 /// that are summed may be in the making, and are waited for when somebody asks.
-PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
+bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   if (nodes_.count() == 1) local_.take_over_posts();
@@ -147,7 +145,7 @@ PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool
 // ------------------------------------------------------------------------------------------------ rounds
 
 /// Does all that can be done now. Releases the lock while it computes.
-PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
+void PartialAllreduce::run_rounds(Lock& lock) {
   Board& board = *board_;
   const Rank own = board.ranks().own_local_rank();
   const bool brings = board.ranks().own().deposit != kNoBuffer || board.ranks().left().contains(own);
@@ -234,13 +232,13 @@ void PartialAllreduce::abort() {  // under the engine's lock
 
 // ------------------------------------------------------------------------------------------------ results
 
-PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
+void PartialAllreduce::note_given(const Call& call, Seconds when) {
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
 
 /// Calls whose round has completed are done, whether or not anybody looked: what they are given is kept with them.
-PYC_HOT void PartialAllreduce::promise_kept() {
+void PartialAllreduce::promise_kept() {
   Board& board = *board_;
   RoundNumber& promised = board.ranks().own().promised;
   if (promised == kNoRound || board.completed() <= promised) return;
@@ -255,13 +253,13 @@ PYC_HOT void PartialAllreduce::promise_kept() {
   promised = kNoRound;
 }
 
-PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
+Results::Given PartialAllreduce::collect(Call& call) {
   Results::Given given = results_.collect(call);
   accounted_ = std::max(accounted_, results_.given());
   return given;
 }
 
-PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
+bool PartialAllreduce::try_finish(Call& call) {
   if (call.given) return true;
   if (direct_call_.get() == &call) {
     if (const std::optional<bool> finished = try_finish_directly(call)) return *finished;
@@ -283,9 +281,9 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   return true;
 }
 
-PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
+std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
 
-PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
+bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
 
 // ------------------------------------------------------------------------------------------------ waiting
 
@@ -302,9 +300,9 @@ bool PartialAllreduce::drive(Call& call) {
   return try_finish(call);
 }
 
-PYC_HOT bool PartialAllreduce::test(Call& call) { return handover_ ? test_on_device(call) : do_test(call); }
+bool PartialAllreduce::test(Call& call) { return handover_ ? test_on_device(call) : do_test(call); }
 
-PYC_HOT bool PartialAllreduce::do_test(Call& call) {
+bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
@@ -315,11 +313,11 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   });
 }
 
-PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   return handover_ ? wait_on_device(call, timeout, interrupt) : do_wait(call, timeout, interrupt);
 }
 
-PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto look = [&] {
     engine_->check();
     return try_finish(call);
@@ -346,7 +344,6 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if (devices_) devices_->give_up();  // work that waits for who is gone waits for ever
   if ((leader_ || device_) && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
@@ -387,7 +384,7 @@ bool PartialAllreduce::advance() {
 /// Whether that ends now.
 bool PartialAllreduce::release_device() {
   if (device_->is_released()) return false;
-  if (devices_) devices_->finish();
+  if (staging_) staging_->finish();
   return device_->release();
 }
 

@@ -48,7 +48,6 @@
 
 namespace pyc {
 
-class DeviceCopier;
 class Leader;
 struct PartialAllreducePlan;
 
@@ -68,7 +67,6 @@ struct PartialAllreduceOptions {
   bool track_members = true;
   std::size_t segment_bytes = kSegmentBytes;  // of the reduction within a node
   bool on_device = false;                     // by create_on_device
-  bool by_communicator = false;               // ... where devices reduce among each other; each rank is a node
   // Between nodes.
   std::string activation = "tree";
   std::string algorithm = "recursive_doubling";
@@ -231,9 +229,9 @@ class PartialAllreduce final : public Collective {
   StallInspector inspector_;
   const BoardWait wait_;
   Results results_;
-  LocalRounds local_;                      // used if there are no other nodes
-  std::unique_ptr<DeviceCopier> devices_;  // the leader's, on a device
-  std::unique_ptr<Leader> leader_;         // if there are other nodes and this rank speaks for its own
+  LocalRounds local_;                 // used if there are no other nodes
+  std::unique_ptr<Staging> staging_;  // the leader's, on a device
+  std::unique_ptr<Leader> leader_;    // if there are other nodes and this rank speaks for its own
 
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given

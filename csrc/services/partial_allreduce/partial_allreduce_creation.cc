@@ -6,12 +6,10 @@
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "services/common/communicators.h"
 #include "services/common/creation.h"
 #include "services/common/node_memory.h"
 #include "services/common/staging.h"
 #include "services/common/tags.h"
-#include "services/partial_allreduce/communicator_copier.h"
 #include "services/partial_allreduce/leader.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
@@ -106,7 +104,6 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
                                                                      const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   options.on_device = true;
-  if (options.by_communicator && nodes.count() < nodes.size()) throw InternalError("ranks that NCCL joins share nodes");
   options = normalized(std::move(options));
   for (const Rank leader : nodes.leaders()) bytes_of_board(options, nodes, leader);  // as in `create`
   const BoardShape shape = shape_of(options, nodes, e.rank());
@@ -115,11 +112,9 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
   const std::size_t seat_bytes = ArenaSeats::bytes(shape.local_ranks());
   std::shared_ptr<PartialAllreduce> made;
   std::optional<PartialAllreducePlan> plan;
-  std::shared_ptr<Executor> executor;
-  CommunicatorCopier* reducer = nullptr;
   const auto prepare = [&](const std::shared_ptr<SharedMemory>& shared) {
     const std::shared_ptr<std::byte> seats(shared, shared->data() + board_bytes);
-    executor = open();
+    const std::shared_ptr<Executor> executor = open();
     auto handover = std::make_unique<DeviceHandover>(*executor, options.count * size_of(options.type));
     auto device = std::make_unique<DeviceBuffers>(executor, shape, local, seats);
     DeviceMemory& memory = device->memory();
@@ -127,20 +122,12 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::create_on_device(std::shared
     made->results_.reserve(kResultsHeld);
     plan = made->plan();
     if (!plan) return;
-    if (options.by_communicator) {
-      const CommunicatorCopier::Data data{shape.elements, options.op, options.count};
-      auto copier = std::make_unique<CommunicatorCopier>(*executor, memory, data);
-      reducer = copier.get();
-      made->devices_ = std::move(copier);
-      return;
-    }
     const std::size_t runs = kRunsInFlight + 1;  // one more is armed
-    made->devices_ = std::make_unique<Staging>(*executor, &memory, shape.buffer_bytes(), runs, plan->pieces);
+    made->staging_ = std::make_unique<Staging>(*executor, &memory, shape.buffer_bytes(), runs, plan->pieces);
   };
   const std::string what = "the board of '" + options.name + "'";
   share_memory(e, nodes, board_bytes + seat_bytes, what, prepare, timeout, interrupt);
   map_together(e, what, *made->device_, timeout, interrupt);
-  if (reducer != nullptr) reducer->use(join_all(e, *executor, what, timeout, interrupt));
   return enroll(std::move(engine), std::move(made), std::move(plan));
 }
 
@@ -173,7 +160,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
     m.board_->round().record_in(m.trace_);
     if (!plan) return;
     m.leader_ = std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan),
-                                         id, m.devices_.get());
+                                         id, m.staging_.get());
   });
   m.track_ = e.recorder().track_of(m.id_);
   return enrolled;

@@ -40,7 +40,7 @@ PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank node
           .active = active,
           .release = release,
           .result = result,
-          .root = activated.root,
+          .asks = activated.asks,
           .staging = {}};
 }
 
@@ -61,10 +61,6 @@ PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const 
   plan.staging = staged.staging;
   plan.pieces = staged.pieces;
   return plan;
-}
-
-PartialAllreducePlan plan_communicator_allreduce(const std::string& activation, Rank node, Rank nodes) {
-  return plan_staged_allreduce(activation, "recursive_doubling", node, nodes, 1, 1);
 }
 
 }  // namespace pyc

@@ -19,7 +19,7 @@ struct PartialAllreducePlan {
   OpId active;                   ///< signal: the round has reached this node
   OpId release;                  ///< trigger: this node's part is complete
   OpId result;                   ///< signal: `data` holds the result
-  Rank root;                     ///< node that must be asked to start too; kNoRank: none
+  Rank asks;                     ///< node that must be asked to start too; kNoRank: none
   std::optional<Slice> staging;  ///< of data on devices: what messages carry
   std::size_t pieces = 0;        ///< ... and in how many copies it comes there, and goes back
 };
@@ -30,9 +30,5 @@ PartialAllreducePlan plan_partial_allreduce(const std::string& activation, const
 /// The same of data on devices, with the bits of that plan (algorithms/staged_allreduce.h).
 PartialAllreducePlan plan_staged_allreduce(const std::string& activation, const std::string& algorithm, Rank node,
                                            Rank nodes, std::size_t count, std::size_t piece);
-
-/// The same where the devices reduce among each other (communicator_copier.h): messages carry who contributes, and no
-/// data. The data is an element of no bytes, whose copy back from `staging` is the reduction.
-PartialAllreducePlan plan_communicator_allreduce(const std::string& activation, Rank node, Rank nodes);
 
 }  // namespace pyc

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "core/splitmix.h"
-#include "hot/hot.h"
 
 namespace pyc {
 
@@ -47,8 +46,8 @@ bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, R
   return true;
 }
 
-PYC_HOT Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
-                      Rank size) {
+Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
+              Rank size) {
   if (left.count() == size) return {asker};  // the flush round
   if (arrived.empty()) return {};
   if (!counts_arrivals(policy)) {

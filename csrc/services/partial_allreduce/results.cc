@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "hot/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
@@ -27,7 +26,7 @@ void Results::reserve(std::size_t buffers) {
   while (taken.size() < buffers) taken.push_back(pool_->take());
 }
 
-PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
+void Results::describe(Call& call, const RoundView& view) const {
   const RoundShare& share = *view.share;
   RoundInfo& info = call.info;
   info.round = view.record->round;
@@ -39,7 +38,7 @@ PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
   info.staleness = share.staleness;
 }
 
-PYC_HOT Results::Given Results::collect(Call& call) {
+Results::Given Results::collect(Call& call) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   Given given;
@@ -95,7 +94,7 @@ void Results::Given::for_each(Action action) {
   for (Term& term : others_) action(term);
 }
 
-PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) {
+void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) {
   const BoardShape& shape = board_->shape();
   if (given.nothing_new_ && !shape.keeps_totals) return lock.unlock();
   take_back();
@@ -141,13 +140,13 @@ void Results::compute(Given& given) {
 }
 
 /// Under the mutex: buffers of results that the application does not look at any more.
-PYC_HOT void Results::take_back() {
+void Results::take_back() {
   for (BufferNumber buffer = leases_->take_back(); buffer != kNoBuffer; buffer = leases_->take_back()) {
     board_->buffers().release(buffer);
   }
 }
 
-PYC_HOT std::shared_ptr<const std::byte> Results::newest() {
+std::shared_ptr<const std::byte> Results::newest() {
   if (shown_ != kNoBuffer) newest_ = leases_->lease(std::exchange(shown_, kNoBuffer), leases_);
   if (computed_) {
     const auto reference = std::make_shared<BufferRef>(std::move(computed_));
@@ -156,7 +155,7 @@ PYC_HOT std::shared_ptr<const std::byte> Results::newest() {
   return newest_;
 }
 
-PYC_HOT bool Results::read(std::byte* to) const {
+bool Results::read(std::byte* to) const {
   const std::byte* from = shown_ != kNoBuffer ? board_->buffers().data(shown_) : newest_.get();
   if (computed_) from = computed_.data();
   if (from == nullptr) return false;
@@ -167,7 +166,7 @@ PYC_HOT bool Results::read(std::byte* to) const {
 
 // ------------------------------------------------------------------------------------------------ direct rounds
 
-PYC_HOT Results::DirectRecord Results::record_of(const Call& call) const {
+Results::DirectRecord Results::record_of(const Call& call) const {
   const BoardShape& shape = board_->shape();
   const auto everybody = static_cast<std::uint32_t>(shape.size);
   const BoardPosts& posts = board_->posts();
@@ -182,7 +181,7 @@ std::size_t Results::divisor() const {
 }
 
 /// In the order of the ranks: all compute the same bits.
-PYC_HOT void Results::fold(RoundNumber round, std::byte* into) {
+void Results::fold(RoundNumber round, std::byte* into) {
   const BoardShape& shape = board_->shape();
   const BoardPosts& posts = board_->posts();
   copy(memory_, into, posts.data_of(0, round), shape.buffer_bytes());
@@ -191,7 +190,7 @@ PYC_HOT void Results::fold(RoundNumber round, std::byte* into) {
   }
 }
 
-PYC_HOT void Results::give_directly(Call& call) {
+void Results::give_directly(Call& call) {
   const BoardShape& shape = board_->shape();
   const DirectRecord direct = record_of(call);
   describe(call, {&direct.record, every_member_.data(), &direct.share});

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/checked.h"
-#include "core/error.h"
 
 namespace pyc {
 
@@ -18,26 +17,6 @@ GroupDevice::GroupDevice(std::shared_ptr<Executor> executor, const GroupData& mo
 void GroupDevice::keep(const std::byte* values) {
   stream_->copy(final_.get(), values, bytes_);
   pyc::finish(*stream_, *kept_);
-}
-
-void GroupDevice::use_communicators(Rank own) {
-  if (!runs_ || slots_ != nullptr) throw InternalError("ranks that NCCL joins share nodes");
-  communicators_ = std::make_unique<CommunicatorRuns>(*executor_, *runs_, own);
-}
-
-void GroupDevice::start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data,
-                        const std::string& algorithm, std::uint64_t number) {
-  if (communicators_) return communicators_->start(runs, members, data, algorithm, number);
-  runs_->start(runs, members, data, algorithm, number);
-}
-
-void GroupDevice::give_up() {
-  if (runs_) runs_->give_up_device();
-  wait_for_nobody();
-}
-
-void GroupDevice::wait_for_nobody() {
-  if (communicators_) communicators_->give_up();
 }
 
 }  // namespace pyc

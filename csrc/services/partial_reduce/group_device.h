@@ -1,6 +1,5 @@
 // What a partial reduce of arrays on a device has there, beside what its groups compute in (device_slots.h): a copy of
-// the final weights, and the way between nodes, through the host or by a library of the devices. All of it is made at
-// creation, but for the library's communicators.
+// the final weights, and the way between nodes, through the host. All of it is made at creation.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,6 @@
 #include <string>
 
 #include "memory/executor.h"
-#include "services/partial_reduce/communicator_runs.h"
 #include "services/partial_reduce/device_slots.h"
 #include "services/partial_reduce/staged_runs.h"
 
@@ -25,14 +23,13 @@ class GroupDevice {
   GroupDevice& operator=(const GroupDevice&) = delete;
 
   Executor& executor() { return *executor_; }
-  /// From now on a library of the devices performs groups, of the rank `own`.
-  void use_communicators(Rank own);
-  const CommunicatorRuns* communicators() const { return communicators_.get(); }
 
   /// A group that does not meet on the node's board: as `StagedRuns::start` and `finish`.
   void start(GroupRuns& runs, std::span<const Rank> members, const GroupData& data, const std::string& algorithm,
-             std::uint64_t number);
-  bool finish(GroupRuns& runs) { return communicators_ ? communicators_->finish(runs) : runs_->finish(runs); }
+             std::uint64_t number) {
+    runs_->start(runs, members, data, algorithm, number);
+  }
+  bool finish(GroupRuns& runs) { return runs_->finish(runs); }
 
   /// For `GroupRuns::use`; null if none sends.
   Staging* staging() { return runs_ ? &runs_->staging() : nullptr; }
@@ -49,9 +46,9 @@ class GroupDevice {
   std::byte* kept() { return final_.get(); }
 
   /// After an error of this rank's device: no further work is queued.
-  void give_up();
-  /// ... of another one's: what waits for it is given up.
-  void wait_for_nobody();
+  void give_up() {
+    if (runs_) runs_->give_up_device();
+  }
   /// ... and whether what was queued is done.
   bool has_stopped() { return slots_ == nullptr || slots_->has_stopped(); }
   /// Again and again when no further group will come: until nobody uses what this rank has on its device.
@@ -65,8 +62,7 @@ class GroupDevice {
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> kept_;
   const std::unique_ptr<StagedRuns> runs_;  // null: all groups are within a node
-  std::unique_ptr<CommunicatorRuns> communicators_;
-  DeviceSlots* slots_ = nullptr;  // null: none is
+  DeviceSlots* slots_ = nullptr;            // null: none is
 };
 
 }  // namespace pyc

@@ -50,7 +50,6 @@ std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<E
   const std::string what = "the memory of '" + m.name() + "'";
   const auto open_device = [&] {
     m.device_ = std::make_unique<GroupDevice>(open(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
-    if (m.options_.by_communicators) m.device_->use_communicators(e.rank());
   };
   if (nodes.count() == nodes.size()) {
     attempt_together(e, what, open_device, timeout, interrupt);
@@ -250,7 +249,7 @@ GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
 /// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
 /// is in no call, nobody else can: then `begin` builds it.
 bool PartialReduce::can_begin(const Turn& turn) {
-  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn) || communicators() != nullptr) return true;
+  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn)) return true;
   if (runs_->has(kind_of(turn))) return true;
   needs_plan_ = true;
   return false;
@@ -347,7 +346,6 @@ void PartialReduce::fail(const std::string& text) {
   if (failure_) return;
   failure_ = text;
   last_ = nullptr;
-  if (device_) device_->wait_for_nobody();
   if (!performing_) end_call();
   if (!asking_ && !has_left_) announce_leaving();
 }

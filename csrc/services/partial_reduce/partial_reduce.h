@@ -41,7 +41,6 @@ struct PartialReduceOptions {
   Rank server = 0;                        ///< has the generator
   std::vector<std::string> algorithms;    ///< by the number of members, from 0 on
   bool on_device = false;                 ///< by create_on_device
-  bool by_communicators = false;          ///< ... where devices reduce among each other; each rank is a node
   std::size_t piece_bytes = kPieceBytes;  ///< ... that are copied to the host, and back, at a time, between nodes
 };
 
@@ -98,9 +97,9 @@ class PartialReduce final : public Collective {
   bool uses(const std::byte* values);
   bool closed() const { return closed_; }
   const Options& options() const { return options_; }
-  /// Whether what a group needs was there or had to be made: a communicator if it has one, else a run.
-  std::uint64_t cache_hits() const { return communicators() ? communicators()->hits() : runs_->cache_hits(); }
-  std::uint64_t cache_misses() const { return communicators() ? communicators()->misses() : runs_->cache_misses(); }
+  /// Whether the run that a group needs was there or had to be made.
+  std::uint64_t cache_hits() const { return runs_->cache_hits(); }
+  std::uint64_t cache_misses() const { return runs_->cache_misses(); }
 
   // ---- Collective
 
@@ -111,10 +110,6 @@ class PartialReduce final : public Collective {
   bool finished() const override { return has_performed_all() && (!device_ || device_->is_released()); }
   const std::string& name() const override { return options_.name; }
   void abort() override { do_close(nullptr); }
-  /// Devices that wait for who is gone would wait for ever.
-  void on_engine_failure(const std::exception_ptr&) override {
-    if (device_) device_->wait_for_nobody();
-  }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
   bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
@@ -124,7 +119,6 @@ class PartialReduce final : public Collective {
   std::size_t slot_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
   static std::shared_ptr<PartialReduce> enrolled(std::shared_ptr<Engine> engine, std::shared_ptr<PartialReduce> made);
-  const CommunicatorRuns* communicators() const { return device_ ? device_->communicators() : nullptr; }
   std::size_t local_ranks() const { return nodes_.neighbours(engine_->rank()).size(); }
   void make_board(const std::shared_ptr<SharedMemory>& shared);
   void make_board_on_device(const std::shared_ptr<SharedMemory>& shared);

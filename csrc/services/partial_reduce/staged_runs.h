@@ -52,8 +52,6 @@ class StagedRuns {
   Staging& staging() { return staging_; }
   /// As for `GroupRuns::prepare`: so that there are not more than `kMostPieces` and the rest.
   static std::size_t piece_of(const GroupData& data, std::size_t piece_bytes);
-  /// Of the device, for accumulators; null: the values are their own.
-  std::byte* work() { return work_.get(); }
   const Room& room() const { return room_; }
 
   /// As `GroupRuns::prepare` and `start`; `data.values` is on the device.

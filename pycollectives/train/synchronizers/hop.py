@@ -28,6 +28,7 @@ __all__ = ["Hop"]
 DEFAULT_TOPOLOGY = "ring-based"
 DEFAULT_MODE = "standard"
 DEFAULT_MAX_IG = 5
+DEFAULT_COMPUTATION = "parallel"
 NO_END = 1 << 40
 """Steps: training says when it ends."""
 
@@ -43,7 +44,7 @@ class Hop(WeightSynchronizer):
         topology: str = DEFAULT_TOPOLOGY,
         mode: str = DEFAULT_MODE,
         max_ig: int = DEFAULT_MAX_IG,
-        computation: str = "parallel",
+        computation: str = DEFAULT_COMPUTATION,
     ) -> None:
         super().__init__(comm)
         self._model = model
@@ -66,8 +67,14 @@ class Hop(WeightSynchronizer):
     def simulated(cls, **options: Any) -> Simulated:
         """The same queues and tokens."""
         mode, skip = modes.parse(options.get("mode", DEFAULT_MODE))
-        topology, max_ig = options.get("topology", DEFAULT_TOPOLOGY), options.get("max_ig", DEFAULT_MAX_IG)
-        return Simulated("hop", {"topology": topology, "mode": mode, "max_ig": max_ig, "skip": skip})
+        arguments = {
+            "topology": options.get("topology", DEFAULT_TOPOLOGY),
+            "mode": mode,
+            "max_ig": options.get("max_ig", DEFAULT_MAX_IG),
+            "skip": skip,
+            "computation": options.get("computation", DEFAULT_COMPUTATION),
+        }
+        return Simulated("hop", arguments)
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Send the weights to the neighbors; wait for tokens, and perhaps skip steps."""

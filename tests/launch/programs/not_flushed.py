@@ -7,16 +7,8 @@ from common import WORLD, arguments, say
 
 import pycollectives as pc
 
-(between,) = arguments()
 ONE = np.ones(1)
 with pc.Communicator(WORLD) as comm:
-    gradients = comm.partial_allreduce(like=ONE, policy="quorum:2", name="gradients")
-    WORLD.Barrier()
-    for _ in range(2 if comm.rank == 0 else 1):
-        try:
-            gradients.contribute(ONE).wait(timeout=5.0)
-        except pc.StallError:
-            say("stalled")
     CALLS = {
         "mean of MPI": lambda: WORLD.allreduce(1.0) / comm.size,
         "barrier of MPI": WORLD.Barrier,
@@ -25,11 +17,19 @@ with pc.Communicator(WORLD) as comm:
         "preduce": lambda: comm.preduce(ONE.copy(), range(comm.size)),
         "partial_allreduce": lambda: comm.partial_allreduce(like=ONE, name="other").close(),
     }
-    begin = time.monotonic()
-    try:
-        say("result", CALLS[between]())
-    except RuntimeError as error:
-        say("refused:", error, "after", time.monotonic() - begin)
+    gradients = comm.partial_allreduce(like=ONE, policy="quorum:2", name="gradients")
+    for between in arguments():
+        WORLD.Barrier()
+        for _ in range(2 if comm.rank == 0 else 1):
+            try:
+                gradients.contribute(ONE).wait(timeout=5.0)
+            except pc.StallError:
+                say("stalled")
+        begin = time.monotonic()
+        try:
+            say("result", CALLS[between]())
+        except RuntimeError as error:
+            say("refused:", error, "after", time.monotonic() - begin)
+            gradients.flush()
+            say("result", CALLS[between]())
         gradients.flush()
-        say("result", CALLS[between]())
-    gradients.flush()

@@ -152,3 +152,17 @@ def test_many_different_values_are_not_all_listed():
 )
 def test_ranks_in_words(ranks, text):
     assert describe_ranks(ranks) == text
+
+
+def test_names_that_only_some_ranks_give():
+    (first, *_) = on_ranks(having(a=1, c=2), having(b=1, c=2), having(a=1, c=2))
+    assert str(first) == (
+        "create: arguments differ: a: 1 on ranks 0, 2, not given on rank 1; b: not given on ranks 0, 2, 1 on rank 1"
+    )
+    (first, *_) = on_ranks(having(c=2), having(b=1, c=2))
+    assert str(first) == "create: arguments differ: b: not given on rank 0, 1 on rank 1"
+
+
+def test_values_that_have_no_hash():
+    (first, *_) = on_ranks(having(sizes=[1, 2]), having(sizes=[1, 3]))
+    assert str(first) == "create: arguments differ: sizes: [1, 2] on rank 0, [1, 3] on rank 1"

@@ -463,3 +463,28 @@ def test_many_contributors_are_told_shortly():
         return len(first) < 300 and first != watched._rounds[0]["contributors"]
 
     assert on(1, program) == [True]
+
+
+def test_calls_have_the_signature_of_those_without_checks():
+    def program(comm):
+        ar = comm.partial_allreduce(like=ONE, policy=pc.Full())
+        ar.contribute(ONE, stream=None).wait(timeout=20)
+        result, _ = ar.allreduce(ONE, stream=None)
+        with pytest.raises(ValueError, match="stream: expected None, as this collective is on the host, got 5"):
+            ar.contribute(ONE, stream=5)
+        with pytest.raises(ValueError, match="stream: expected None, as this collective is on the host, got 5"):
+            ar.allreduce(ONE, stream=5)
+        return result.tolist()
+
+    assert on(2, program) == [(2 * ONE).tolist()] * 2
+
+
+def test_threads_that_have_ended_are_not_kept():
+    checks = Checks(core.Engine.loopback(1)[0], None)
+    for _ in range(5):
+        thread = threading.Thread(target=checks.note_thread)
+        thread.start()
+        thread.join()
+    del thread
+    checks.note_thread()
+    assert list(checks._threads) == [threading.current_thread()]

@@ -425,6 +425,8 @@ def test_a_cell_compares_with_mpi_and_with_the_ideal():
     assert measured.speedup == 2.5
     assert measured.ideal_speedup == 3.0
     assert measured.ideal_fraction == pytest.approx(2.5 / 3)
+    without = Cell(**{**vars(measured), "mpi": {}})
+    assert (without.baseline, without.speedup, without.ideal_fraction) == (None, None, None)
     instant = Cell(**{**vars(measured), "ideal_us": 0.0})
     assert instant.ideal_speedup is None
     assert instant.ideal_fraction is None

@@ -51,11 +51,11 @@ def test_info_says_why_cuda_is_off_or_what_there_is():
 
 
 def test_info_describes_cuda():
-    found = {"reason": "", "driver_version": 12040, "kernels": "by nvcc, for compute capabilities 9.0", "devices": []}
-    kernels = "kernels by nvcc, for compute capabilities 9.0"
+    found = {"reason": "", "driver_version": 12040, "kernels": "as PTX", "devices": []}
+    kernels = "kernels as PTX"
     assert described_cuda(found).splitlines() == ["ready: a driver for CUDA 12.4", kernels]
     assert described_cuda({**found, "reason": "no driver"}).splitlines() == ["off: no driver", kernels]
-    assert described_cuda({**found, "reason": "no nvcc", "kernels": ""}) == "off: no nvcc"
+    assert described_cuda({**found, "reason": "no driver", "kernels": ""}) == "off: no driver"
 
 
 def test_info_lists_devices():
@@ -134,6 +134,7 @@ def test_simulate_prints_a_table():
         (["simulate", "--policy", "quorum:9"], "expected 1 <= k <= 8"),
         (["simulate", "--policy", "often"], "policy 'often': expected"),
         (["simulate", "--load", "trace"], "needs --trace FILE"),
+        (["simulate", "--trace", __file__], "expected --load trace with it, got --load linear"),
         (["simulate", "--algorithm", "bush"], "got 'bush'"),
         (["simulate", "--algorithm", "board"], "expected nodes of several ranks"),
         (["bench", "sked"], "expected a benchmark of"),

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from devices import Simulated, needs_cuda
 
-from pycollectives.support.native import core
+from pycollectives import _testing as testing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-testing = core.testing
 pytestmark = needs_cuda
 
 OTHER = """

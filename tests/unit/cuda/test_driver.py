@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -14,9 +13,9 @@ import pytest
 from device_programs import simulated_device
 from devices import Simulated, needs_cuda, wait
 
+from pycollectives import _testing as testing
 from pycollectives.support.native import core
 
-testing = core.testing
 MODULES = sorted(Path(core.__file__).parent.glob("_*.so"))
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
 INTEGRATED, COMPUTE_MODE, UNIFIED_ADDRESSING, IPC_EVENTS = 18, 20, 41, 125
@@ -30,7 +29,7 @@ def test_no_module_is_linked_to_cuda():
     for module in MODULES:
         linked = subprocess.run([ldd, module], capture_output=True, text=True, check=True).stdout
         assert "libmpi" in linked or "_zipline" in module.name
-        for library in ("libcuda", "libnvrtc", "libnvidia", "libnccl"):
+        for library in ("libcuda", "libnvrtc", "libnvidia"):
             assert library not in linked
 
 
@@ -59,8 +58,7 @@ def test_a_library_that_is_no_driver():
 @needs_cuda
 def test_availability():
     device = Simulated(devices=2)
-    assert device.driver.availability("") == ("", 2)
-    assert device.driver.availability("no nvcc was found") == ("no nvcc was found", 2)
+    assert device.driver.availability() == ("", 2)
     device.end()
 
 
@@ -118,20 +116,16 @@ def test_a_device_of_one_process():
 @needs_cuda
 def test_where_kernels_come_from():
     """Said even if there is no driver."""
-    kernels = core.cuda_availability()["kernels"]
-    if testing.fat_binary():
-        assert kernels.startswith("by nvcc, for compute capabilities ")
-        assert re.search(r"\d\.\d, and as PTX of \d+\.\d$", kernels), kernels
-    else:
-        assert kernels == "" or re.fullmatch(r"by NVRTC \d+\.\d+, for the device at hand", kernels), kernels
+    assert (
+        core.cuda_availability()["kernels"] == "as PTX, which the driver compiles: for compute capability 7.5 and later"
+    )
 
 
 @needs_cuda
-@pytest.mark.skipif(not getattr(testing, "fat_binary", bytes)(), reason="built without nvcc")
 def test_a_driver_that_takes_no_code_says_which_does():
     driver = testing.SimulatedDriver(1)
-    text = r"^CUDA: cuModuleLoadData: .*; the driver is for CUDA 13\.0 and takes no code for this device: install a "
-    with pytest.raises(RuntimeError, match=text + r"driver for CUDA \d+\.\d+ or later, or the NVRTC"):
+    text = r"^CUDA: cuModuleLoadData: .*; the driver is for CUDA 13\.0: expected a driver for CUDA 12\.4 or later, "
+    with pytest.raises(RuntimeError, match=text + r"and a device of compute capability 7\.5 or later$"):
         driver.executor_with_code()
     assert driver.problems() == []
 
@@ -139,7 +133,7 @@ def test_a_driver_that_takes_no_code_says_which_does():
 @needs_cuda
 def test_a_driver_without_a_device():
     driver = testing.SimulatedDriver(1, devices=0)
-    assert driver.availability("") == ("the driver has no device", 0)
+    assert driver.availability() == ("the driver has no device", 0)
 
 
 @needs_cuda

@@ -14,7 +14,7 @@ import pytest
 from devices import Simulated, needs_cuda
 from group_boards import DeviceNode, Node, drawn_plan
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 RANKS = 4
 ORDERS = int(os.environ.get("PYC_CASES", "2000"))
@@ -104,5 +104,5 @@ def test_a_slot_is_freed_when_nobody_has_it_mapped():
 def test_more_ranks_than_a_kernel_has_operands():
     machine = Simulated(1)
     with pytest.raises(RuntimeError, match="on CUDA devices expected at most 64 ranks of a node, got 65"):
-        core.testing.GroupBoards(ranks=65, slot_bytes=8, executor=machine.executor)
+        _testing.GroupBoards(ranks=65, slot_bytes=8, executor=machine.executor)
     machine.end()

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from devices import Gpu, Host, Simulated, bits, needs_cuda, wait
 
-from pycollectives.support.native import core
+from pycollectives import _testing as testing
 
-testing = core.testing
 pytestmark = needs_cuda
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]

@@ -26,9 +26,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    "document", ["docs/tutorial.md", "docs/training.md", "docs/between-steps.md", "CONTRIBUTING.md"]
-)
+@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/training.md", "CONTRIBUTING.md"])
 def test_the_examples_of_a_page_are_one_program(document):
     done = run("\n".join(python_blocks(ROOT / document)), "-W", "error")
     assert (done.returncode, done.stderr) == (0, "")
@@ -47,13 +45,6 @@ def test_the_sessions_of_a_page(document):
     sessions = "\n".join(python_blocks(ROOT / document))
     test = doctest.DocTestParser().get_doctest(sessions, {}, document, document, 0)
     assert doctest.DocTestRunner().run(test).failed == 0
-
-
-def test_the_example_of_the_readme():
-    program = python_blocks(ROOT / "README.md")[0].replace("pc.Quorum(2)", "pc.Quorum(1)")
-    done = run(program, "-W", "error")
-    assert done.stderr == ""
-    assert done.stdout == "rank 0: [10. 10. 10. 10.] after 11 rounds\n"
 
 
 def test_what_is_taken_from_the_program_is_up_to_date():

@@ -18,11 +18,18 @@ MODULES = ["pycollectives"] + [
 NEED_TORCH = ("pycollectives.interop.", "pycollectives.train.torch_models.")
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples(name):
-    if name.startswith(NEED_TORCH):
+@pytest.mark.parametrize("torch", [False, True], ids=["", "torch"])
+def test_examples(torch):
+    """In two processes, for each imports what its modules need."""
+    if torch:
         pytest.importorskip("torch")
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    failed = {
+        name: doctest.testmod(importlib.import_module(name)).failed
+        for name in MODULES
+        if name.startswith(NEED_TORCH) == torch
+    }
+    assert len(failed) > 10
+    assert not any(failed.values()), {name: number for name, number in failed.items() if number}
 
 
 def test_every_public_class_has_an_example():

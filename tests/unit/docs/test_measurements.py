@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,15 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 sys.path.insert(0, str(DOCS))
 
 import measurements  # noqa: E402
-from measurements import MEASUREMENTS, RESULTS, UncleanError, collected, require_clean, require_named  # noqa: E402
+from measurements import (  # noqa: E402
+    MEASUREMENTS,
+    RESULTS,
+    UncleanError,
+    collected,
+    keep_ci,
+    require_clean,
+    require_named,
+)
 
 RECORD = '{"bench": "skew", "commit": "0123456789ab", "mpi": "Open MPI v5.0.11", "machine": "AMD EPYC, 2 cores, Linux"}'
 
@@ -143,6 +152,44 @@ def test_measuring_writes_the_table_and_the_lines_of_each(tmp_path, monkeypatch)
     assert commands[2][:2] == [sys.executable, "bench/baselines.py"]
     for measurement in MEASUREMENTS.values():
         assert (DOCS.parent / measurement.script[0]).is_file()
+
+
+def test_of_ci_only_a_run_that_passed_in_a_clean_checkout_is_kept(tmp_path):
+    record = {
+        "list": "ci",
+        "commit": "0123456789ab",
+        "passed": True,
+        "steps": [
+            {"title": "build", "tests": []},
+            {"title": "units", "tests": ["### units", "== 3 passed in 1.0s =="]},
+            {"title": "MPI", "tests": ["### MPI, 2 ranks: flat", "### MPI, 2 ranks, flat", "== 4 passed in 1.0s =="]},
+            {"title": "more", "tests": ["### a", "== 1 passed in 1s ==", "### b", "== 2 passed in 1s =="]},
+        ],
+    }
+    path, results = tmp_path / "ci.json", tmp_path / "results"
+    results.mkdir()
+    for wrong, message in (
+        ({"commit": "0123456789ab-dirty"}, "clean version"),
+        ({"passed": False}, "this one did not"),
+    ):
+        path.write_text(json.dumps({**record, **wrong}))
+        with pytest.raises(UncleanError, match=message):
+            keep_ci(path, results)
+    assert not list(results.iterdir())
+    path.write_text(json.dumps(record))
+    keep_ci(path, results)
+    assert json.loads((results / "ci.json").read_text()) == record
+    assert (results / "test.txt").read_text().splitlines() == [
+        "### units",
+        "== 3 passed in 1.0s ==",
+        "### MPI",
+        "== 4 passed in 1.0s ==",
+        "### more",
+        "### a",
+        "== 1 passed in 1s ==",
+        "### b",
+        "== 2 passed in 1s ==",
+    ]
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.*")), ids=lambda path: str(path.relative_to(RESULTS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import pytest
@@ -21,44 +22,71 @@ def test_there_is_one_table_of_variables():
     assert pages == ["environment.md"]
 
 
-CONSTANTS = {
-    "csrc/engine/whole_communicator.cc": ["kAnswerTime = 0.5;", "kArrivalTime = 0.1;"],
-    "csrc/services/common/waiting.h": [
-        "kAnswerTime = 0.5;",
-        "kCheckPeriod = 0.25;",
-        "kLooks = 200;",
-        "milliseconds(5)",
-    ],
-    "csrc/services/partial_allreduce/board_wait.cc": ["kCheckPeriod = 0.25;"],
-    "csrc/services/partial_allreduce/partial_allreduce.cc": ["kLookPeriod = 1;"],
-    "csrc/engine/engine.cc": ["kInterruptPeriod = 0.05;"],
-    "csrc/bindings/engine.cc": ["return 30;"],
-    "csrc/transport/transport.h": ["kTagStride = 4096;", "kTurns = kTagStride - 2;"],
-    "csrc/diagnostics/flight_recorder.h": ["kWords = 4;"],
-    "pycollectives/support/environment.py": [
-        '"PYC_EXIT_TIMEOUT", "60"',
-        '"PYC_FLIGHT_ROUNDS") or "256"',
-        "MOST_FLIGHT_ROUNDS = 1_000_000",
-    ],
-    "pycollectives/support/validation.py": ["MAX_NAME = 200"],
-    "pycollectives/agreement/consistency.py": ["MAX_TEXT = 4096"],
-    "pycollectives/agreement/checking.py": ["KEPT_ROUNDS = 64"],
-    "pycollectives/partial_reduce/collective.py": ["END_OF_STEPS = 1 << 39"],
-    "pycollectives/testing.py": ["timeout: float | None = 60.0", "timeout: float = 60.0"],
-    "pycollectives/commands/dump.py": ["default=5.0"],
-    "pycollectives/commands/tune.py": ["default=120.0"],
-    "pycollectives/train/failing.py": ["PATIENCE_S = 3.0"],
-    "pycollectives/train/torch_models/parallel.py": ["TIMEOUT = timedelta(minutes=10)"],
-    "pycollectives/slurm/profiles.py": ["signal_before: int = 60", "starts_within: int = 60", "max_requeues: int = 50"],
-    "slurm/templates/base.sh.j2": ["--wait=60"],
+NUMBERS = {
+    "a waiting call says so on stderr": r"PYC_STALL_WARNING.*\n.*return (\d+);",
+    "a program that has ended serves": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
+    "`MPI_Finalize` does not return": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
+    "`pycollectives.testing.loopback`": r"timeout: float \| None = ([\d.]+)",
+    "`pycollectives.testing.run_ranks`": r"timeout: float = (\d[\d.]*),",
+    "`python -m pycollectives dump`": r'"--timeout",\n\s+default=([\d.]+)',
+    "`python -m pycollectives tune`": r'"--seconds",\n\s+default=([\d.]+)',
+    "`ddp`: operations of gloo": r"TIMEOUT = timedelta\(minutes=(\d+)\)",
+    "the command `train`: other ranks": r"PATIENCE_S = ([\d.]+)",
+    "SLURM: signal before": r"signal_before: int = (\d+)",
+    "SLURM: a program that SIGUSR1 ended": r"starts_within: int = (\d+)",
+    "SLURM: ranks that go on": r"--wait=(\d+)",
+    "a rank asks the others": r"kAnswerTime = ([\d.]+);",
+    "a rank that gives up a creation": r"kAnswerTime = ([\d.]+);",
+    "other ranks may give up too": r"kArrivalTime = ([\d.]+);",
+    "a waiting rank looks": r"kCheckPeriod = ([\d.]+);",
+    "calls that do not wait look too": r"kLookPeriod = (\d+);",
+    "MPI or the shared memory tells": r"kLooks = (\d+);\n.*milliseconds\(5\)",
+    "signals such as Ctrl-C": r"kInterruptPeriod = ([\d.]+);",
+    "a collective that stays open": r"kTagStride = (\d+);",
+    "arguments that ranks compare": r"MAX_TEXT = (\d+)",
+    "the name of a collective": r"MAX_NAME = (\d+)",
+    "steps of `PartialReduce.sync`": r"END_OF_STEPS = 1 << (\d+)",
+    "rounds in the flight record": r'"PYC_FLIGHT_ROUNDS"\) or "(\d+)"',
+    "contributors of a round": r"kWords = (\d+);  // of the bitmap",
+    "rounds that `PYC_CHECK=1` compares": r"KEPT_ROUNDS = (\d+)",
+    "how often SLURM queues": r"max_requeues: int = (\d+)",
 }
-"""What docs/timeouts.md says in numbers; if one changes, so must the page."""
+"""How each row of docs/timeouts.md with a number begins, and where the sources have it."""
+OF_THE_PAGE = {
+    "MPI or the shared memory tells": lambda looks: 0.005 * looks,  # 5 ms each
+    "a collective that stays open": lambda stride: stride - 2,
+    "contributors of a round": lambda words: 64 * words,
+}
+"""What the page shows of the number in the sources; in other rows, the number itself."""
+NOT_OF_THE_SOURCES = ("results kept one by one",)
 
 
-@pytest.mark.parametrize("file", CONSTANTS)
-def test_the_numbers_of_the_page_on_timeouts_are_those_of_the_source(file):
-    text = (ROOT / file).read_text()
-    assert not [constant for constant in CONSTANTS[file] if constant not in text]
+def rows_with_a_number() -> dict[str, str]:
+    """Return the second cell of each row that has a number there, by the first."""
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|", (DOCS / "timeouts.md").read_text(), re.MULTILINE)
+    return {what: cell for what, cell in rows if re.search(r"\d", cell) and not what.startswith(NOT_OF_THE_SOURCES)}
+
+
+def test_each_number_of_the_page_on_timeouts_is_compared():
+    unknown = [what for what in rows_with_a_number() if not what.startswith(tuple(NUMBERS))]
+    assert not unknown
+
+
+@pytest.mark.parametrize("begin", NUMBERS)
+def test_the_numbers_of_the_page_on_timeouts_are_those_of_the_source(begin):
+    (cell,) = (cell for what, cell in rows_with_a_number().items() if what.startswith(begin))
+    found = {float(number) for number in re.findall(NUMBERS[begin], sources())}
+    assert len(found) == 1, f"{NUMBERS[begin]} is in the sources as {found}"
+    expected = OF_THE_PAGE.get(begin, float)(found.pop())
+    assert f"{expected:g}" in re.findall(r"\d+(?:\.\d+)?", cell), cell
+
+
+@functools.cache
+def sources() -> str:
+    """Return the texts of C++, Python, and the templates of batch scripts."""
+    files = (path for folder in ("csrc", "pycollectives", "slurm") for path in (ROOT / folder).rglob("*"))
+    texts = {".cc", ".h", ".py", ".j2"}
+    return "\n".join(path.read_text() for path in sorted(files) if path.suffix in texts)
 
 
 def test_the_tests_that_are_named_exist():

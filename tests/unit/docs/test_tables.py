@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "docs"))
 
-from tables import overlap_in_words, servers_table
+from tables import servers_table
 
 
 def one(job, seconds, speedup):
@@ -24,14 +24,3 @@ def test_servers_have_a_row_for_each_and_a_column_for_each_load():
         "| `bsp` | 4.5 s (1.00x) | - |",
         "| `asp` | 1.5 s (3.50x) | not reached |",
     ]
-
-
-def test_the_table_of_overlapping_is_explained_where_it_does_not_flatter():
-    slower, none_hidden = overlap_in_words(["cnn at 2 ranks (5 ms against 4 ms)", "mlp at 4 ranks"], []).splitlines()
-    assert slower.endswith(
-        "slower than averaging after it for the cnn at 2 ranks (5 ms against 4 ms), and the mlp at 4 ranks."
-    )
-    assert "DDP hides none of its communication in any row" in none_hidden
-    faster, hidden = overlap_in_words([], ["mlp at 2 ranks"]).splitlines()
-    assert "faster than averaging after it" in faster
-    assert hidden.endswith("for the mlp at 2 ranks.")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.support.native import core
+from pycollectives import _testing
 from pycollectives.testing import loopback, run_ranks
 
 
@@ -40,11 +40,11 @@ def test_nothing_begins_after_a_close_that_ran_into_its_limit(ranks_per_node):
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_threads_that_close_the_same_communicator(size):
     """Whoever returns finds it closed; what is freed at the end is freed once."""
-    engines = core.testing.busy_loopback(size)
+    engines = _testing.busy_loopback(size)
 
     def close(engine):
         engine.close(timeout=10.0)
-        return core.testing.freed(engine)
+        return _testing.freed(engine)
 
     for _ in range(2):  # the second time all is done already
         with ThreadPoolExecutor(3 * size) as threads:
@@ -52,7 +52,7 @@ def test_threads_that_close_the_same_communicator(size):
 
 
 def test_a_thread_that_waits_for_another_to_close():
-    first, other = core.testing.busy_loopback(2)
+    first, other = _testing.busy_loopback(2)
     with ThreadPoolExecutor(2) as threads:
         waits_for_rank_1 = threads.submit(first.close, timeout=30.0)
         text = ""
@@ -66,7 +66,7 @@ def test_a_thread_that_waits_for_another_to_close():
 
 
 def test_a_signal_handler_that_closes_what_is_being_closed():
-    first, other = core.testing.busy_loopback(2)
+    first, other = _testing.busy_loopback(2)
     before = signal.signal(signal.SIGALRM, lambda *_: first.close())
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -270,7 +270,7 @@ def test_an_aborted_communicator_is_not_polled_once_all_have_closed():
 
     aborted, *_ = run_ranks(3, program)
     until = time.monotonic() + 30
-    while core.testing.is_driven(aborted):
+    while _testing.is_driven(aborted):
         assert time.monotonic() < until
         time.sleep(0.01)
 

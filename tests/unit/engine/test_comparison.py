@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives import _testing
 from pycollectives.support.native import core
 from pycollectives.testing import run_ranks
 
@@ -13,7 +14,7 @@ from pycollectives.testing import run_ranks
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 def test_a_rank_that_returns_keeps_nobody_waiting(size):
     """A program that drives its own engine computes afterwards: what it has to pass on must have left."""
-    engines = core.testing.busy_loopback(size)
+    engines = _testing.busy_loopback(size)
 
     def compare(engine, text):
         return engine.compare(text, what="a comparison", timeout=5.0)

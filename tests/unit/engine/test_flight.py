@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives import _testing
 from pycollectives.diagnostics import flight
-from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
 ONE = np.ones(1)
@@ -24,7 +24,7 @@ CALLED, STARTED, RUNNING, COMPLETED, GIVEN = range(5)
 
 
 def recorder(size=4, rounds=8, **names):
-    lone = core.testing.FlightRecorder(size, rounds)
+    lone = _testing.FlightRecorder(size, rounds)
     for name, number in (names or {"gradients": 1}).items():
         lone.opened(number, name)
     return lone

@@ -89,3 +89,14 @@ def test_wait_any_does_not_burn_the_processor(rounds):
 def test_wait_any_of_none():
     with pytest.raises(ValueError, match="at least one round"):
         wait_any([])
+
+
+def test_wait_any_ignores_requests_that_are_inactive(rounds):
+    rounds[0].active = False
+    rounds[0].done.set()
+    complete_later(rounds[2], 0.02)
+    assert wait_any(rounds, timeout=10) == 2
+    with pytest.raises(StallError, match="b: missing rank 1"):
+        wait_any(rounds[:2], timeout=0.02)
+    with pytest.raises(ValueError, match="only inactive ones"):
+        wait_any(rounds[:1])

@@ -4,12 +4,12 @@ import struct
 
 import pytest
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 EMPTY, NUMBER, NUMBERS, UNKNOWN = range(4)
 LONGEST_TAIL = (64 - 8 - 8) // 4
 
-delivered = core.testing.delivered
+delivered = _testing.delivered
 
 
 @pytest.mark.parametrize(

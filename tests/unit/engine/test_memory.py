@@ -1,7 +1,7 @@
 """The loops of the host memory against NumPy, bit for bit.
 
 Any NaN equals any NaN here unless a test is about NaNs: NumPy keeps payloads that depend on the order of operands.
-``_core.testing`` takes and gives bfloat16 elements by their bits, as uint16.
+``_testing`` takes and gives bfloat16 elements by their bits, as uint16.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from pycollectives import _testing as testing
 from pycollectives.support import buffers, operations
-from pycollectives.support.native import core
-
-testing = core.testing
 
 ACCUMULATORS = {
     "float16": np.float32,

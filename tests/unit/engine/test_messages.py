@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 KINDS = {  # by kind: bytes; of those with a text, without it
     "digest": 32,
@@ -27,7 +27,7 @@ WITH_TEXT = ("texts", "all texts", "handed down")
 
 def receive(kind, length):
     header = struct.pack("2I", 0, list(KINDS).index(kind))
-    core.testing.receive((header + bytes(64))[:length])
+    _testing.receive((header + bytes(64))[:length])
 
 
 def text_of_a_step(text, length):
@@ -50,18 +50,18 @@ def test_too_long(kind):
 @pytest.mark.parametrize("length", range(8))
 def test_without_a_header(length):
     with pytest.raises(RuntimeError, match=f"a message has the wrong length: {length} bytes"):
-        core.testing.receive(bytes(length))
+        _testing.receive(bytes(length))
 
 
 def test_more_text_than_announced():
     with pytest.raises(RuntimeError, match="a message has the wrong length"):
-        core.testing.receive(text_of_a_step(b"xxxx", 3))
+        _testing.receive(text_of_a_step(b"xxxx", 3))
 
 
 @pytest.mark.parametrize("given", [0, 2])
 def test_texts_that_are_cut_off(given):
     of_both_ranks = struct.pack("3I", 0, 1, 3) + b"xxx"[:given]
     with pytest.raises(RuntimeError, match="the texts of a comparison are cut off"):
-        core.testing.receive(text_of_a_step(of_both_ranks, len(of_both_ranks)))
+        _testing.receive(text_of_a_step(of_both_ranks, len(of_both_ranks)))
     whole = struct.pack("3I", 0, 1, 3) + b"xxx"
-    core.testing.receive(text_of_a_step(whole, len(whole)))
+    _testing.receive(text_of_a_step(whole, len(whole)))

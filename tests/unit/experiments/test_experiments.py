@@ -92,6 +92,16 @@ def test_an_ideal_of_hop_waits_as_its_mode_says(mode, seconds):
     assert ideal(f"hop,topology=ring,mode={mode}", work) == pytest.approx(10 / seconds)
 
 
+def test_an_ideal_of_hop_computes_as_it_says():
+    """In the serial graph a rank computes at its new weights: neighbors wait for its work, then for its update."""
+    work = np.full((4, 10), 0.1)
+    work[2, ::2] = 0.4
+    work[0, 1::2] = 0.4
+    parallel, serial = (ideal(f"hop,topology=ring,computation={graph}", work) for graph in ("parallel", "serial"))
+    assert serial < parallel
+    assert ideal("hop,topology=ring", work) == parallel
+
+
 def test_an_ideal_of_ad_psgd_waits_for_nobody():
     assert ideal("ad-psgd", np.array([[0.1, 0.3], [0.3, 0.2]])) == pytest.approx(2 / 0.5)
 

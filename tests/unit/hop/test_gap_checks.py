@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives import topology
+from pycollectives import _testing, topology
 from pycollectives.hop.gaps import gap_bounds
 from pycollectives.support.native import core
 from pycollectives.testing import run_ranks
@@ -19,7 +19,7 @@ MODES += [pc.Hybrid(1, 2)]
 
 
 def worker_of(mode, max_ig, **options):
-    return core.testing.LoneHopWorker(
+    return _testing.LoneHopWorker(
         in_neighbors=[INTO], out_neighbors=[OUT_OF], max_ig=max_ig, **mode.engine_arguments(), **options
     )
 

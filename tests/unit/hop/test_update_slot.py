@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 OLD, NEW = 3, 9
 ACTIONS = {  # of the receiver, each with what must hold before it
@@ -19,7 +19,7 @@ ACTIONS = {  # of the receiver, each with what must hold before it
 @pytest.mark.parametrize("actions", [way for n in range(4) for way in product(ACTIONS, repeat=n)], ids="-".join)
 def test_the_sender_empties_a_slot_unless_the_receiver_reads_it(actions, begins_full):
     """The receiver acts after the sender has looked, and before it empties the slot."""
-    slot = core.testing.UpdateSlot()
+    slot = _testing.UpdateSlot()
     if begins_full:
         slot.fill(OLD)
     seen = slot.tag
@@ -35,7 +35,7 @@ def test_the_sender_empties_a_slot_unless_the_receiver_reads_it(actions, begins_
 
 
 def test_the_sender_that_sees_it_claimed_leaves_it():
-    slot = core.testing.UpdateSlot()
+    slot = _testing.UpdateSlot()
     slot.fill(OLD)
     assert slot.claim(OLD)
     assert not slot.empty(slot.tag)
@@ -44,7 +44,7 @@ def test_the_sender_that_sees_it_claimed_leaves_it():
 
 def test_the_receiver_claims_and_discards_what_it_means():
     """Not what the sender has written in its place meanwhile."""
-    slot = core.testing.UpdateSlot()
+    slot = _testing.UpdateSlot()
     assert not slot.claim(0)
     assert not slot.discard_before(NEW)
     for iteration in (0, OLD, NEW):

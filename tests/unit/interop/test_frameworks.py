@@ -1,12 +1,20 @@
-"""Lightning, Hugging Face's Trainer and Accelerate, where they are installed: none is a dependency of the tests."""
+"""Lightning, Hugging Face's Trainer and Accelerate, nightly: .ci/nightly.steps installs them."""
 
 from __future__ import annotations
+
+import importlib
+import os
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from eager import eager, ranks  # noqa: E402
+
+
+def library(name):
+    """Import it; where it is missing, skip the test, or fail if it should be there."""
+    return importlib.import_module(name) if os.environ.get("CI") == "true" else pytest.importorskip(name)
 
 
 def layer(rank):
@@ -36,9 +44,10 @@ def test_it_is_an_optimizer_and_not_of_the_class_that_it_wraps():
     assert ranks(1, program) == [[True, False, True, True]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("overlap", [False, True])
 def test_accelerate(overlap):
-    accelerate = pytest.importorskip("accelerate")
+    accelerate = library("accelerate")
 
     def program(comm):
         model = layer(comm.rank)
@@ -57,8 +66,9 @@ def test_accelerate(overlap):
     assert ranks(1, program) == [(4 if overlap else 2, True)]  # it counts in the process, not in the thread
 
 
+@pytest.mark.nightly
 def test_trainer(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    transformers = library("transformers")
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -83,9 +93,10 @@ def test_trainer(tmp_path):
     assert ranks(1, program) == [(8, 8, 0.0, True)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("overlap", [False, True])
 def test_lightning(tmp_path, overlap):
-    lightning = pytest.importorskip("pytorch_lightning")
+    lightning = library("pytorch_lightning")
 
     class Model(lightning.LightningModule):
         def __init__(self, comm):

@@ -19,7 +19,7 @@ class Synchronous(CollectiveOptimizer):
 
     def __init__(self, optimizer, comm, *, rate=1.0, model=None, name="Synchronous"):
         super().__init__(optimizer, comm, model=model, broadcast=True, broadcast_state=None, timeout=LIMIT, name=name)
-        with self._abort_if_it_fails():
+        with self._creation():
             parameters = self._begin(lambda: ({"rate": str(rate)}, Waits.DATA))
             self._flat = FlatTensors(parameters, torch.float64)
 

@@ -82,7 +82,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
             optimizer.zero_grad()
             backward(parameters, 1.0)
             parameters[1].grad *= 2
-            with pytest.raises(RuntimeError, match=r"parameter . of group 0 or its neighbors was changed after"):
+            with pytest.raises(RuntimeError, match=r"parameter 1 of group 0 was changed after"):
                 optimizer.step()
             assert values(parameters) == [{-0.25}] * 2
 
@@ -90,7 +90,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
         warnings.simplefilter("ignore")
         outcomes = ranks(2, program, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
-        "flush: gradients of EagerOptimizer are on their way: call step() before"
+        "close: gradients of EagerOptimizer are on their way: call step() before"
     ] * 2
 
 

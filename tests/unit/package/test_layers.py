@@ -31,23 +31,12 @@ def test_this_tree_keeps_its_layers():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_layers_are_those_of_the_design():
+def test_no_service_uses_another():
     layers = check_layers.cpp_layers(ROOT)
-    assert [*layers] == [
-        "hot", "core", "groups", "zipline", "schedule", "algorithms", "memory", "memory/cuda", "transport", "node",
-        "diagnostics",
-        "engine", "services/common", "services/partial_allreduce", "services/partial_reduce",
-        "services/neighbor_averaging", "services/hop", "services/parameter_server", "simulation", "bindings",
-    ]  # fmt: skip
-    assert layers["algorithms"] == {"hot", "core", "schedule", "algorithms"}
-    assert layers["groups"] == {"hot", "core", "groups"}
-    assert layers["memory"] == {"hot", "core", "memory"}
-    assert layers["memory/cuda"] == {"hot", "core", "memory", "memory/cuda"}
-    assert layers["transport"] == {"hot", "core", "transport"}
-    services = {name for name in layers if name.startswith("services/")}
-    for service in services - {"services/common"}:
-        assert layers[service] & services == {"services/common", service}
-    assert layers["bindings"] == {*layers}
+    services = {name for name in layers if name.startswith("services/")} - {"services/common"}
+    assert services
+    for service in services:
+        assert layers[service] & services == {service}
 
 
 @pytest.mark.parametrize(

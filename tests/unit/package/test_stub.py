@@ -1,11 +1,15 @@
-"""The stub of the extension names what the extension has, no more and no less."""
+"""The stubs of the extensions name what the extensions have, no more and no less."""
 
 import ast
 import inspect
 from pathlib import Path
 
-import pycollectives
+import pytest
+
+from pycollectives import _testing
 from pycollectives.support.native import core
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def declared(nodes):
@@ -20,10 +24,12 @@ def public(thing):
     return {name for name in vars(thing) if not name.startswith("_") and not inspect.ismodule(getattr(thing, name))}
 
 
-def test_stub():
-    tree = ast.parse((Path(pycollectives.__file__).parent / "_core.pyi").read_text())
-    assert declared(tree.body) - {"__version__"} == public(core)
+@pytest.mark.parametrize("module", [core, _testing], ids=["core", "testing"])
+def test_stub(module):
+    name = module.__name__.rpartition(".")[2]
+    tree = ast.parse((ROOT / "pycollectives" / f"{name}.pyi").read_text())
+    assert declared(tree.body) - {"__version__"} == public(module)
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             names = {name for name in declared(node.body) if not name.startswith("_")}
-            assert names == public(getattr(core, node.name)), node.name
+            assert names == public(getattr(module, node.name)), node.name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.support.native import core
+from pycollectives import _testing
 from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
@@ -34,11 +34,11 @@ def test_who_has_closed_does_not_come_back(ranks_per_node):
 
         def push_meanwhile():
             pushing.start()
-            while not core.testing.is_wanted(comm._engine):
+            while not _testing.is_wanted(comm._engine):
                 time.sleep(0.001)
 
         pushing = threading.Thread(target=push)
-        hook = core.testing.CalledAtAbort(comm._engine, push_meanwhile if comm.rank == 1 else int)
+        hook = _testing.CalledAtAbort(comm._engine, push_meanwhile if comm.rank == 1 else int)
         sync = pc.BSP()
         ps = comm.parameter_server(like=MANY, sync=sync, update=pc.SGD(1.0), workers=[1, 2])
         met.wait(LIMIT)
@@ -113,7 +113,7 @@ def test_who_waits_for_others_gives_its_core_away(servers):
         while not is_in_call(comm):
             time.sleep(0.001)
         waits.set()
-        while core.testing.is_busy(comm._engine):
+        while _testing.is_busy(comm._engine):
             time.sleep(0.01)
         idle.set()
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 STEPS = [("post", 0), ("look", 0), ("post", 1), ("look", 1), ("close", 2), ("take", 2)]
 
@@ -33,7 +33,7 @@ def test_a_round_is_direct_for_all_or_for_none(number, third_has_posted):
     """Rank 2 takes it over: it calls again before it waits, or does something else than to post."""
     outcomes = set()
     for order in ORDERS:
-        posts = core.testing.Posts(3)
+        posts = _testing.Posts(3)
         for earlier in range(number):
             for rank in range(3):
                 posts.post(rank, earlier, 1.0)
@@ -73,7 +73,7 @@ def test_a_round_is_direct_for_all_or_for_none(number, third_has_posted):
 
 
 def test_a_taken_post_is_told_after_the_posts_are_open_again():
-    posts = core.testing.Posts(2)
+    posts = _testing.Posts(2)
     posts.post(0, 0, 1.0)
     assert posts.state(0, 0) == "open"
     assert posts.close(1, 0) == 0
@@ -87,7 +87,7 @@ def test_a_taken_post_is_told_after_the_posts_are_open_again():
 
 
 def test_rounds_that_are_complete():
-    posts = core.testing.Posts(2)
+    posts = _testing.Posts(2)
     assert [posts.completed(r) for r in (0, 1)] == [0, 0]
     for number in range(5):
         posts.post(0, number, 1.0)
@@ -99,14 +99,14 @@ def test_rounds_that_are_complete():
 
 
 def test_the_initiator_is_who_called_first_and_of_several_the_lowest():
-    posts = core.testing.Posts(3)
+    posts = _testing.Posts(3)
     for rank, called in enumerate([3.0, 2.0, 2.0]):
         posts.post(rank, 0, called)
     assert posts.first_to_call(0) == 1
 
 
 def test_a_round_that_is_complete_stays_so_while_the_posts_are_closed():
-    posts = core.testing.Posts(2)
+    posts = _testing.Posts(2)
     for rank in (0, 1):
         posts.post(rank, 0, 1.0)
     assert posts.completed(0) == 1
@@ -116,7 +116,7 @@ def test_a_round_that_is_complete_stays_so_while_the_posts_are_closed():
 
 def test_who_posts_too_late_completes_nothing():
     """Between the look of who closes and the mark on what he takes, all have posted."""
-    posts = core.testing.Posts(2)
+    posts = _testing.Posts(2)
     posts.post(0, 0, 1.0)
     assert posts.close(0, 0) == 0
     posts.post(1, 0, 1.0)

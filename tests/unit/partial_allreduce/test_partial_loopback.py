@@ -294,7 +294,9 @@ def test_requests():
             request.Start()
             with pytest.raises(RuntimeError, match="active"):
                 request.Start()
+            assert request.active
             info = request.Wait(timeout=LIMIT)
+            assert not request.active
             assert request.Test()
             assert request.Wait() == info
         request.Free()

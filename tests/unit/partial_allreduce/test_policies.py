@@ -122,3 +122,10 @@ def test_parse(text, policy):
 def test_parse_refuses(text):
     with pytest.raises(ValueError, match="policy"):
         parse(text)
+
+
+def test_a_fraction_is_no_number_of_ranks():
+    with pytest.raises(
+        ValueError, match=r"policy 'quorum:0\.5': expected a number of ranks after 'quorum', got '0\.5'"
+    ):
+        parse("quorum:0.5")

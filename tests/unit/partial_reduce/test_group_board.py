@@ -7,7 +7,7 @@ import time
 import pytest
 from group_boards import Node, check, drawn_plan
 
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 
 @pytest.mark.one_thread
@@ -121,7 +121,7 @@ def test_the_last_to_come_wakes_those_who_wait_for_it(stage):
 
 @pytest.mark.parametrize(("ticket", "count"), [(1 << 40, 1), ((1 << 40) - 1, (1 << 22) + 1)])
 def test_what_a_word_cannot_hold_is_refused(ticket, count):
-    boards = core.testing.GroupBoards(ranks=2, slot_bytes=4)
+    boards = _testing.GroupBoards(ranks=2, slot_bytes=4)
     with pytest.raises(RuntimeError, match="cannot hold"):
         boards.start(0, [0, 1], ticket, None, count=count, dtype="float32", op="SUM")
     boards.start(0, [0, 1], (1 << 40) - 1, None, count=1 << 22, dtype="float32", op="SUM")

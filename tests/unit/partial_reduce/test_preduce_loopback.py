@@ -11,8 +11,8 @@ import pytest
 from reductions import SOME_PAIRS
 
 import pycollectives as pc
+from pycollectives import _testing
 from pycollectives.partial_reduce import arguments
-from pycollectives.support.native import core
 from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
@@ -236,7 +236,7 @@ def test_between_calls_the_progress_thread_only_listens():
         x = np.ones(3)
         comm.preduce(x, range(2), op="SUM", timeout=LIMIT)
         until = time.monotonic() + LIMIT
-        while core.testing.is_driven(comm._engine):
+        while _testing.is_driven(comm._engine):
             assert time.monotonic() < until
             time.sleep(0.01)
         if comm.rank == 1:

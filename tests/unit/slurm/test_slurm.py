@@ -319,6 +319,15 @@ def test_what_sbatch_complains_of_is_one_line(tmp_path):
     assert (done.returncode, done.stderr) == (1, "Error: sbatch: Unable; Invalid account\n")
 
 
+def test_a_job_that_is_refused_leaves_no_folder(tmp_path):
+    environment = stand_in(tmp_path, "exit 1")
+    (tmp_path / "mine").mkdir()
+    assert run("submit", "--folder", tmp_path / "mine/new/out", "--", "true", **environment).returncode == 1
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert run("submit", "--folder", tmp_path / "mine", "--", "true", **environment).returncode == 1
+    assert (tmp_path / "mine").is_dir()
+
+
 def test_without_sbatch(tmp_path):
     said = refused("submit", "--folder", tmp_path / "out", "--", "true", PATH="")
     assert said == "sbatch is not on PATH: submit from a login node of the cluster"

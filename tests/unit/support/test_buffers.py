@@ -208,3 +208,22 @@ def test_results_need_writable_memory():
     assert address(writable_array(out, EXPECTED)) == address(out)
     with pytest.raises(BufferError, match="read-only"):
         writable_array([bytes(24), "f"], EXPECTED)
+
+
+def test_memory_of_an_exporter_without_versions_is_writable():
+    """NumPy takes it for read-only. So exports PyTorch before 2.6."""
+
+    class Unversioned(DLPackOnly):
+        def __dlpack__(self, *, stream=None):
+            return self.owner.__dlpack__(stream=stream)
+
+        def __array__(self, dtype=None, copy=None):
+            return self.owner
+
+    x = np.arange(3.0)
+    assert not np.from_dlpack(Unversioned(x)).flags.writeable
+    found = buffers.as_array(Unversioned(x))
+    assert found.flags.writeable
+    assert address(found) == address(x)
+    x.flags.writeable = False
+    assert not buffers.as_array(x).flags.writeable

@@ -1,8 +1,9 @@
 """Settings from the environment."""
 
+import numpy as np
 import pytest
 
-from pycollectives.support.environment import Settings, checked_progress, settings
+from pycollectives.support.environment import Settings, checked_progress, checked_ranks_per_node, settings
 from pycollectives.support.validation import checked_timeout
 
 
@@ -10,6 +11,10 @@ def test_ranks_per_node():
     assert settings({}).ranks_per_node is None
     assert settings({"PYC_RANKS_PER_NODE": "all"}).ranks_per_node is None
     assert settings({"PYC_RANKS_PER_NODE": "4"}).ranks_per_node == 4
+    assert checked_ranks_per_node(np.int64(2)) == 2
+    for wrong in (np.int64(0), True, 2.0, None):
+        with pytest.raises(ValueError, match="ranks_per_node: expected an integer of at least 1 or 'all', got"):
+            checked_ranks_per_node(wrong)
     for wrong in ("0", "-1", "some"):
         with pytest.raises(ValueError, match="PYC_RANKS_PER_NODE: expected an integer of at least 1 or 'all', got"):
             settings({"PYC_RANKS_PER_NODE": wrong})

@@ -6,14 +6,14 @@ import threading
 import pytest
 
 import pycollectives as pc
-from pycollectives.support.native import core
+from pycollectives import _testing
 
 LIMIT = 10.0
 
 
 def test_everybody_is_told_that_the_owner_died():
     """The first to come, and those after it, and the first again: nobody waits for ever."""
-    mutex = core.testing.RobustMutex()
+    mutex = _testing.RobustMutex()
     child = os.fork()
     if child == 0:
         mutex.lock()
@@ -35,7 +35,7 @@ def test_everybody_is_told_that_the_owner_died():
 
 
 def test_one_at_a_time():
-    mutex = core.testing.RobustMutex()
+    mutex = _testing.RobustMutex()
     log = []
 
     def enter():

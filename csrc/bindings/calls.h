@@ -1,0 +1,189 @@
+// Defines what Python calls, with a tenth of the code that pybind11's `def` makes of each function: all functions have
+// one dispatcher, and Python itself reads what parameters they have. For what is called seldom; c_api.h is for the
+// rest.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pyc {
+
+namespace py = pybind11;
+
+/// The parameters of a function.
+struct Signature {
+  static constexpr std::size_t kMost = 32;
+
+  /// `parameters`: as Python writes them, "x, *, timeout=None, **options".
+  /// InternalError unless there are so many.
+  Signature(std::string name, const std::string& parameters, std::size_t count);
+
+  std::string name;
+  std::vector<py::object> names;
+  std::vector<py::object> defaults;  // null: there is none
+  std::size_t by_position = 0;       // those after them are given by name
+  bool takes_rest = false;           // the last is a dict of all that has no parameter of its own
+};
+
+/// The values of a function's parameters in one call.
+class Values {
+ public:
+  /// TypeError unless all parameters have a value and all arguments a parameter.
+  Values(const Signature& signature, py::handle positional, py::handle named);
+
+  template <class Value>
+  struct Converted {
+    /// TypeError if it cannot be converted.
+    Converted(const Values& values, std::size_t i) {
+      if (!caster.load(values.values_[i], true)) values.refuse(i);
+    }
+    decltype(auto) value() { return py::detail::cast_op<Value>(std::move(caster)); }
+
+    py::detail::make_caster<Value> caster;
+  };
+
+ private:
+  [[noreturn]] void refuse(std::size_t i) const;
+
+  const Signature& signature_;
+  std::array<py::handle, Signature::kMost> values_;
+  py::object rest_;
+};
+
+namespace detail {
+
+template <class Operator>
+struct CallBy;
+template <class Return, class Self, class... Arguments>
+struct CallBy<Return (Self::*)(Arguments...) const> {
+  using Result = Return;
+  static constexpr std::size_t kParameters = sizeof...(Arguments);
+  template <class Function, std::size_t... I>
+  static decltype(auto) of_function(const Function& function, const Values& values, std::index_sequence<I...>) {
+    return function(Values::Converted<Arguments>(values, I).value()...);
+  }
+  template <class Function>
+  static decltype(auto) of_function(const Function& function, const Values& values) {
+    return of_function(function, values, std::index_sequence_for<Arguments...>());
+  }
+};
+template <class Function>
+using Call = CallBy<decltype(&Function::operator())>;
+
+/// A pointer to a member or a function, as a type whose objects are called.
+template <auto Pointer>
+struct Pointed;
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...)>
+struct Pointed<Pointer> {
+  Return operator()(Self& self, Arguments... arguments) const {
+    return (self.*Pointer)(std::forward<Arguments>(arguments)...);
+  }
+};
+template <class Return, class Self, class... Arguments, Return (Self::*Pointer)(Arguments...) const>
+struct Pointed<Pointer> {
+  Return operator()(const Self& self, Arguments... arguments) const {
+    return (self.*Pointer)(std::forward<Arguments>(arguments)...);
+  }
+};
+template <class Return, class... Arguments, Return (*Pointer)(Arguments...)>
+struct Pointed<Pointer> {
+  Return operator()(Arguments... arguments) const { return Pointer(std::forward<Arguments>(arguments)...); }
+};
+
+}  // namespace detail
+
+/// Defines the functions of a module, or those of a class. Each is a pointer, or a lambda without captures.
+class Definitions {
+ public:
+  explicit Definitions(py::handle scope) : scope_(scope) {}
+
+  /// A function of a module, or a static one of a class.
+  template <class Function>
+  Definitions& function(const char* name, const std::string& parameters, Function) {
+    add_function(name, parameters, described<Function>());
+    return *this;
+  }
+  template <auto Pointer>
+  Definitions& function(const char* name, const std::string& parameters) {
+    return function(name, parameters, detail::Pointed<Pointer>());
+  }
+  /// A method, whose first argument is the object.
+  template <class Function>
+  Definitions& method(const char* name, const std::string& parameters, Function) {
+    add_method(name, parameters, described<Function>());
+    return *this;
+  }
+  template <auto Pointer>
+  Definitions& method(const char* name, const std::string& parameters) {
+    return method(name, parameters, detail::Pointed<Pointer>());
+  }
+  template <class Function>
+  Definitions& property(const char* name, Function) {
+    add_property(name, described<Function>());
+    return *this;
+  }
+  template <auto Pointer>
+  Definitions& property(const char* name) {
+    return property(name, detail::Pointed<Pointer>());
+  }
+
+ protected:
+  struct Described {
+    py::object (*run)(const Values& values);
+    std::size_t parameters;
+  };
+  struct Constructor {
+    void (*construct)(py::detail::value_and_holder& place, const Values& values);
+    std::size_t parameters;
+  };
+
+  void add_constructor(const std::string& parameters, Constructor constructor);
+
+ private:
+  template <class Function>
+  static Described described() {
+    return {&run<Function>, detail::Call<Function>::kParameters};
+  }
+  template <class Function>
+  static py::object run(const Values& values) {
+    using Result = typename detail::Call<Function>::Result;
+    if constexpr (std::is_void_v<Result>) {
+      detail::Call<Function>::of_function(Function(), values);
+      return py::none();
+    } else if constexpr (std::is_base_of_v<py::object, Result>) {
+      return detail::Call<Function>::of_function(Function(), values);
+    } else {
+      return py::cast(detail::Call<Function>::of_function(Function(), values));
+    }
+  }
+
+  void add_function(const char* name, const std::string& parameters, Described function);
+  void add_method(const char* name, const std::string& parameters, Described function);
+  void add_property(const char* name, Described function);
+
+  py::handle scope_;
+};
+
+/// The same for a class that can be constructed: by a function that returns an object, or what holds one.
+template <class Class>
+class ClassDefinitions : public Definitions {
+ public:
+  explicit ClassDefinitions(const Class& type) : Definitions(type) {}
+
+  template <class Function>
+  ClassDefinitions& constructor(const std::string& parameters, Function) {
+    const auto construct = [](py::detail::value_and_holder& place, const Values& values) {
+      py::detail::initimpl::construct<Class>(place, detail::Call<Function>::of_function(Function(), values), false);
+    };
+    add_constructor(parameters, {construct, detail::Call<Function>::kParameters});
+    return *this;
+  }
+};
+
+}  // namespace pyc

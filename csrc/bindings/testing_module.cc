@@ -1,0 +1,19 @@
+// The extension module pycollectives._testing, which only tests use: the parts of the library by themselves, the
+// checker of plans, simulations of scripted ranks, and a simulated device. It has a copy of the library of its own and
+// shares the Python classes of _core, so that its functions take engines and plans that _core has made.
+#include "bindings/bindings.h"
+#include "bindings/testing.h"
+
+PYBIND11_MODULE(_testing, t) {
+  const pybind11::object core = pybind11::module_::import("pycollectives.support.native").attr("core");
+  if (core.attr("interface").cast<std::string>() != pyc::kInterface) {
+    throw pybind11::import_error("pycollectives._testing was built with another _core: run `make testing`");
+  }
+  pyc::bind_testing(t);
+  pyc::bind_testing_abort(t);
+  pyc::bind_testing_hop(t);
+  pyc::bind_testing_plans(t);
+  pyc::bind_testing_simulations(t);
+  pyc::bind_testing_executors(t);
+  pyc::bind_testing_cuda(t);
+}

@@ -1,0 +1,108 @@
+"""What is in the memory of gradients, and in which of them averages can be written."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["OwnMemory", "first_difference", "overlaps_itself", "same_bits", "why_not_averaged"]
+
+BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+"""Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:
+    """Return why a part of a bucket cannot take a gradient, or None."""
+    if gradient.layout is not torch.strided:
+        return f"expected a dense one, got layout {gradient.layout}: make its layer with sparse=False"
+    if gradient.device != part.device or gradient.shape != part.shape:
+        return (
+            f"expected shape {tuple(part.shape)} on {part.device} as when buckets were made, got "
+            f"{tuple(gradient.shape)} on {gradient.device}"
+        )
+    if not gradient.is_floating_point() or torch.promote_types(gradient.dtype, part.dtype) is not part.dtype:
+        return f"its bucket adds up {part.dtype}, which {gradient.dtype} does not fit into"
+    return None
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, as of an expanded tensor; also if that cannot be ruled out by its strides."""
+    end = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride < end:
+                return tensor.numel() > 0
+            end = (size - 1) * stride + end
+    return False
+
+
+def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
+    """Whether a gradient has the bits of a part of a bucket, whatever its strides, or has them in its own type."""
+    if gradient.shape != part.shape:
+        return False
+    if gradient.dtype is part.dtype and not gradient.is_cuda and gradient.is_contiguous():
+        return not _memcmp(gradient.data_ptr(), part.data_ptr(), part.nbytes)  # half the time of torch.equal
+    return torch.equal(_bits(gradient, part.dtype), _bits(part, part.dtype))
+
+
+def first_difference(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> int | None:
+    """Return the place of the first pair of a gradient and a part of a bucket that are not the same to the bit."""
+    if pairs and pairs[0][1].is_cuda:  # the host waits for the device once
+        differ = [(_bits(gradient, part.dtype) != _bits(part, part.dtype)).any() for gradient, part in pairs]
+        places = torch.stack(differ).nonzero().flatten().tolist()
+    else:
+        places = [place for place, pair in enumerate(pairs) if not same_bits(*pair)]
+    return places[0] if places else None
+
+
+def _bits(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype).view(BITS[dtype])
+
+
+class OwnMemory:
+    """Tells which gradients have memory of their own, at one moment.
+
+    A program may set one tensor as the gradient of two parameters, or a view of a parameter as its gradient. An average
+    that is written there would change the other one.
+    """
+
+    def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Look at parameters and their gradients."""
+        self._shared: set[int] = set()  # identities of gradients
+        spans = []
+        for parameter in parameters:
+            spans.append(_span(parameter))
+            if parameter.grad is not None:
+                spans.append(_span(parameter.grad))
+        spans.sort(key=_start)
+        before = None
+        for span in spans:
+            if before is not None and span[0] < before[1]:
+                self._shared.update((id(before[2]), id(span[2])))
+            if before is None or span[1] > before[1]:
+                before = span
+
+    def __contains__(self, gradient: torch.Tensor) -> bool:
+        """Whether an average can be written there."""
+        return not (id(gradient) in self._shared or gradient.is_inference() or overlaps_itself(gradient))
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
+    """Return the addresses from the first element of a tensor to behind the last, and the tensor."""
+    start = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return start, start + tensor.nbytes, tensor
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size(), tensor
+
+
+def _start(span: tuple[int, int, torch.Tensor]) -> int:
+    return span[0]

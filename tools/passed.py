@@ -1,0 +1,131 @@
+"""Runs a check unless it has passed with the same sources, and keeps a record of what has passed.
+
+    python tools/passed.py [--again] NAME COMMAND...   run COMMAND unless NAME has passed with the sources as they are
+    python tools/passed.py --stale NAME...             status 0 if one of them has not, 1 if all have
+
+The record is .passed, one line for each check: a digest of everything that its verdict depends on, and its name. Only
+a COMMAND that succeeds changes it; commit it with the change. CHECKS lists the sources of each check. The same record
+has a line for each C++ file, of tools/tidy.py.
+
+Digests, not a commit: they are the same after a rebase, in a shallow clone and with changes that are not committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ".passed"
+HEADER = "# Written by tools/passed.py and tools/tidy.py: which checks have passed, with a digest of their sources.\n"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What the verdict of a check depends on: files, all files of folders, and the version of a tool."""
+
+    sources: tuple[str, ...]
+    version: tuple[str, ...]
+
+
+INSTRUMENTED = ("csrc", "CMakeLists.txt", "CMakePresets.json", "tests/plan", "tests/sanitize.sh")
+COMPILER = ("g++", "-dumpversion")
+CHECKS = {
+    "models": Check(("tests/model",), ("spin", "-V")),
+    "asan": Check(INSTRUMENTED, COMPILER),
+    "tsan": Check((*INSTRUMENTED, "tests/tsan-suppressions.txt"), COMPILER),
+}
+WITH_COMMENTS = ("CMakeLists.txt", "CMakePresets.json", ".clang-tidy")
+"""Files whose comments are no part of their digest."""
+
+
+def without_comments(text: bytes) -> bytes:
+    """Return the lines of a file that are not empty, without what follows "#" at the begin of a word."""
+    lines = (re.sub(rb"(^|\s)#.*", b"", line).rstrip() for line in text.splitlines())
+    return b"\n".join(line for line in lines if line)
+
+
+def digest(files: Iterable[Path], root: Path, common: bytes = b"") -> str:
+    """Return a digest of the names and contents of files, and of what they have in common."""
+    whole = hashlib.sha256(common)
+    for one in files:
+        whole.update(f"{one.relative_to(root)}\0".encode())
+        content = one.read_bytes()
+        whole.update(hashlib.sha256(without_comments(content) if one.name in WITH_COMMENTS else content).digest())
+    return whole.hexdigest()[:32]
+
+
+def version_of(command: tuple[str, ...]) -> bytes | None:
+    """Return the version that a tool prints; None if the tool is missing."""
+    if shutil.which(command[0]) is None:
+        return None
+    told = subprocess.run(command, capture_output=True, check=True).stdout
+    version = re.search(rb"\d+(\.\d+)*", told)
+    if version is None:
+        sys.exit(f"{' '.join(command)}: expected a version, got {told!r}")
+    return version[0]
+
+
+def read(record: Path) -> dict[str, str]:
+    """Return the digest of each check that has passed, by name; empty if there is no record."""
+    if not record.exists():
+        return {}
+    lines = [line.split() for line in record.read_text().splitlines() if not line.startswith("#")]
+    return {name: value for value, name in lines}
+
+
+def write(record: Path, passed: dict[str, str], replaced: Callable[[str], bool]) -> None:
+    """Put checks that have passed into the record, in place of those whose name is `replaced`."""
+    kept = {name: value for name, value in read(record).items() if not replaced(name)}
+    text = HEADER + "".join(f"{value} {name}\n" for name, value in sorted({**kept, **passed}.items()))
+    if not record.exists() or record.read_text() != text:
+        record.write_text(text)
+
+
+def current(check: Check, root: Path) -> str | None:
+    """Return the digest of a check's sources as they are; None if its tool is missing."""
+    version = version_of(check.version)
+    if version is None:
+        return None
+    files: set[Path] = set()
+    for source in check.sources:
+        path = root / source
+        found = {one for one in path.rglob("*") if one.is_file()} if path.is_dir() else {path}
+        files |= {one for one in found if "__pycache__" not in one.parts}
+    return digest(sorted(files), root, version)
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Return the status: of the command, or 0 if it need not run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="run it in any case")
+    parser.add_argument("--stale", action="store_true", help="run nothing, and tell by the status")
+    parser.add_argument("name", choices=CHECKS)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    record = root / RECORD
+    if options.stale:
+        now = {name: current(CHECKS[name], root) for name in (options.name, *options.command)}
+        return int(all(value is not None and read(record).get(name) == value for name, value in now.items()))
+    now = current(CHECKS[options.name], root)
+    if not options.again and now is not None and read(record).get(options.name) == now:
+        print(f"{options.name}: passed before, with the same sources", flush=True)
+        return 0
+    status = subprocess.run(options.command, check=False).returncode
+    if status == 0 and now is not None:
+        write(record, {options.name: now}, lambda name: name == options.name)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
