@@ -12,6 +12,7 @@ from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
 COUNT = 1 << 15  # int64: 256 KiB, several pieces
+PAGE = 4096 // 8  # elements
 SOON = 5.0  # a second is far more than it takes
 
 
@@ -54,6 +55,29 @@ def test_a_rank_that_is_held_in_its_array_has_joined_and_holds_up_no_call(size, 
     gate = Gate(np.arange(COUNT) * 10)
     with gate:
         assert all(on_board(size, program))
+
+
+def test_a_round_does_not_complete_while_a_rank_adds():
+    """Rank 1 is held at its first piece, which rank 0 has added, and so has nothing to leave over."""
+
+    def program(comm):
+        ar = comm.partial_allreduce(count=COUNT, dtype="int64", policy=pc.Full())
+        if comm.rank == 0:
+            threading.Timer(0.3, first.open).start()
+            call = ar.contribute(first.array[PAGE : PAGE + COUNT])  # its last page is shut
+            with pytest.raises(pc.StallError):
+                call.wait(0.2)
+            second.open()
+        else:
+            time.sleep(0.1)
+            call = ar.contribute(second.array)
+        call.wait(LIMIT)
+        return ar.result.min(), ar.result.max()
+
+    first, second = Gate(np.full(2 * COUNT, 1)), Gate(np.full(COUNT, 10))
+    with first, second:
+        assert on_board(2, program) == [(11, 11)] * 2
+    del program, second  # the handlers of the first are what the second has found: it goes before
 
 
 def test_a_second_contribution_and_a_flush_while_a_rank_is_held():
