@@ -25,7 +25,6 @@
 namespace pyc {
 namespace {
 
-constexpr Rank kFewSteps = 32;
 constexpr Rank kMostAsking = 16;
 
 /// An or-join of the trigger and the tokens of `sources`; then a token to each of `targets`.
@@ -43,7 +42,7 @@ Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std
 
 /// Of the tree; nothing: it is another way.
 std::optional<Rank> latency_of(const std::string& how) {
-  if (how == "tree") return kFewSteps;
+  if (how == "tree") return PostalTree::kFewSteps;
   if (!how.starts_with("tree:")) return std::nullopt;
   Rank latency = 0;
   const char* const end = how.data() + how.size();

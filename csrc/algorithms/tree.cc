@@ -15,8 +15,6 @@
 namespace pyc {
 namespace {
 
-constexpr Rank kFewSteps = 32;
-
 void build_tree(ScheduleBuilder& s, Operands io, Rank latency) {
   constexpr std::size_t kShort = 16384;  // elements
   constexpr std::size_t kLandings = 4;
@@ -56,14 +54,14 @@ AllreduceAlgorithm tree_of(Rank latency) {
           .parts = [](Rank) { return std::size_t{1}; }};
 }
 
-void allreduce_tree(ScheduleBuilder& s, Operands io) { build_tree(s, io, kFewSteps); }
+void allreduce_tree(ScheduleBuilder& s, Operands io) { build_tree(s, io, PostalTree::kFewSteps); }
 
 }  // namespace
 
 PYC_ALLREDUCE(
     "tree", allreduce_tree, .steps = "2 if P <= K + 2, at most 2 log2 P; K = 32, or tree:K",
     .bytes = "S, and S to each child", .reference = "postal trees, Bar-Noy, Kipnis 1994", .is_uniform = true,
-    .course = [](Rank size, std::size_t count) { return course_of_tree(size, count, kFewSteps); },
+    .course = [](Rank size, std::size_t count) { return course_of_tree(size, count, PostalTree::kFewSteps); },
     .parts = [](Rank) { return std::size_t{1}; }, .variant = tree_of,
     .variants = [](Rank) -> std::vector<Rank> { return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64}; });
 

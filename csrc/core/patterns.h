@@ -44,6 +44,9 @@ class Fold {
 /// with latency `size` a star. Rooted at rank 0; the ranks below a rank follow it without a gap.
 class PostalTree {
  public:
+  /// The latency of the tree that is called "tree": few steps.
+  static constexpr Rank kFewSteps = 32;
+
   PostalTree(Rank rank, Rank size, Rank latency) {
     const std::vector<std::int64_t> reached = reach(size, latency);
     auto left = static_cast<Rank>(reached.size()) - 1;  // sends that fit into the time that `first` has left
