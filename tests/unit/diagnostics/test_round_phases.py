@@ -14,14 +14,12 @@ def event(rank: int, name: str, begin: float, duration: float = 0.0) -> dict:
     return {"ph": "X", "name": name, "pid": rank, "tid": 1, "ts": begin, "dur": duration, "args": {"round": 3}}
 
 
-ROUND = [
-    *(event(0, *rest) for rest in [("contribute", 10), ("active", 70), ("activated", 71), ("result", 110, 5)]),
-    *(event(1, *rest) for rest in [("contribute", 20), ("activated", 100), ("result", 120, 8), ("wait", 21, 109)]),
-    *(
-        event(2, *rest)
-        for rest in [("contribute", 90), ("start", 50), ("active", 50), ("activated", 80), ("result", 99)]
-    ),
+OF_RANKS = [
+    [("contribute", 10), ("active", 70), ("activated", 71), ("result", 110, 5)],
+    [("contribute", 20), ("activated", 100), ("result", 120, 8), ("wait", 21, 109)],
+    [("contribute", 90), ("start", 50), ("active", 50), ("activated", 80), ("result", 99)],
 ]
+ROUND = [event(rank, *what) for rank, events in enumerate(OF_RANKS) for what in events]
 
 
 def run(folder: Path, events: list[dict], *options: str) -> subprocess.CompletedProcess[str]:
