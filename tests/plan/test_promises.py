@@ -382,3 +382,21 @@ def test_a_flush_with_nothing_to_deliver_gives_the_identity(op, identity):
     assert flushes.sum() == 3
     assert (told["contributors"][flushes] == 0).all()
     assert (told["result"][flushes] == identity).all()
+
+
+# ---- how many messages follow one another
+
+
+@pytest.mark.parametrize("policy", ["quorum", "all_of"])
+@pytest.mark.parametrize("seed", range(8))
+def test_from_the_deciding_arrival_to_the_result(policy, seed):
+    """The root of the activation counts arrivals: the last one reaches it, and it starts the round."""
+    case = Case(
+        size=8, policy=policy, policy_size=8 if policy == "all_of" else 4, seed=seed, load="linear", most_calls=1
+    )
+    told = case.run(latency=0.01)
+    arrival = 8.0 if policy == "all_of" else 4.0  # rank r arrives at r + 1
+    first = told["round"] == 0
+    waited = told["done"][first & (told["called"] <= arrival)].max() - arrival
+    hear, spread, reduce = 1, 1, 3  # a tree of 8 has one level, recursive doubling three steps
+    assert waited == pytest.approx(0.01 * (hear + spread + reduce))

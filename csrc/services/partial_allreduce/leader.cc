@@ -87,12 +87,19 @@ void Leader::arrive(Rank rank) {
   arrived_.insert(rank);
   if (phase_ != Phase::kArmed) return;
   if (!counts_arrivals(options_.policy)) return reconsider();
-  const Rank coordinator = nodes_.of(coordinator_of(options_.policy, round_, nodes_.size()));
+  const Rank coordinator = coordinator_node();
   if (coordinator == node_) {
     count_arrival(rank, round_);
   } else {
     send(coordinator, Arrival{.round = round_, .rank = rank});
   }
+}
+
+/// The node that counts the arrivals. The root of the activation, if there is one: another node would have to ask it to
+/// start, and the root would have to wake once more.
+Rank Leader::coordinator_node() const {
+  if (plan_.root != kNoRank) return plan_.root;
+  return nodes_.of(coordinator_of(options_.policy, round_, nodes_.size()));
 }
 
 Leader::Requests& Leader::requests_of(RoundNumber round) {

@@ -104,6 +104,7 @@ class Leader {
 
   void read_board();
   void arrive(Rank rank);
+  Rank coordinator_node() const;
   Requests& requests_of(RoundNumber round);
   void count_arrival(Rank rank, RoundNumber round);
   void request_start(Rank initiator, RoundNumber round);

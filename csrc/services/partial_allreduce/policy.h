@@ -39,7 +39,7 @@ class Designation {
   std::uint64_t stride_;  // coprime with size_
 };
 
-/// The rank that counts the arrivals of a round, where the policy needs them counted.
+/// The rank that counts the arrivals of a round, where the policy needs them counted and the activation has no root.
 Rank coordinator_of(const Policy& policy, RoundNumber round, Rank size);
 
 /// Whether arrivals must be reported to the coordinator, or each rank can tell for itself.
