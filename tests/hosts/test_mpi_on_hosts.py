@@ -13,7 +13,7 @@ from on_hosts import run_mpi_tests
 
 
 class Entry(NamedTuple):
-    """A file of tests/mpi, the shapes of hosts to run it on, and its environment."""
+    """A file of tests/mpi, the shapes of hosts to run it on, of which CI takes the first, and its environment."""
 
     file: str
     shapes: tuple[str, ...]
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
 
 TABLE = [
-    Entry("test_promises_mpi.py", ("2x2", "2x3", "4x1"), {"PYC_TEST_CASES": os.environ.get("PYC_TEST_CASES", "8")}),
+    Entry("test_promises_mpi.py", ("2x3", "2x2", "4x1"), {"PYC_TEST_CASES": os.environ.get("PYC_TEST_CASES", "8")}),
     Entry("test_staged_allreduce.py", ("2x2",), {"PYC_CASES": "8"}),
     Entry("test_groups_mpi.py", ("2x2",), {}),
     Entry("test_pairwise_mpi.py", ("2x2", "4x1"), {}),
@@ -32,7 +32,11 @@ TABLE = [
 @pytest.mark.timeout(400)  # the job has a limit of its own
 @pytest.mark.parametrize(
     ("entry", "shape"),
-    [pytest.param(entry, shape, id=f"{entry.file}-{shape}") for entry in TABLE for shape in entry.shapes],
+    [
+        pytest.param(entry, shape, id=f"{entry.file}-{shape}", marks=[pytest.mark.nightly] if place else [])
+        for entry in TABLE
+        for place, shape in enumerate(entry.shapes)
+    ],
 )
 def test_it_holds_on_hosts(entry, shape):
     job = run_mpi_tests(shape, entry.file, **entry.environment)

@@ -3,14 +3,14 @@
 import pytest
 from killer import WITH_FAULT_TOLERANCE, check_told
 from launcher import mpirun
+from nightly import in_turn
+
+MODES = ["standard", "backup", "staleness", "notify-ack", "skip", "serial"]
 
 
-@pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
-@pytest.mark.parametrize(("mode", "seed"), [
-    ("standard", 0), ("standard", 1), ("backup", 2), ("staleness", 3), ("notify-ack", 4), ("skip", 5), ("serial", 6),
-])  # fmt: skip
-def test_the_others_are_told_who_died(tmp_path, mode, seed, ranks_per_node):
-    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
+@pytest.mark.parametrize(("seed", "mode", "ranks_per_node"), in_turn([*enumerate(MODES)], ["1", "2", "all"]))
+def test_the_others_are_told_who_died(tmp_path, seed, mode, ranks_per_node):
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": ranks_per_node}
     job = mpirun(4, "killed_hop.py", mode, "2", str(seed), limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, 2)
 

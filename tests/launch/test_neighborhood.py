@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from killer import WITH_FAULT_TOLERANCE, check_told
 from launcher import mpirun
+from nightly import in_turn
+
+CALLS = [("d-psgd", 0), ("d-psgd", 1), ("push-sum", 2), ("overlap", 3)]
 
 
-@pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
-@pytest.mark.parametrize(("call", "seed"), [("d-psgd", 0), ("d-psgd", 1), ("push-sum", 2), ("overlap", 3)])
+@pytest.mark.parametrize(("call", "seed", "ranks_per_node"), in_turn(CALLS, ["1", "2", "all"]))
 def test_the_others_are_told_who_died(tmp_path, call, seed, ranks_per_node):
-    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": str(ranks_per_node)}
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": ranks_per_node}
     job = mpirun(4, "killed_neighbor.py", call, "2", str(seed), limit=60, options=WITH_FAULT_TOLERANCE, **options)
     check_told(job, 2)
 

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from launcher import mpirun
+from nightly import in_turn
 
 shapes = pytest.mark.parametrize("per_node", ["1", "2", "all"], ids=["flat", "mixed", "board"])
 
@@ -104,8 +105,7 @@ def test_ranks_that_make_the_communicator_alone_say_so_on_stderr(program):
         ), outcome
 
 
-@shapes
-@pytest.mark.parametrize("between", ["mean of MPI", "barrier of MPI"])
+@pytest.mark.parametrize(("between", "per_node"), in_turn(["mean of MPI", "barrier of MPI"], ["1", "2", "all"]))
 def test_what_waits_in_mpi_without_a_flush_is_told_on_stderr(between, per_node):
     """By default after 30 s; here after one, and again after two and four. No time limit is needed for it."""
     outcome = mpirun(3, "not_flushed.py", between, limit=60, PYC_RANKS_PER_NODE=per_node, PYC_STALL_WARNING="1")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from launcher import environment, launcher, run
+from nightly import in_turn
 from train_command import EPOCHS, OF_ONE_RANK, RANKS, ROOT, SMALL, SUMMING, told, train, weights_in
 
 # --- What ranks find out at the end
@@ -96,8 +97,10 @@ IN_A_STEP = {"module": "replica", "name": "Replica", "method": "step", "when": "
 WHEN_SETTLING = {"module": "replica", "name": "Replica", "method": "settle", "when": "number > 5"}
 
 
-@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "ripples,groups=static", "ad-psgd"])
-@pytest.mark.parametrize("where", [IN_A_STEP, WHEN_SETTLING], ids=["step", "settle"])
+@pytest.mark.parametrize(
+    ("method", "where"),
+    in_turn(["synchronous", SUMMING, "ripples", "ripples,groups=static", "ad-psgd"], [IN_A_STEP, WHEN_SETTLING]),
+)
 def test_an_exception_on_one_rank_ends_the_job(tmp_path, method, where):
     (tmp_path / "sitecustomize.py").write_text(RAISES.format(**where))
     outcome = train(method, *SMALL, path=tmp_path)

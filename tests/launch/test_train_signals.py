@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from launcher import environment, launcher
+from nightly import in_turn
 from train_command import EPOCHS, RANKS, ROOT, SLOWLY, SMALL, STEPS, SUMMING, command, summary_of, train, weights_in
 
 from pycollectives.train import metrics
@@ -59,8 +60,10 @@ def stop_at_random(folder, who, number, seed, *arguments, after="step "):
     return job.returncode, "".join(said)
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-@pytest.mark.parametrize("method", ["synchronous", SUMMING, "ripples", "hop"])
+@pytest.mark.parametrize(
+    ("method", "number"),
+    in_turn(["synchronous", SUMMING, "ripples", "hop"], [signal.SIGUSR1, signal.SIGTERM]),
+)
 def test_a_signal_to_one_rank_ends_the_job_with_a_checkpoint(tmp_path, method, number):
     """What a job script does with it: run it again with --resume as long as the exit code is 75."""
     said = [method, *SMALL, "--output", tmp_path / "stopped"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["nightly_unless"]
+__all__ = ["in_turn", "nightly_unless"]
 
 Case = TypeVar("Case")
 
@@ -19,6 +19,16 @@ def nightly_unless(in_ci: Callable[[Case], bool], cases: Iterable[Case]) -> list
     return [case if in_ci(case) else _nightly(case) for case in cases]
 
 
+def in_turn(cases: Sequence[object], others: Sequence[object]) -> list[object]:
+    """Return each case with each of the others, of which CI takes one for each case, in turn."""
+    pairs = [(*_values(case), other) for case in cases for other in others]
+    in_ci = {place * len(others) + place % len(others) for place in range(len(cases))}
+    return [pair if place in in_ci else _nightly(pair) for place, pair in enumerate(pairs)]
+
+
+def _values(case: object) -> tuple[object, ...]:
+    return case if isinstance(case, tuple) else (case,)
+
+
 def _nightly(case: object) -> object:
-    values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=pytest.mark.nightly)
+    return pytest.param(*_values(case), marks=pytest.mark.nightly)
