@@ -173,22 +173,25 @@ def _time_to_target(runs: list[dict[str, Any]]) -> str:
 
 def defaults_table() -> str:
     """By network and bytes: what is chosen with few and with many ranks, and the worst cell of all ranks."""
+    if not (RESULTS / "defaults.jsonl").exists():
+        return "Not computed yet: `python docs/generate.py --defaults`."
     cells = read_results("defaults")
     rows = []
     for network in dict.fromkeys(cell["network"] for cell in cells):
+        title = network
         for nbytes in sorted({cell["nbytes"] for cell in cells}):
             row = {cell["ranks"]: cell for cell in cells if (cell["network"], cell["nbytes"]) == (network, nbytes)}
             shown = [row[ranks] for ranks in DEFAULTS_RANKS]
             worst = max(row.values(), key=lambda cell: cell["ratio"])
             rows.append(
                 [
-                    network,
+                    title,
                     size_of(nbytes),
                     *(f"`{cell['chosen']}` {time_of(1e6 * cell['seconds'])}" for cell in shown),
                     f"{worst['ratio']:.2f}" + (f" ({worst['ranks']} ranks)" if worst["ratio"] > 1 else ""),
                 ]
             )
-            network = ""
+            title = ""
     head = ["network", "bytes", *(f"{ranks} ranks" for ranks in DEFAULTS_RANKS), "worst, of the best"]
     worst = max(cell["ratio"] for cell in cells)
     within = sum(cell["ratio"] <= 1.1 for cell in cells)

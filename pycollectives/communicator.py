@@ -388,5 +388,5 @@ def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place],
     other = farthest_of(nodes, places)
     if other is None or not has_core_per_rank(places) or any(place.tuned for place in places):
         return None
-    latency, overhead, gap_per_byte = core.measure_messages(engine, first=0, second=other, timeout=timeout)
+    latency, overhead, gap_per_byte = core.measure_messages(engine, other=other, timeout=timeout)
     return Costs(latency, overhead, gap_per_byte, REDUCE_PER_BYTE)

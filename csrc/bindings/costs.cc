@@ -43,16 +43,16 @@ void bind_costs(py::module_& m) {
       py::arg("header_bytes"));
   m.def(
       "measure_messages",
-      [](Engine& engine, Rank first, Rank second, const py::object& timeout) {
+      [](Engine& engine, Rank other, const py::object& timeout) {
         const Seconds limit = timeout_from(timeout);
         MessageCosts costs;
         {
           const GilReleased released;
-          costs = measure_messages(engine, first, second, limit, run_signal_handlers);
+          costs = measure_messages(engine, other, limit, run_signal_handlers);
         }
         return py::make_tuple(costs.latency, costs.overhead, costs.gap_per_byte);
       },
-      py::arg("engine"), py::kw_only(), py::arg("first"), py::arg("second"), py::arg("timeout") = py::none());
+      py::arg("engine"), py::kw_only(), py::arg("other"), py::arg("timeout") = py::none());
   m.def(
       "parts_of_allreduce",
       [](const std::string& algorithm, Rank size) {

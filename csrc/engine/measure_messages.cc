@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -101,7 +102,7 @@ MessageCosts costs_from(const std::vector<Seconds>& at) {
 }
 
 /// On one of both ranks. What is in flight when this throws keeps its memory.
-std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank first, Rank second, Seconds timeout,
+std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank other, Seconds timeout,
                              const Engine::Interrupt& interrupt) {
   struct Both {
     Measurement plan;
@@ -109,7 +110,7 @@ std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank first, Rank 
     std::vector<Seconds> at;
     std::unique_ptr<Run> run;
   };
-  auto both = std::make_unique<Both>(Both{plan_of(engine.rank() == first ? kAsks : kAnswers), {first, second}, {}, {}});
+  auto both = std::make_unique<Both>(Both{plan_of(engine.rank() == 0 ? kAsks : kAnswers), {0, other}, {}, {}});
   engine.exclusively([&] {
     const RunContext context{.schedule = both->plan.schedule,
                              .peers = both->peers,
@@ -139,7 +140,7 @@ std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank first, Rank 
   Both* const in_flight = both.release();
   const auto retired = [&] { return engine.exclusively([&] { return in_flight->run->retired(); }); };
   if (!engine.wait(retired, timeout, interrupt)) {
-    throw StallError("Communicator: rank " + std::to_string(engine.rank() == first ? second : first) +
+    throw StallError("Communicator: rank " + std::to_string(engine.rank() == 0 ? other : 0) +
                      " did not answer within " + in_seconds(timeout) + " while messages were timed");
   }
   both.reset(in_flight);
@@ -148,18 +149,15 @@ std::vector<Seconds> measure(Engine& engine, std::uint32_t id, Rank first, Rank 
 
 }  // namespace
 
-MessageCosts measure_messages(Engine& engine, Rank first, Rank second, Seconds timeout,
-                              const Engine::Interrupt& interrupt) {
+MessageCosts measure_messages(Engine& engine, Rank other, Seconds timeout, const Engine::Interrupt& interrupt) {
   const std::uint32_t id = engine.exclusively([&] { return engine.claim_id(); });
   MessageCosts costs;
-  if (engine.rank() == first || engine.rank() == second) {
-    const std::vector<Seconds> at = measure(engine, id, first, second, timeout, interrupt);
-    if (engine.rank() == first) costs = costs_from(at);
+  if (engine.rank() == 0 || engine.rank() == other) {
+    const std::vector<Seconds> at = measure(engine, id, other, timeout, interrupt);
+    if (engine.rank() == 0) costs = costs_from(at);
   }
-  std::vector<Rank> ranks{first};
-  for (Rank rank = 0; rank < engine.size(); ++rank) {
-    if (rank != first) ranks.push_back(rank);
-  }
+  std::vector<Rank> ranks(static_cast<std::size_t>(engine.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
   std::string text(sizeof costs, '\0');
   std::memcpy(text.data(), &costs, sizeof costs);
   text = engine.hand_down(text, ranks, "Communicator", timeout, interrupt);

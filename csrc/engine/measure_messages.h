@@ -8,9 +8,8 @@
 
 namespace pyc {
 
-/// On all ranks, collective: the same on all of them. `first` and `second` are two different ranks. StallError names
-/// ranks that do not call it within `timeout`.
-MessageCosts measure_messages(Engine& engine, Rank first, Rank second, Seconds timeout,
-                              const Engine::Interrupt& interrupt);
+/// Between rank 0 and another one. On all ranks, collective: the same on all of them. StallError names ranks that do
+/// not call it within `timeout`.
+MessageCosts measure_messages(Engine& engine, Rank other, Seconds timeout, const Engine::Interrupt& interrupt);
 
 }  // namespace pyc

@@ -36,7 +36,7 @@ def test_messages_are_timed_over_the_engines_transport():
     found = [None] * 4
 
     def measure(rank):
-        found[rank] = core.measure_messages(engines[rank], first=1, second=3, timeout=60.0)
+        found[rank] = core.measure_messages(engines[rank], other=2, timeout=60.0)
 
     threads = [threading.Thread(target=measure, args=(rank,)) for rank in range(4)]
     for thread in threads:
@@ -56,7 +56,7 @@ def test_messages_are_timed_over_the_engines_transport():
 def test_timing_waits_no_longer_than_asked_for():
     engines = core.Engine.loopback(2)
     with pytest.raises(pc.StallError, match=r"rank 1 did not answer within 0\.05 s"):
-        core.measure_messages(engines[0], first=0, second=1, timeout=0.05)
+        core.measure_messages(engines[0], other=1, timeout=0.05)
 
 
 def total(comm):
