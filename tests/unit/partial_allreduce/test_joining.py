@@ -150,10 +150,10 @@ def test_deposits_and_ranks_that_join_in_one_round(ranks_per_node, max_staleness
             call = ar.contribute(x)
             x[:] = -1
             if random.random() < 0.8:
-                call.wait(LIMIT)
-                if call.info.round >= given:
+                info = call.wait(LIMIT)
+                if info.round >= given:
                     total += ar.result
-                    given = call.info.round + 1
+                    given = info.round + 1
         info = ar.flush(timeout=LIMIT)
         if info.round >= given:
             total += ar.result
