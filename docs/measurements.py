@@ -76,6 +76,8 @@ MEASUREMENTS = {
     "latency-8": Measurement(8, FULL),
     "latency-32": Measurement(32, FULL),
     "latency-8-flat": Measurement(8, [*FULL, *FLAT]),
+    "direct-2": Measurement(2, ["bench/direct.py"]),
+    "direct-8": Measurement(8, ["bench/direct.py"]),
     "baselines": Measurement(None, ["bench/baselines.py"]),
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),

@@ -63,21 +63,21 @@ def test_a_round_does_not_complete_while_a_rank_adds():
     def program(comm):
         ar = comm.partial_allreduce(count=COUNT, dtype="int64", policy=pc.Full())
         if comm.rank == 0:
-            threading.Timer(0.3, first.open).start()
-            call = ar.contribute(first.array[PAGE : PAGE + COUNT])  # its last page is shut
+            threading.Timer(0.3, gates[0].open).start()
+            call = ar.contribute(gates[0].array[PAGE : PAGE + COUNT])  # its last page is shut
             with pytest.raises(pc.StallError):
                 call.wait(0.2)
-            second.open()
+            gates[1].open()
         else:
             time.sleep(0.1)
-            call = ar.contribute(second.array)
+            call = ar.contribute(gates[1].array)
         call.wait(LIMIT)
         return ar.result.min(), ar.result.max()
 
-    first, second = Gate(np.full(2 * COUNT, 1)), Gate(np.full(COUNT, 10))
-    with first, second:
+    gates = [Gate(np.full(2 * COUNT, 1)), Gate(np.full(COUNT, 10))]
+    with gates[0], gates[1]:
         assert on_board(2, program) == [(11, 11)] * 2
-    del program, second  # the handlers of the first are what the second has found: it goes before
+    gates.pop()  # the second goes first, since it puts back the handler that it has found
 
 
 def test_a_second_contribution_and_a_flush_while_a_rank_is_held():
@@ -150,10 +150,10 @@ def test_deposits_and_ranks_that_join_in_one_round(ranks_per_node, max_staleness
             call = ar.contribute(x)
             x[:] = -1
             if random.random() < 0.8:
-                call.wait(LIMIT)
-                if call.info.round >= given:
+                info = call.wait(LIMIT)
+                if info.round >= given:
                     total += ar.result
-                    given = call.info.round + 1
+                    given = info.round + 1
         info = ar.flush(timeout=LIMIT)
         if info.round >= given:
             total += ar.result
