@@ -48,7 +48,8 @@ def parts_of_allreduce(algorithm: str, size: int) -> int:
     """Elements with which a plan has all its messages; with more they only get longer."""
 
 def measure_messages(engine: Engine, *, other: int, timeout: float | None = None) -> tuple[float, float, float]:
-    """L and o in seconds and G in seconds per byte, measured between rank 0 and another; collective, the same on all."""
+    """L and o in seconds and G in seconds per byte, measured between rank 0 and another; collective, the same on all
+    ranks."""
 
 def time_of_plans(
     algorithm: str,
