@@ -28,7 +28,8 @@ namespace {
 constexpr Rank kMostAsking = 16;
 
 /// An or-join of the trigger and the tokens of `sources`; then a token to each of `targets`.
-Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std::vector<Rank>& targets, Rank asks) {
+Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std::vector<Rank>& targets, Rank asks,
+                 Rank root) {
   const OpId start = s.trigger("start");
   std::vector<OpId> causes{start};
   for (const Rank source : sources) causes.push_back(s.recv(s.buffer(1, "token"), source));
@@ -37,7 +38,7 @@ Activation relay(ScheduleBuilder& s, const std::vector<Rank>& sources, const std
   const Slice token = s.buffer(1, "token");
   for (const Rank target : targets) s.send(token, target);
   s.ungate();
-  return {start, active, asks};
+  return {start, active, asks, root};
 }
 
 /// Of the tree; nothing: it is another way.
@@ -64,7 +65,7 @@ Activation activate_by_dissemination(ScheduleBuilder& s) {
     sources.push_back(ring_neighbour(s.rank(), -distance, s.size()));
     targets.push_back(ring_neighbour(s.rank(), distance, s.size()));
   }
-  return relay(s, sources, targets, kNoRank);
+  return relay(s, sources, targets, kNoRank, kNoRank);
 }
 
 Activation activate_by_tree(ScheduleBuilder& s, Rank latency) {
@@ -72,7 +73,7 @@ Activation activate_by_tree(ScheduleBuilder& s, Rank latency) {
   const CompleteTree asked(s.rank(), kMostAsking);
   std::vector<Rank> sources;
   if (!tree.is_root()) sources.push_back(tree.parent());
-  return relay(s, sources, tree.children(), asked.is_root() ? kNoRank : asked.parent());
+  return relay(s, sources, tree.children(), asked.is_root() ? kNoRank : asked.parent(), 0);
 }
 
 Activation activate(const std::string& how, ScheduleBuilder& s) {

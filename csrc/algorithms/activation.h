@@ -14,6 +14,7 @@ struct Activation {
   OpId start;   ///< trigger: this rank starts the round
   OpId active;  ///< fires when the round has reached this rank
   Rank asks;    ///< the rank that must be asked to start too; kNoRank: none
+  Rank root;    ///< the rank that reaches all without asking; kNoRank: any does
 };
 
 /// By dissemination: a union of P binomial trees, one from each initiator.

@@ -41,6 +41,7 @@ PartialAllreducePlan plan_of(const std::string& activation, Rank node, Rank node
           .release = release,
           .result = result,
           .asks = activated.asks,
+          .root = activated.root,
           .staging = {}};
 }
 

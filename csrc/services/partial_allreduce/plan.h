@@ -20,6 +20,7 @@ struct PartialAllreducePlan {
   OpId release;                  ///< trigger: this node's part is complete
   OpId result;                   ///< signal: `data` holds the result
   Rank asks;                     ///< node that must be asked to start too; kNoRank: none
+  Rank root;                     ///< node whose start reaches all without asking; kNoRank: any node's does
   std::optional<Slice> staging;  ///< of data on devices: what messages carry
   std::size_t pieces = 0;        ///< ... and in how many copies it comes there, and goes back
 };
