@@ -79,7 +79,6 @@ class Simulation {
     bool working = false;
     bool ended = false;
     Seconds alarm = Collective::kNever;  // of the engine's deadline
-    Seconds computed = 0;                // when it looks again for what is being computed
   };
 
   void work(Rank rank);
@@ -228,16 +227,9 @@ void Simulation::drive(Rank rank) {
   }
 }
 
-/// Gives the application what has completed and is computed; whether anything is.
+/// Gives the application what has completed, with which it goes on once that is computed; whether anything has.
 bool Simulation::collect(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
-  if (const Seconds computed = network_.computed(rank); computed > network_.now()) {
-    if (!a.waiting.empty() && computed > a.computed) {
-      a.computed = computed;
-      network_.at(computed, [this, rank] { drive(rank); });
-    }
-    return false;
-  }
   bool any = false;
   while (!a.waiting.empty() && a.collective->try_finish(*a.waiting.front().call)) {
     record(rank, a.waiting.front());
@@ -246,14 +238,19 @@ bool Simulation::collect(Rank rank) {
     any = true;
     if (flushed) a.collective->close();
   }
-  if (any) go_on(rank);
-  return any;
+  if (!any) return false;
+  if (const Seconds computed = network_.computed(rank); computed > network_.now()) {
+    network_.at(computed, [this, rank] { go_on(rank); });
+  } else {
+    go_on(rank);
+  }
+  return true;
 }
 
 void Simulation::record(Rank rank, const Waiting& waiting) {
   const Application& a = applications_[static_cast<std::size_t>(rank)];
-  result_.calls.push_back(
-      {rank, waiting.number, waiting.called, network_.now(), waiting.call->late, waiting.call->info});
+  const Seconds done = waiting.call->late ? network_.now() : network_.computed(rank);  // a late call waits for nothing
+  result_.calls.push_back({rank, waiting.number, waiting.called, done, waiting.call->late, waiting.call->info});
   if (!options_.record_results) return;
   const auto* values = reinterpret_cast<const std::int64_t*>(a.collective->result().get());
   result_.results.insert(result_.results.end(), values, values + count_);
