@@ -36,6 +36,7 @@ PartialAllreducePlan plan_of(const PlanTimeOptions& options, Rank rank) {
           .release = start,
           .result = result,
           .asks = kNoRank,
+          .root = kNoRank,
           .staging = {}};
 }
 
