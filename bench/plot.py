@@ -41,7 +41,7 @@ def draw(files: list[Path], output: Path) -> None:
 @click.argument(
     "files", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1, required=True, metavar="FILE..."
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="PATH")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="PATH")
 def plot(files: tuple[Path, ...], output: Path) -> None:
     try:
         draw(list(files), output)

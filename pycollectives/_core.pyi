@@ -161,7 +161,7 @@ class PartialAllreduce:
         name: str = "",
     ) -> None:
         """Collective. Ranks create the same objects in the same order; they compare whether each has its memory."""
-    def contribute(self, x: Any) -> Round:
+    def contribute(self, x: Any, *, stream: None = None) -> Round:
         """`x`: any C-contiguous buffer of exactly the right number of bytes (checked). Waits for nobody, and so keeps
         the GIL if that takes microseconds: on a board, if the data of all ranks is small."""
     def contribute_and_wait(self, x: Any, timeout: float | None = None) -> RoundInfo:

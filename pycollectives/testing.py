@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import math
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -131,7 +132,7 @@ def run_ranks(
     deadline = Deadline(timeout)
     try:
         for thread in threads:
-            thread.join(deadline.remaining())
+            thread.join(None if timeout == math.inf else deadline.remaining())
     except BaseException:  # Ctrl-C: no rank goes on to wait for another
         for communicator in communicators:
             communicator.abort()

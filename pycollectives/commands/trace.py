@@ -19,7 +19,7 @@ def trace() -> None:
 
 @trace.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", "out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--output", "-o", "out", required=True, type=click.Path(dir_okay=False, path_type=Path))
 def merge(files: tuple[Path, ...], out: Path) -> None:
     """Join the traces of all ranks into one file for chrome://tracing or ui.perfetto.dev."""
     try:
@@ -40,7 +40,7 @@ def _rounds(context: click.Context, option: click.Parameter, value: str | None) 
 
 @trace.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", "out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="An image.")
+@click.option("--output", "-o", "out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="An image.")
 @click.option("--rounds", callback=_rounds, metavar="FIRST:LAST", help="Only these.  [default: all]")
 @click.option("--title", default="")
 def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, title: str) -> None:

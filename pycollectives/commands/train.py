@@ -100,8 +100,8 @@ def _choices(command: Any) -> Any:
     help="Where models of PyTorch compute. cuda: each rank on a device of its machine, in turns.",
 )
 @click.option(
-    "-o",
     "--output",
+    "-o",
     metavar="FOLDER",
     show_default="nothing is written",
     help="For metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",

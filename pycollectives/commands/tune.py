@@ -30,8 +30,8 @@ def _sizes(context: click.Context, option: click.Parameter, text: str) -> list[i
 
 @click.command()
 @click.option(
-    "-o",
     "--output",
+    "-o",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Instead of ~/.config/pycollectives/selection.json, which the library looks for.",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 __all__ = ["Deadline"]
 
 
 class Deadline:
-    """The moment `timeout` seconds from now; never, if it is None or infinite.
+    """The moment `timeout` seconds from now; never, if it is None.
 
     >>> Deadline(None).remaining() is None
     True
@@ -17,7 +16,7 @@ class Deadline:
 
     def __init__(self, timeout: float | None) -> None:
         """Start the clock."""
-        self._end = None if timeout is None or timeout == math.inf else time.monotonic() + timeout
+        self._end = None if timeout is None else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
         """Return the seconds left, at least 0.0, or None for no limit."""

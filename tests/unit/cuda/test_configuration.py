@@ -20,7 +20,8 @@ def compiled(folder: Path, wanted: str) -> list[str]:
     """Configure the project; the files that its libraries are made of, by the layer and its folder."""
     pytest.importorskip("pybind11")
     command = [
-        CMAKE, "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DPYC_CUDA={wanted}", f"-DPython_EXECUTABLE={sys.executable}",
+        CMAKE, "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DPYC_CUDA={wanted}", "-DPYC_UNITY=OFF",
+        f"-DPython_EXECUTABLE={sys.executable}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -94,9 +94,7 @@ def test_an_ideal_of_hop_waits_as_its_mode_says(mode, seconds):
 
 def test_an_ideal_of_hop_computes_as_it_says():
     """In the serial graph a rank computes at its new weights: neighbors wait for its work, then for its update."""
-    work = np.full((4, 10), 0.1)
-    work[2, ::2] = 0.4
-    work[0, 1::2] = 0.4
+    work = np.random.default_rng(1).uniform(0.05, 0.4, (8, 40))
     parallel, serial = (ideal(f"hop,topology=ring,computation={graph}", work) for graph in ("parallel", "serial"))
     assert serial < parallel
     assert ideal("hop,topology=ring", work) == parallel

@@ -123,7 +123,7 @@ def ar(engine_side, context):
         ({"like": None, "count": 1.5, "dtype": "f4"}, TypeError, "count: expected an integer, got 1.5"),
         ({"like": None, "count": 3, "dtype": "M8[s]"}, TypeError, "got datetime64"),
         ({"like": np.zeros((3, 4)).T}, BufferError, "C-contiguous"),
-        ({"op": "sum"}, ValueError, "op: expected .* got 'sum'"),
+        ({"op": "mean"}, ValueError, "op: expected .* got 'mean'"),
         ({"op": print}, TypeError, "op: expected"),
         ({"policy": pc.Solo}, TypeError, "policy: expected an object such as"),
         ({"policy": 7}, TypeError, "policy: expected an object such as"),

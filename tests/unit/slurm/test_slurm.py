@@ -320,7 +320,7 @@ def test_what_sbatch_complains_of_is_one_line(tmp_path):
 
 
 def test_a_job_that_is_refused_leaves_no_folder(tmp_path):
-    environment = stand_in(tmp_path, "exit 1")
+    environment = stand_in(tmp_path, "echo 'sbatch: error: no' >&2; exit 1")
     (tmp_path / "mine").mkdir()
     assert run("submit", "--folder", tmp_path / "mine/new/out", "--", "true", **environment).returncode == 1
     assert list((tmp_path / "mine").iterdir()) == []
