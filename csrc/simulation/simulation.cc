@@ -153,11 +153,15 @@ SimulationResult Simulation::run() {
   return std::move(result_);
 }
 
-/// What the application does next, once it waits for nothing.
+/// What the application does next, once it waits for nothing, and what it was given is computed.
 void Simulation::go_on(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   const bool more = a.next_call < options_.calls[static_cast<std::size_t>(rank)];
   if (a.working || a.ended || a.waiting.size() > (more ? options_.pipeline : 0)) return;
+  if (const Seconds computed = network_.computed(rank); computed > network_.now()) {
+    network_.at(computed, [this, rank] { go_on(rank); });
+    return;
+  }
   if (!more) return end(rank);
   if (!options_.barrier) return work(rank);
   a.working = true;
@@ -227,7 +231,7 @@ void Simulation::drive(Rank rank) {
   }
 }
 
-/// Gives the application what has completed, with which it goes on once that is computed; whether anything has.
+/// Gives the application what has completed; whether anything has.
 bool Simulation::collect(Rank rank) {
   Application& a = applications_[static_cast<std::size_t>(rank)];
   bool any = false;
@@ -238,13 +242,8 @@ bool Simulation::collect(Rank rank) {
     any = true;
     if (flushed) a.collective->close();
   }
-  if (!any) return false;
-  if (const Seconds computed = network_.computed(rank); computed > network_.now()) {
-    network_.at(computed, [this, rank] { go_on(rank); });
-  } else {
-    go_on(rank);
-  }
-  return true;
+  if (any) go_on(rank);
+  return any;
 }
 
 void Simulation::record(Rank rank, const Waiting& waiting) {
