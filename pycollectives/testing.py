@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import math
+import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
