@@ -61,7 +61,7 @@ class PartialAllreduce(Reduction):
         # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
         # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
         if type(self).contribute is PartialAllreduce.contribute:
-            self.contribute = collective.contribute  # type: ignore[method-assign,method-assign]
+            self.contribute = collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = collective.allreduce  # type: ignore[assignment,method-assign]
 
