@@ -72,8 +72,8 @@ class Communicator(
         waiting, flushing and closing alike. `math.inf`: no limit. Default: `PYC_TIMEOUT`, or no limit.
     costs
         What messages between nodes cost, for `algorithm="auto"`. Default: if there are several nodes, every rank has a
-        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 80 messages. Otherwise
-        "auto" uses a table.
+        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 80 messages. A table of
+        `tune`, if there is one, goes before costs, also before those that are given.
 
     Raises
     ------
@@ -109,7 +109,7 @@ class Communicator(
         from .support.native import core
 
         with naming_failed_ranks(comm):
-            options, places = Options.agreed(comm, progress, ranks_per_node, timeout, costs, tuned=is_tuned())
+            options, places = Options.agreed(comm, progress, ranks_per_node, timeout, costs, is_tuned=is_tuned)
             machines = [place.machine for place in places]
             make_engine = partial(
                 core.Engine.mpi,
@@ -124,11 +124,11 @@ class Communicator(
                 check_engine = make_engine() if options.check else None
                 if options.heartbeat_timeout is not None:
                     engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
+                nodes = nodes_of(machines, options.ranks_per_node)
+                agreed = options.costs or _measured_costs(engine, nodes, places, options.timeout)
             except BaseException:
                 engine.abort()
                 raise
-        nodes = nodes_of(machines, options.ranks_per_node)
-        agreed = options.costs or _measured_costs(engine, nodes, places, options.timeout)
         self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
 
     @classmethod

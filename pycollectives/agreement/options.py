@@ -23,7 +23,7 @@ from ..support.validation import checked_timeout
 from .consistency import agree, describe_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mpi4py import MPI
 
@@ -43,6 +43,7 @@ class Options:
     ranks_per_node: int | None
     check: bool
     costs: Costs | None
+    tuned: bool
 
     @classmethod
     def agreed(
@@ -53,9 +54,9 @@ class Options:
         timeout: float | None,
         costs: object = None,
         *,
-        tuned: bool = False,
+        is_tuned: Callable[[], bool],
     ) -> tuple[Options, list[Place]]:
-        """Check the arguments of `Communicator`; collective. `tuned`: this process has a selection table of its own.
+        """Check the arguments of `Communicator`; collective. `is_tuned`: this process has a selection table of its own.
 
         Returns them, and the place of each rank, once all ranks have said the same.
         """
@@ -66,12 +67,12 @@ class Options:
         options = agree(
             over_mpi,
             "Communicator",
-            lambda: cls.checked(progress, ranks_per_node, timeout, costs),
+            lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned),
             timeout=limit,
         )
         # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
         # To duplicate the communicator, which has no time limit, is safe only once all have come.
-        here = Place.here(tuned=tuned)
+        here = Place.here(tuned=options.tuned)
         places = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
         return options, [here] * comm.size if places is None else list(map(Place.decode, places))
 
@@ -81,7 +82,8 @@ class Options:
         progress: Progress | None,
         ranks_per_node: object,
         timeout: float | None,
-        costs: object = None,
+        costs: object,
+        is_tuned: Callable[[], bool],
     ) -> Options:
         """Check what needs no other rank; what is None comes from the environment."""
         environment = settings()
@@ -97,7 +99,8 @@ class Options:
             )
         if costs is not None and not isinstance(costs, Costs):
             raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
-        return cls(progress, timeout, environment.exit_timeout, heartbeat, per_node, environment.check, costs)
+        exit_timeout, check = environment.exit_timeout, environment.check
+        return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned())
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks."""

@@ -51,7 +51,7 @@ def info() -> None:
         ("trace", str(environment.trace or "off")),
         ("selection table", f"{table.name}, digest {table.digest}"),
         ("measured on", str(table.machine or "see below")),
-        ('algorithm="auto"', _rule(table)),
+        ("algorithm auto", _rule(table)),
     ):
         facts.add_row(fact, value)
 

@@ -151,14 +151,16 @@ def _profile(cluster: str | None, profile_file: Path | None, launcher_options: t
 
 def _submit(script: str, folder: str, *, wait: bool, test_only: bool) -> None:
     options = [option for option, wanted in (("--wait", wait), ("--test-only", test_only)) if wanted]
-    missing = [] if test_only else [path for path in (Path(folder), *Path(folder).parents) if not path.exists()]
+    made: list[Path] = []  # the lowest first
     try:
-        for path in reversed(missing):  # SLURM makes no folder for its log
-            path.mkdir()
+        for path in () if test_only else (*reversed(Path(folder).parents), Path(folder)):
+            with contextlib.suppress(FileExistsError):  # SLURM makes no folder for its log
+                path.mkdir()
+                made.insert(0, path)
         status, output = submission.submit(script, options)
     except (OSError, submission.SubmissionError) as error:
-        for path in missing:
-            with contextlib.suppress(OSError):  # the lowest first; not made, or something is in it
+        for path in made:
+            with contextlib.suppress(OSError):  # something is in it
                 path.rmdir()
         raise click.ClickException(str(error)) from error
     if output:

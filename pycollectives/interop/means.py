@@ -91,7 +91,7 @@ class HostMean(TensorMean):
             if out.dtype is self._dtype:
                 np.divide(part, self._divisor, out=out.detach().numpy())
             else:
-                out.copy_(torch.from_numpy(np.divide(part, self._divisor)))
+                out.copy_(torch.from_numpy(np.asarray(np.divide(part, self._divisor))))  # a scalar, if 0-d
 
 
 class StagedMean(TensorMean):

@@ -20,9 +20,10 @@ def nightly_unless(in_ci: Callable[[Case], bool], cases: Iterable[Case]) -> list
 
 
 def in_turn(cases: Sequence[object], others: Sequence[object]) -> list[object]:
-    """Return each case with each of the others, of which CI takes one for each case, in turn."""
+    """Return each case with each of the others. CI takes them in turn, until it has had all of both."""
     pairs = [(*_values(case), other) for case in cases for other in others]
-    in_ci = {place * len(others) + place % len(others) for place in range(len(cases))}
+    turns = range(max(len(cases), len(others)))
+    in_ci = {turn % len(cases) * len(others) + turn % len(others) for turn in turns}
     return [pair if place in in_ci else _nightly(pair) for place, pair in enumerate(pairs)]
 
 

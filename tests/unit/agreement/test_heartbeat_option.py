@@ -12,7 +12,7 @@ def test_it_must_be_the_same_on_all_ranks(monkeypatch):
     said = set()
     for value in ("none", "5", "5.5"):
         monkeypatch.setenv("PYC_HEARTBEAT_TIMEOUT", value)
-        said.add(str(Options.checked("thread", None, None).signature()))
+        said.add(str(Options.checked("thread", None, None, None, lambda: False).signature()))
     assert len(said) == 3
 
 

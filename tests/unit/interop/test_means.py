@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 import pycollectives as pc  # noqa: E402
 from pycollectives.interop import means  # noqa: E402
 from pycollectives.interop.host_copy import HostCopy  # noqa: E402
+from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
 from pycollectives.support.native import core  # noqa: E402
 from pycollectives.testing import run_ranks  # noqa: E402
 
@@ -92,3 +93,21 @@ def test_a_host_copy_is_fetched_and_put():
     assert tensor.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     copy.put(tensor)
     assert tensor.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("staged", [None, True])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_gradients_of_every_shape_and_type(dtype, staged, shape):
+    """The mean is of float32; NumPy makes a scalar of an element without dimensions."""
+
+    def program(comm):
+        parameter = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
+        sgd = torch.optim.SGD([parameter], lr=1.0)
+        with EagerOptimizer(sgd, comm, pc.Full(), staged=staged) as optimizer:
+            parameter.grad = torch.full(shape, 1.0 + 2 * comm.rank, dtype=dtype)
+            optimizer.step()
+        return parameter.detach().float()
+
+    for found in run_ranks(2, program):
+        assert torch.equal(found, torch.full(shape, -2.0))

@@ -47,4 +47,5 @@ def test_each_case_and_each_of_the_others_is_in_ci():
     pairs = in_turn(["a", "b", ("c", 1), "d"], ["x", "y", "z"])
     assert len(pairs) == 12
     assert in_ci(pairs) == [("a", "x"), ("b", "y"), ("c", 1, "z"), ("d", "x")]
+    assert in_ci(in_turn(["a", "b"], ["x", "y", "z"])) == [("a", "x"), ("a", "z"), ("b", "y")]
     assert {one.values for one in pairs if hasattr(one, "marks")} >= {("a", "y"), ("c", 1, "x"), ("d", "z")}
