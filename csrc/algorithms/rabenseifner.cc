@@ -27,7 +27,7 @@ Rank log2_of(std::size_t number) { return static_cast<Rank>(std::bit_width(numbe
 
 /// How often the data is halved, if at most `most` times.
 Rank halvings_of(Rank size, std::size_t count, Rank most) {
-  return std::min({most, log2_of(static_cast<std::size_t>(size)), log2_of(count)});
+  return count == 0 ? 0 : std::min({most, log2_of(static_cast<std::size_t>(size)), log2_of(count)});
 }
 
 void build_halving(ScheduleBuilder& s, Operands io, Rank most) {

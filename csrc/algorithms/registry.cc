@@ -24,6 +24,9 @@ void register_allreduce(AllreduceAlgorithm algorithm) {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   const std::string name = algorithm.name;
+  if (name.find(':') != std::string::npos) {
+    throw std::invalid_argument("algorithm '" + name + "': expected a name without ':', which separates a variant");
+  }
   if (!r.by_name.emplace(name, std::move(algorithm)).second) {
     throw std::invalid_argument("algorithm '" + name + "' is registered already");
   }

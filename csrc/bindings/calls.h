@@ -1,6 +1,6 @@
 // Defines what Python calls, with a tenth of the code that pybind11's `def` makes of each function: all functions have
-// one dispatcher, and Python itself reads what parameters they have. For what is called seldom; c_api.h is for the
-// rest.
+// one dispatcher, and Python itself reads what parameters they have. For calls that
+// take microseconds; c_api.h is for faster ones.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,4 +1,4 @@
-// The partial allreduce: made, flushed and closed by pybind11; what every step of a training calls is written by hand.
+// The partial allreduce: made, flushed and closed by calls.h; what every step of a training calls is written by hand.
 #include <algorithm>
 #include <array>
 

@@ -48,6 +48,7 @@ class PostalTree {
   static constexpr Rank kFewSteps = 32;
 
   PostalTree(Rank rank, Rank size, Rank latency) {
+    latency = std::min(latency, size);  // a star; above it too
     const std::vector<std::int64_t> reached = reach(size, latency);
     auto left = static_cast<Rank>(reached.size()) - 1;  // sends that fit into the time that `first` has left
     for (Rank first = 0; first != rank;) {
@@ -74,6 +75,7 @@ class PostalTree {
   /// By the number of messages on the way from the root to a rank, the most sends of their senders up to these
   /// messages.
   static std::vector<Rank> longest_ways(Rank size, Rank latency) {
+    latency = std::min(latency, size);
     const std::vector<std::int64_t> reached = reach(size, latency);
     struct Place {
       Rank rank;
@@ -100,9 +102,9 @@ class PostalTree {
   /// The number of ranks that are reached, by the number of sends.
   static std::vector<std::int64_t> reach(Rank size, Rank latency) {
     std::vector<std::int64_t> reached{1};
+    const auto delay = static_cast<std::size_t>(latency);
     while (reached.back() < size) {
       const std::size_t time = reached.size();
-      const auto delay = static_cast<std::size_t>(latency);
       reached.push_back(reached.back() + (time >= delay ? reached[time - delay] : 0));
     }
     return reached;

@@ -189,6 +189,8 @@ class Engine final : private Listener {
   std::optional<std::string> finished_hand_down();
   void start_withdrawal() { bootstrap_.withdraw(); }
   bool withdrawn() const { return bootstrap_.withdrawn(); }
+  /// The same at once: what ranks make together will not be complete. For who stops waiting in the middle of it.
+  void give_up();
   void start_giving_up() { send_departures(Control::kGaveUp); }
   void start_close();
   bool may_close();
@@ -246,7 +248,6 @@ class Engine final : private Listener {
   std::string what_is_open();
   std::vector<Rank> left_before(std::uint64_t step) const;
   std::vector<Rank> call_roll(std::uint64_t step, const Interrupt& interrupt);
-  void give_up();
   void begin_closing(Seconds timeout, const Interrupt& interrupt);
   void on_control(Rank from, Control kind, ConstBytes message);
 

@@ -153,8 +153,13 @@ MessageCosts measure_messages(Engine& engine, Rank other, Seconds timeout, const
   const std::uint32_t id = engine.exclusively([&] { return engine.claim_id(); });
   MessageCosts costs;
   if (engine.rank() == 0 || engine.rank() == other) {
-    const std::vector<Seconds> at = measure(engine, id, other, timeout, interrupt);
-    if (engine.rank() == 0) costs = costs_from(at);
+    try {
+      const std::vector<Seconds> at = measure(engine, id, other, timeout, interrupt);
+      if (engine.rank() == 0) costs = costs_from(at);
+    } catch (...) {  // Ctrl-C, too long, or the engine failed: the others wait for the costs
+      engine.give_up();
+      throw;
+    }
   }
   std::vector<Rank> ranks(static_cast<std::size_t>(engine.size()));
   std::iota(ranks.begin(), ranks.end(), 0);

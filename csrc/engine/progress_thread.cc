@@ -45,11 +45,13 @@ void ProgressThread::add(Engine* engine) {
   ranks_ = std::max(ranks_, engine->transport().local_ranks());
 }
 
-/// It blocks on mutex_ until the engine is there. Signals are for the application's threads.
+/// It blocks on mutex_ until the engine is there. Signals are for the application's threads, but for those of faults,
+/// which concern the thread that makes them.
 std::thread ProgressThread::start(unsigned generation) {
   sigset_t all;
   sigset_t usual;
   sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits it
   try {
     std::thread thread([this, generation] { loop(generation); });

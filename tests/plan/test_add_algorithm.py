@@ -59,7 +59,7 @@ def test_written_in_cpp(tmp_path):
         if shutil.which(tool, path=tools) is None:
             pytest.skip(f"needs {tool}")
     pytest.importorskip("pybind11")
-    for folder in ("_build", "csrc", "pycollectives"):
+    for folder in ("_build", "csrc", "pycollectives", "tools"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     for file in ("CMakeLists.txt", "README.md", "CMakePresets.json", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / file, tree)

@@ -252,7 +252,7 @@ def test_no_tree_is_sooner_in_the_postal_model(size, latency):
 
 
 @pytest.mark.parametrize(
-    "variant", ["tree:1", "tree:3", "tree:64", "rabenseifner:1", "rabenseifner:2", "rabenseifner:4"]
+    "variant", ["tree:1", "tree:3", "tree:64", "tree:2147483647", "rabenseifner:1", "rabenseifner:2", "rabenseifner:4"]
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 32, 50])
 def test_variants_are_right(variant, size):

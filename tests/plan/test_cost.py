@@ -167,3 +167,10 @@ def test_the_activation_follows_from_the_costs():
     costs = activation_costs(INFINIBAND, 4096)
     assert min(costs, key=costs.__getitem__).startswith("tree:")
     assert costs["dissemination"] > costs["tree:4"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+def test_nothing_costs_no_more_than_an_element(ranks):
+    nothing, element = schedule_costs(INFINIBAND, ranks, 0), schedule_costs(INFINIBAND, ranks, 8)
+    assert nothing.keys() == element.keys()
+    assert all(0 <= nothing[name] <= element[name] for name in nothing)

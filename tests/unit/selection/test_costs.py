@@ -133,3 +133,23 @@ def test_cores_are_counted_by_kernel_whatever_the_containers():
 def test_what_is_no_cost_is_refused(costs):
     with pytest.raises(ValueError, match="costs: expected seconds"):
         pc.Costs(*costs)
+
+
+def test_a_rank_that_stops_timing_messages_ends_the_wait_of_all():
+    """Rank 1 does not answer rank 0, whose time is up; rank 2 waits for what is measured, with much more time."""
+    engines = core.Engine.loopback(3)
+    errors = {}
+
+    def measure(rank, timeout):
+        try:
+            core.measure_messages(engines[rank], other=1, timeout=timeout)
+        except pc.StallError as error:
+            errors[rank] = str(error)
+
+    threads = [threading.Thread(target=measure, args=of_rank) for of_rank in ((0, 0.3), (2, 60))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert "rank 1 did not answer within 0.3 s" in errors[0]
+    assert "gave up" in errors[2]
