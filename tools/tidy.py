@@ -5,7 +5,7 @@
 The record of tools/passed.py has one line for each .cc file: a digest of all that its verdict depends on. That is the
 file itself, every header of csrc that it includes, directly or not, .clang-tidy, what decides how it is compiled
 (CMakeLists.txt, CMakePresets.json) and clang-tidy's version. A file whose digest is there is not checked again; --all
-checks every file. A run that finds nothing brings the record up to date; one that finds something leaves it.
+checks every file. Each file that passes is recorded, also if others do not.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from passed import RECORD, digest, read, version_of, without_comments, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "csrc"
@@ -73,23 +78,39 @@ def main(arguments: list[str] | None = None) -> None:
     before = {} if options.all else read(ROOT / RECORD)
     chosen = [path for path, value in now.items() if before.get(path) != value]
     print(f"clang-tidy: {len(chosen)} of {len(now)} files", "" if options.all else "have changed since they passed")
-    if chosen:
-        check(chosen, options.build, options.jobs)
-    write(ROOT / RECORD, now, lambda name: name.endswith(".cc"))
+    clean = {path: value for path, value in now.items() if path not in chosen}
+    try:
+        for path in passing(chosen, options.build, options.jobs):
+            clean[path] = now[path]
+    finally:
+        write(ROOT / RECORD, clean, lambda name: name.endswith(".cc"))
+    if found := sorted(now.keys() - clean.keys()):
+        sys.exit(f"clang-tidy: found something in {', '.join(found)}")
 
 
-def check(chosen: list[str], build: Path, jobs: int) -> None:
-    """End the program with clang-tidy's status if it finds anything."""
+def passing(chosen: list[str], build: Path, jobs: int) -> Iterator[str]:
+    """Run clang-tidy on files, some at a time; those that pass, as they do. Prints what it finds in the others."""
+    if not chosen:
+        return
     commands = json.loads((build / "compile_commands.json").read_text())
     compiled = {(Path(command["directory"]) / command["file"]).resolve() for command in commands}
     unknown = [path for path in chosen if ROOT / path not in compiled]
     if unknown:  # clang-tidy would leave them out without a word
         sys.exit(f"{build}: no compile command for {', '.join(unknown)}")
-    patterns = [f"^{re.escape(str(ROOT / path))}$" for path in chosen]
-    command = ["run-clang-tidy.py", "-quiet", "-j", str(jobs), "-p", str(build)]
-    status = subprocess.run([*command, "-config-file", str(ROOT / ".clang-tidy"), *patterns], check=False).returncode
-    if status:
-        sys.exit(status)
+    command = ["clang-tidy", "--quiet", "-p", str(build), "--config-file", str(ROOT / ".clang-tidy")]
+
+    def run(path: str) -> tuple[str, subprocess.CompletedProcess[str]]:
+        return path, subprocess.run([*command, str(ROOT / path)], capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = [pool.submit(run, path) for path in chosen]
+        for number, done in enumerate(as_completed(runs), 1):
+            path, outcome = done.result()
+            print(f"[{number}/{len(chosen)}] {path}", flush=True)
+            if outcome.returncode == 0:
+                yield path
+            else:
+                print(outcome.stdout, outcome.stderr, sep="", flush=True)
 
 
 if __name__ == "__main__":

@@ -43,12 +43,14 @@ class Engine final : private Listener {
 
   /// All that the progress thread reads: it drives the engine before the constructor returns.
   struct Options {
+    // NOLINTBEGIN(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
     Progress progress = Progress::kThread;
     std::string transport_name{};
     std::size_t flight_rounds = 0;  // that the flight recorder keeps; 0: there is nothing to record or to dump
     std::string group{};            // the flight recorder's name of the communicator
     Seconds stall_warning = -1;
     std::vector<FailureDetector::Neighbour> neighbours{};  // the processes of this machine
+    // NOLINTEND(readability-redundant-member-init)
   };
   explicit Engine(std::unique_ptr<Transport> transport, Options options, std::unique_ptr<Trace> trace = nullptr);
   ~Engine() override;
