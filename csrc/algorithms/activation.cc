@@ -52,7 +52,8 @@ std::optional<Rank> latency_of(const std::string& how) {
   return latency;
 }
 
-void refuse(const std::string& how) {
+Rank checked_latency(const std::string& how) {
+  if (const std::optional<Rank> latency = latency_of(how)) return *latency;
   throw std::invalid_argument("activation: expected 'dissemination', 'tree' or 'tree:K', got '" + how + "'");
 }
 
@@ -78,9 +79,8 @@ Activation activate_by_tree(ScheduleBuilder& s, Rank latency) {
 
 Activation activate(const std::string& how, ScheduleBuilder& s) {
   if (how == "dissemination") return activate_by_dissemination(s);
-  const std::optional<Rank> latency = latency_of(how);
-  if (!latency) refuse(how);
-  return activate_by_tree(s, *latency);
+  const Rank latency = checked_latency(how);
+  return activate_by_tree(s, latency);
 }
 
 std::vector<std::string> activation_candidates() {
@@ -112,14 +112,13 @@ Course course_of_activation(const std::string& how, Rank size) {
     }
     return {chains, {{{.sends = tokens, .receives = tokens}}}};
   }
-  const std::optional<Rank> latency = latency_of(how);
-  if (!latency) refuse(how);
+  const Rank latency = checked_latency(how);
   double steps = 0;
   for (Rank rank = size - 1; rank > 0; rank = CompleteTree(rank, kMostAsking).parent()) ++steps;
-  const auto children = static_cast<double>(PostalTree(0, size, *latency).children().size());
+  const auto children = static_cast<double>(PostalTree(0, size, latency).children().size());
   const double asking = std::min(size - 1, kMostAsking);
   return {{{{.flights = steps, .sends = steps, .receives = steps}}},
-          down_a_tree(size, *latency, 0),
+          down_a_tree(size, latency, 0),
           {{{.sends = children, .receives = asking}}}};
 }
 

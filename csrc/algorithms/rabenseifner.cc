@@ -104,7 +104,8 @@ AllreduceAlgorithm halving_of(Rank most) {
       .reference = {},
       .is_uniform = false,
       .course = [=](Rank size, std::size_t count) { return course_of_halving(size, count, most); },
-      .parts = [=](Rank size) { return std::size_t{1} << std::min(most, log2_of(static_cast<std::size_t>(size))); }};
+      .parts =
+          [=](Rank size) { return std::min(std::size_t{1} << most, std::bit_floor(static_cast<std::size_t>(size))); }};
 }
 
 void allreduce_rabenseifner(ScheduleBuilder& s, Operands io) { build_halving(s, io, kAll); }
@@ -115,7 +116,7 @@ PYC_ALLREDUCE(
     "rabenseifner", allreduce_rabenseifner, .steps = "log2 P + K, +2 if P is not 2^k; K = log2 P, or rabenseifner:K",
     .bytes = "2 S (P-1)/P", .reference = "Rabenseifner 2004", .is_uniform = false,
     .course = [](Rank size, std::size_t count) { return course_of_halving(size, count, kAll); },
-    .parts = [](Rank size) { return std::size_t{1} << log2_of(static_cast<std::size_t>(size)); }, .variant = halving_of,
+    .parts = [](Rank size) { return std::bit_floor(static_cast<std::size_t>(size)); }, .variant = halving_of,
     .variants =
         [](Rank size) {
           std::vector<Rank> all;

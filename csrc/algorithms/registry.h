@@ -20,6 +20,7 @@ struct AllreduceAlgorithm {
   std::string reference;
   /// Every element takes the same way: a part of the data that is reduced by itself gets the same bits.
   bool is_uniform = false;
+  // NOLINTBEGIN(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
   /// What it costs with `size` ranks and `count` elements. Empty: "auto" does not choose it.
   std::function<Course(Rank size, std::size_t count)> course = {};
   /// Elements with which its plan has all its messages; with more they only get longer. Empty: `size`.
@@ -28,6 +29,7 @@ struct AllreduceAlgorithm {
   // The name NAME:K, K > 0, means `variant(K)`. `variants`: those among which "auto" chooses.
   std::function<AllreduceAlgorithm(Rank k)> variant = {};
   std::function<std::vector<Rank>(Rank size)> variants = {};
+  // NOLINTEND(readability-redundant-member-init)
 };
 
 /// std::invalid_argument if the name is taken.
