@@ -24,7 +24,7 @@ namespace {
 namespace zl = zipline;
 
 /// Python's error is set already.
-struct ErrorIsSet {};
+struct ErrorIsSet : std::exception {};
 
 /// The new reference that `action` returns, or nullptr and Python's error set to what it threw.
 template <class Action>
@@ -32,6 +32,7 @@ PyObject* guarded(Action action) noexcept {
   try {
     return action();
   } catch (const ErrorIsSet&) {
+    return nullptr;
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::invalid_argument& error) {
@@ -40,6 +41,13 @@ PyObject* guarded(Action action) noexcept {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
   return nullptr;
+}
+
+using Function = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
+
+/// As Python wants it, which casts it back.
+PyCFunction as_method(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
 struct Deleted {
@@ -188,9 +196,7 @@ struct Incremental {
 
   static void define(PyObject* module, const char* name) {
     static PyMethodDef methods[] = {
-        {"update", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&update)), METH_FASTCALL, nullptr},
-        {"barrier", &barrier, METH_NOARGS, nullptr},
-        {}};
+        {"update", as_method(&update), METH_FASTCALL, nullptr}, {"barrier", &barrier, METH_NOARGS, nullptr}, {}};
     static PyGetSetDef members[] = {{"size", &size, nullptr, nullptr, nullptr}, {}};
     PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(&make)},
                            {Py_tp_dealloc, reinterpret_cast<void*>(&free)},
@@ -204,11 +210,7 @@ struct Incremental {
   }
 };
 
-using Function = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
-
-PyMethodDef method(const char* name, Function function) {
-  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)), METH_FASTCALL, nullptr};
-}
+PyMethodDef method(const char* name, Function function) { return {name, as_method(function), METH_FASTCALL, nullptr}; }
 
 PyObject* make_module() {
   static PyMethodDef functions[] = {
@@ -233,4 +235,5 @@ PyObject* make_module() {
 }  // namespace
 }  // namespace pyc
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): Python's name
 PyMODINIT_FUNC PyInit__zipline() { return pyc::make_module(); }
