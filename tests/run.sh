@@ -97,7 +97,7 @@ for suite in $suites; do
       run "$limit" "plans" env ${cases:+PYC_CASES=$cases} pytest --numprocesses=auto --dist=worksteal tests/plan
       ;;
     unit) run "$limit" "units" pytest --numprocesses=5 --dist=worksteal tests/unit ;;  # many sleep
-    launch) run "$limit" "launched programs" pytest --numprocesses=5 --dist=worksteal -m "not alone" tests/launch ;;
+    launch) run "$limit" "launched programs" pytest --numprocesses=4 --dist=worksteal -m "not alone" tests/launch ;;
     # Some measure, or look at all of the machine, and want it for themselves.
     alone) run "$limit" "launched programs, one at a time" pytest -m alone tests/launch ;;
     cluster | hosts)
