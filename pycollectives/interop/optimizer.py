@@ -295,13 +295,15 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._check_between_steps("synchronize_parameters")
         self._synchronize(Deadline(self._timeout))
 
-    def _synchronize(self, deadline: Deadline) -> None:
+    def _synchronize(self, deadline: Deadline, *, meets: bool = True) -> None:
         self._flush(deadline)
-        self._synchronize_flushed(deadline)
+        self._synchronize_flushed(deadline, meets=meets)
 
-    def _synchronize_flushed(self, deadline: Deadline) -> None:
+    def _synchronize_flushed(self, deadline: Deadline, *, meets: bool = True) -> None:
+        """`meets`: compare the call first, which cannot be repeated if it runs into the limit."""
         try:
-            self._meet("synchronize_parameters", deadline)
+            if meets:
+                self._meet("synchronize_parameters", deadline)
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
@@ -405,7 +407,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._end_step()
             self._check_between_steps("finish")
             deadline = Deadline(self._timeout)
-            self._synchronize(deadline)
+            self._synchronize(deadline, meets=False)
             if self._model is not None:
                 self._average_buffers(None, deadline)
             self._finishing = True
