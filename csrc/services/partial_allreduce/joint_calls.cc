@@ -31,7 +31,9 @@ bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, con
   board.ranks().own().called = call->made;
   const JointSum::Joined joined = board.round().join();
   lock.unlock();
+  const Seconds begin = trace_.now();
   const bool is_added = sum.add(joined, memory_, data);
+  trace_.add("reduce", begin, call->round);
   if (!is_added) {
     lock.lock();
     copy = board.buffers().take();
