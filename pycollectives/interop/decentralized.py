@@ -112,6 +112,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
 
     _step_supports_amp_scaling = False  # a GradScaler is to unscale `.grad` itself
     _discards = False  # a model needs no contribution to be delivered later
+    _flush_waits_for_all = False  # only neighbors, if any
 
     def __init__(
         self,

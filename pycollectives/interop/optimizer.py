@@ -75,6 +75,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     _discards: ClassVar[bool] = True
     """Whether leaving at once can lose what this rank has contributed, so that a warning is worth while."""
 
+    _flush_waits_for_all: ClassVar[bool] = True
+    """Whether all ranks have called `flush` when it returns."""
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -295,15 +298,14 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._check_between_steps("synchronize_parameters")
         self._synchronize(Deadline(self._timeout))
 
-    def _synchronize(self, deadline: Deadline, *, meets: bool = True) -> None:
+    def _synchronize(self, deadline: Deadline) -> None:
         self._flush(deadline)
-        self._synchronize_flushed(deadline, meets=meets)
+        self._synchronize_flushed(deadline)
 
-    def _synchronize_flushed(self, deadline: Deadline, *, meets: bool = True) -> None:
-        """`meets`: compare the call first, which cannot be repeated if it runs into the limit."""
+    def _synchronize_flushed(self, deadline: Deadline) -> None:
         try:
-            if meets:
-                self._meet("synchronize_parameters", deadline)
+            if self._flush_waits_for_all:  # and so all ranks come here; the comparison cannot be repeated if it stalls
+                self._meet("synchronize_parameters", Deadline(self._timeout))
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
@@ -407,7 +409,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._end_step()
             self._check_between_steps("finish")
             deadline = Deadline(self._timeout)
-            self._synchronize(deadline, meets=False)
+            self._synchronize(deadline)
             if self._model is not None:
                 self._average_buffers(None, deadline)
             self._finishing = True
