@@ -1,6 +1,6 @@
 """Balanced latency of `Full()`, compared with the fastest MPI_Allreduce of all MPIs that wheels bring.
 
-    python bench/baselines.py --ranks 2,8 --json baselines.jsonl
+    python -m pycollectives bench baselines --ranks 2,8 --json baselines.jsonl
 
 Starts the jobs itself: one of ours and one for each setting of each MPI, in turns. README.md explains the columns.
 """

@@ -1,6 +1,6 @@
 """What direct rounds gain: balanced latency of `Full()` with little data, and of the same rounds on the board.
 
-    mpirun -n 2 python bench/direct.py --json direct.jsonl
+    mpirun -n 2 python -m pycollectives bench direct --json direct.jsonl
 
 The ranks share one node. `Solo()` with `max_staleness=0` waits for every rank in every round, as `Full()` does, and has
 no direct rounds. Both take turns.

@@ -1,8 +1,8 @@
 """Averaging with neighbors, compared with MPI_Allreduce, when some workers are slow (AD-PSGD, section 5.4).
 
-    mpirun -n 16 python bench/gossip.py --methods all --slowdown none --slowdown 0:10 --slowdown 0:100
-    mpirun -n 8 python bench/gossip.py --micro
-    mpirun -n 8 python bench/gossip.py --bias --slowdown 0:10
+    mpirun -n 16 python -m pycollectives bench gossip --methods all --slowdown none --slowdown 0:10 --slowdown 0:100
+    mpirun -n 8 python -m pycollectives bench gossip --micro
+    mpirun -n 8 python -m pycollectives bench gossip --bias --slowdown 0:10
 
 Each worker computes, which is emulated by sleeping, and applies a delta to its model, over and over, until a common
 deadline. --micro measures one exchange of two models; --bias, where the models of a quadratic tend to if ranks differ

@@ -1,6 +1,6 @@
 """Averaging of weights in groups, compared with MPI_Allreduce, with emulated computing (Ripples Figs. 15, 17 and 19).
 
-    mpirun -n 16 python bench/groups.py --ranks-per-node 4 --slowdown 3:5
+    mpirun -n 16 python -m pycollectives bench groups --ranks-per-node 4 --slowdown 3:5
 
 Each worker computes, which is emulated by sleeping, and averages its weights, over and over, until a common deadline.
 With --device cuda, weights are on devices, and the comparison is with MPI_Allreduce staged through the host, and with

@@ -1,8 +1,8 @@
 """Iterations per second of Hop's modes when workers are slow now and then, or always (Hop, Figs. 12 to 18).
 
-    mpirun -n 16 python bench/hop.py --slowdown random:6 --mode backup:1,staleness:5
-    mpirun -n 16 python bench/hop.py --slowdown 3:4 --mode backup:1,staleness:5,skip:10
-    mpirun -n 2 python bench/hop.py --micro
+    mpirun -n 16 python -m pycollectives bench hop --slowdown random:6 --mode backup:1,staleness:5
+    mpirun -n 16 python -m pycollectives bench hop --slowdown 3:4 --mode backup:1,staleness:5,skip:10
+    mpirun -n 2 python -m pycollectives bench hop --micro
 
 Each worker computes, which is emulated by sleeping, and ends its iteration with `step`, a fixed number of times.
 --micro measures one update through an update queue. README.md explains the columns.

@@ -1,6 +1,6 @@
 """What the library costs while nothing is to be done: CPU of the progress thread, and what a computing rank loses.
 
-    mpirun -n 8 python bench/idle.py --seconds 2
+    mpirun -n 8 python -m pycollectives bench idle --seconds 2
 
 Each iteration computes without an open communicator, and sleeps and computes with one. README.md explains the columns.
 """

@@ -1,6 +1,6 @@
 """Balanced latency of partial allreduces, compared with MPI_Allreduce and MPI_Iallreduce.
 
-    mpirun -n 8 python bench/latency.py --policy solo,full
+    mpirun -n 8 python -m pycollectives bench latency --policy solo,full
 
 Each iteration: MPI_Barrier and the timed call. With --device cuda, arrays are on devices, and the comparison is with
 MPI_Allreduce staged through the host, and with NCCL where each rank has a device. README.md explains the columns.

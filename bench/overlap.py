@@ -1,6 +1,6 @@
 """How much of the averaging of gradients is hidden behind backward: steps of training with PyTorch.
 
-    mpirun -n 2 python bench/overlap.py --model mlp
+    mpirun -n 2 python -m pycollectives bench overlap --model mlp
 
 The same network is trained alone, with its gradients averaged after backward in one bucket, in buckets during backward,
 and by PyTorch's DistributedDataParallel. README.md explains the columns.

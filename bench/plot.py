@@ -1,6 +1,6 @@
 """Draws the JSON lines of the benchmarks, and reads nothing else: a panel for each benchmark and setting.
 
-    python bench/plot.py skew.jsonl --output skew.png
+    python -m pycollectives bench plot skew.jsonl --output skew.png
 
 Several files make one figure.
 """

@@ -1,8 +1,8 @@
 """Iterations per second of workers of a parameter server, per synchronisation model (ElasticBSP, section 6.2).
 
-    mpirun -n 8 python bench/server.py --servers node --sync asp,ssp:3,dssp:3:15,elastic:15
-    mpirun -n 9 python bench/server.py --speeds none --slowdown 3:3 --json server.jsonl
-    mpirun -n 5 python bench/server.py --micro
+    mpirun -n 8 python -m pycollectives bench server --servers node --sync asp,ssp:3,dssp:3:15,elastic:15
+    mpirun -n 9 python -m pycollectives bench server --speeds none --slowdown 3:3 --json server.jsonl
+    mpirun -n 5 python -m pycollectives bench server --micro
 
 Each worker computes, which is emulated by sleeping, and pushes a gradient for new weights, a fixed number of times.
 --micro measures push-pulls of a large model, beside the same exchange in mpi4py. README.md explains the columns.

@@ -1,7 +1,7 @@
 """Latency of partial allreduces and MPI_Allreduce when ranks come at different times (eager-SGD Figs. 8 and 9).
 
-    mpirun -n 32 python bench/skew.py --skew linear --skew-us 1000
-    mpirun -n 8 python bench/skew.py --device cuda --policy solo --bytes 1048576 --skew one-late --skew-us 100000
+    mpirun -n 32 python -m pycollectives bench skew --skew linear --skew-us 1000
+    mpirun -n 8 python -m pycollectives bench skew --device cuda --policy solo --skew one-late --skew-us 100000
 
 Each iteration: a barrier, this rank's delay, and the timed call. README.md explains the columns.
 """

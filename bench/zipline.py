@@ -1,6 +1,6 @@
 """Time to find the next barrier, per algorithm, and how good it is (ElasticBSP, Tables 3 and 4, Fig. 10). No mpirun.
 
-    python bench/zipline.py --workers 10,100,1000 --lookahead 15,150
+    python -m pycollectives bench zipline --workers 10,100,1000 --lookahead 15,150
 
 Each iteration calls every algorithm once, in turns, on the same generated rows. README.md explains the columns.
 """

@@ -9,6 +9,7 @@ validation that is split over the ranks, a checkpoint on rank 0. docs/howto/ddp.
 """
 
 import argparse
+import os
 
 import torch
 from mpi4py import MPI
@@ -66,7 +67,8 @@ def main():
         history.append(correct / count)
         if rank == 0 and options.checkpoint:
             state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save(state, options.checkpoint)
+            torch.save(state, f"{options.checkpoint}.new")
+            os.replace(f"{options.checkpoint}.new", options.checkpoint)  # after a crash there is the old one
 
     optimizer.finish()  # all ranks have the same model
     correct, count = comm.mean(count_correct(model, validation_set, rank, size))

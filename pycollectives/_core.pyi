@@ -267,6 +267,7 @@ class ExplicitGroups:
         members: Sequence[int],  # ascending, with this rank
         op: str,
         algorithm: str,  # the same on all members; "board": in shared memory
+        caller: str,  # of kCallers: the same on all members
         timeout: float | None = None,
     ) -> None:
         """Collective among `members`, in place. StallError after `timeout` seconds names who has not come."""
@@ -282,9 +283,12 @@ class ExplicitGroups:
         members: Sequence[int],
         op: str,
         algorithm: str,  # not "board"
+        caller: str,
         timeout: float | None = None,
     ) -> None:
         """The same of an array on a CUDA device, when `streams` have done what they were given."""
+    def refuse(self, members: Sequence[int], reason: str) -> None:
+        """Instead of it: the others get the reason as a MismatchError, and all may go on."""
     def close(self) -> None:
         """No call any more; returns at once."""
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
 from .agreement.fingerprint import Fingerprint
-from .agreement.options import Options, naming_failed_ranks
+from .agreement.options import Options, naming_failed_ranks, turn_on
 from .at_exit import open_communicators
 from .context import Context
 from .hop.methods import HopMethods
@@ -108,7 +108,7 @@ class Communicator(
         """See the class."""
         from .support.native import core
 
-        with naming_failed_ranks(comm):
+        with turn_on(comm), naming_failed_ranks(comm):
             options, places = Options.agreed(comm, progress, ranks_per_node, timeout, costs, is_tuned=is_tuned)
             machines = [place.machine for place in places]
             make_engine = partial(

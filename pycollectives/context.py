@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from .agreement.rendezvous import Rendezvous
+from .support.deadline import Deadline
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from .agreement.consistency import Signed
     from .collective import Collective
     from .support.costs import Costs
-    from .support.deadline import Deadline
 
     class Part(Protocol):
         """What a service keeps once per communicator."""
@@ -142,6 +142,13 @@ class Context:
     def limit(self, timeout: float | None) -> float | None:
         """Return the limit of a call in seconds: a checked `timeout`, or if that is None the default."""
         return self.timeout if timeout is None else checked_timeout(timeout)
+
+    def deadline_of_agreement(self, timeout: float | None) -> Deadline:
+        """Return the deadline of a call whose check refuses what `limit` does, so that the other ranks learn of it."""
+        try:
+            return Deadline(self.limit(timeout))
+        except (TypeError, ValueError):
+            return Deadline(self.timeout)
 
     def part(self, kind: type[PartT]) -> PartT:
         """Return what a service keeps once per communicator, `kind(context)`: made at first use, closed with it."""

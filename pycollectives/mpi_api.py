@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .agreement.options import turn_on
 from .communicator import Communicator
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import Full, Policy
 from .support import buffers
+from .support.errors import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,7 +226,7 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
     try:
         recv = buffers.writable_array(recvbuf, expected).reshape(expected.shape)
     except (ValueError, TypeError, BufferError) as error:
-        raise type(error)(f"recvbuf: {error}") from None
+        raise with_prefix(error, "recvbuf") from None
     send = recv if in_place else buffers.matching_array(sendbuf, expected)
     return send.reshape(expected.shape), recv
 
@@ -242,10 +244,11 @@ class _Shared:
         from .support.native import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
-        kept = comm.Get_attr(_keyval()) if isinstance(comm, MPI.Comm) and comm != MPI.COMM_NULL else None
-        if not isinstance(kept, cls) or kept.communicator.closed:
-            kept = cls(Communicator(comm))
-            comm.Set_attr(_keyval(), kept)
+        with turn_on(comm):
+            kept = comm.Get_attr(_keyval()) if isinstance(comm, MPI.Comm) and comm != MPI.COMM_NULL else None
+            if not isinstance(kept, cls) or kept.communicator.closed:
+                kept = cls(Communicator(comm))
+                comm.Set_attr(_keyval(), kept)
         with _counting:
             kept.users += 1
         return kept

@@ -181,7 +181,7 @@ def _asking_us(run: Run) -> float:
 
 
 def _gap(run: Run) -> float:
-    """Of the groups that were performed, as `pycollectives.mixing` has it of a generator."""
+    """Of the groups that were performed, as `pycollectives.simulation.mixing` has it of a generator."""
     ranks = len(run.histories)
     return spectral_gap(mean_matrix(audit.performed(run.histories), ranks))
 

@@ -189,7 +189,7 @@ def _alone(iterations: int) -> list[Callable[[Any], Any]]:
             "--json",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Write JSON lines here as well, for bench/plot.py.",
+            help="Write JSON lines here as well, for `bench plot`.",
         ),
         click.option("--iterations", type=click.IntRange(min=1), default=iterations, show_default=True),
         click.option("--seed", type=click.IntRange(min=0), default=7, show_default=True),

@@ -36,10 +36,10 @@ Progress progress_from(const std::string& name) {
 }
 
 /// `communicator` counts those of this process.
-std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int communicator) {
+std::unique_ptr<Trace> trace_from_environment(const Transport& transport, int communicator, std::string group) {
   const char* path = std::getenv("PYC_TRACE");
   if (path == nullptr || *path == '\0') return nullptr;
-  return std::make_unique<Trace>(path, transport.rank(), transport.size(), communicator);
+  return std::make_unique<Trace>(path, transport.rank(), transport.size(), communicator, std::move(group));
 }
 
 /// PYC_FLIGHT_ROUNDS, which Python has checked.
@@ -159,11 +159,12 @@ std::shared_ptr<Engine> on_mpi(const py::object& comm, Rank local_ranks, const N
   const Seconds limit = timeout_from(exit_timeout);
   const GilReleased released;  // duplicating is collective, and the progress thread may wait for the GIL
   auto transport = std::make_unique<MpiTransport>(*handle, local_ranks);
-  auto trace = trace_from_environment(*transport, next_communicator());
+  std::string group = std::to_string(transport->group());
+  auto trace = trace_from_environment(*transport, next_communicator(), group);
   Engine::Options options{.progress = how,
                           .transport_name = "mpi",
                           .flight_rounds = flight_rounds(),
-                          .group = std::to_string(transport->group()),
+                          .group = std::move(group),
                           .stall_warning = stall_warning()};
   for (const auto& [rank, number, started] : neighbours) options.neighbours.push_back({rank, {number, started}});
   const auto engine = make_engine(std::move(transport), std::move(options), std::move(trace));
@@ -185,7 +186,7 @@ std::vector<std::shared_ptr<Engine>> on_loopback(Rank size, const std::string& p
                                 .stall_warning = stall_warning()};
   const GilReleased released;  // the progress thread may wait for the GIL
   for (auto& transport : make_loopback(size, delay, seed)) {
-    auto trace = trace_from_environment(*transport, communicator);
+    auto trace = trace_from_environment(*transport, communicator, options.group);
     engines.push_back(make_engine(std::move(transport), options, std::move(trace)));
   }
   return engines;

@@ -29,14 +29,22 @@ class BoundExplicitGroups {
   }
 
   void reduce(const py::buffer& values, const std::string& dtype, const std::vector<Rank>& members,
-              const std::string& op, const std::string& algorithm, const py::object& timeout) {
+              const std::string& op, const std::string& algorithm, const std::string& caller,
+              const py::object& timeout) {
     const OneThread one(in_use_, "preduce");
     const py::buffer_info memory = values.request(true);
     const GroupData data{static_cast<std::byte*>(memory.ptr), static_cast<std::size_t>(memory.size), data_type(dtype),
                          reduce_op(op)};
     const Seconds limit = timeout_from(timeout);
+    const std::uint32_t call = number_of(caller);
     run_on(values, data.values, *groups_,
-           [&] { groups_->reduce(members, data, algorithm, limit, run_signal_handlers); });
+           [&] { groups_->reduce(members, data, algorithm, call, limit, run_signal_handlers); });
+  }
+
+  void refuse(const std::vector<Rank>& members, const std::string& reason) {
+    const OneThread one(in_use_, "preduce");
+    const GilReleased released;
+    groups_->refuse_call(members, reason);
   }
 
   /// What `streams` have been given before this is done when the members meet, and the result is there on return.
@@ -44,10 +52,11 @@ class BoundExplicitGroups {
   void reduce_on_device(std::optional<int> device, std::uintptr_t data, std::size_t count, const py::object& owner,
                         const std::vector<std::uintptr_t>& streams, const std::string& dtype,
                         const std::vector<Rank>& members, const std::string& op, const std::string& algorithm,
-                        const py::object& timeout) {
+                        const std::string& caller, const py::object& timeout) {
     const OneThread one(in_use_, "preduce");
     const GroupData values{memory_at(data), count, data_type(dtype), reduce_op(op)};
     const Seconds limit = timeout_from(timeout);
+    const std::uint32_t call = number_of(caller);
     run_on(owner, values.values, *groups_, [&] {
       const Seconds begin = engine_->transport().now();
       const bool is_ready = groups_->on_device(members, [&] {
@@ -59,7 +68,7 @@ class BoundExplicitGroups {
             "preduce: the stream on which the values are made has not done its work in time; nothing was said to the "
             "other members, and another call may be made");
       }
-      groups_->reduce_on_device(executor_, members, values, algorithm, rest_of(limit, begin, *engine_),
+      groups_->reduce_on_device(executor_, members, values, algorithm, call, rest_of(limit, begin, *engine_),
                                 run_signal_handlers);
     });
   }
@@ -76,6 +85,12 @@ class BoundExplicitGroups {
   ExplicitGroups& operator*() { return *groups_; }
 
  private:
+  static std::uint32_t number_of(const std::string& caller) {
+    const auto found = std::find(kCallers.begin(), kCallers.end(), caller);
+    if (found == kCallers.end()) throw std::invalid_argument("caller: unknown call " + caller);
+    return static_cast<std::uint32_t>(found - kCallers.begin());
+  }
+
   static int device_at(std::uintptr_t data, std::size_t count) {
     if (count == 0) return 0;
     const std::optional<int> device = device_of(data);
@@ -166,10 +181,11 @@ void bind_partial_reduce(py::module_& m) {
                    [](std::shared_ptr<Engine> engine, std::vector<Rank> nodes) {
                      return ExplicitHolder(new Explicit(std::move(engine), Nodes(std::move(nodes))));
                    })
-      .method<&Explicit::reduce>("reduce", "values, *, dtype_name, members, op, algorithm, timeout=None")
+      .method<&Explicit::reduce>("reduce", "values, *, dtype_name, members, op, algorithm, caller, timeout=None")
       .method<&Explicit::reduce_on_device>(
           "reduce_on_device",
-          "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, timeout=None")
+          "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, caller, timeout=None")
+      .method<&Explicit::refuse>("refuse", "members, reason")
       .method("close", "",
               [](Explicit& e) {
                 const GilReleased released;

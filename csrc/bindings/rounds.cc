@@ -49,6 +49,15 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
   });
 }
 
+PyObject* repr_of_round(PyObject* self) {
+  return guarded([&] {
+    const Round& round = Objects<Round>::content(self);
+    const std::string text =
+        "<Round " + std::to_string(round.call->round) + " of '" + (**round.collective).name() + "'>";
+    return py::str(text).release().ptr();
+  });
+}
+
 PyObject* contributors(const RoundInfo& info) { return py::tuple(py::cast(info.contributor_list())).release().ptr(); }
 
 PyObject* repr(PyObject* self) {
@@ -196,9 +205,12 @@ void bind_rounds(py::module_& m) {
           return py::reinterpret_steal<py::object>(
               restored(round, initiator, included, contributors, active, staleness, missed, overrun));
         });
-  m.attr("Round") = Objects<Round>::define(
-      "pycollectives._core.Round",
-      {{Py_tp_doc, round_doc}, {Py_tp_methods, round_methods}, {Py_tp_getset, round_members}, {0, nullptr}});
+  m.attr("Round") =
+      Objects<Round>::define("pycollectives._core.Round", {{Py_tp_doc, round_doc},
+                                                           {Py_tp_methods, round_methods},
+                                                           {Py_tp_getset, round_members},
+                                                           {Py_tp_repr, reinterpret_cast<void*>(&repr_of_round)},
+                                                           {0, nullptr}});
 }
 
 }  // namespace pyc

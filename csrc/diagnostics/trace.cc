@@ -19,8 +19,12 @@ std::string cut(std::string_view text, std::size_t longest) {
 
 }  // namespace
 
-Trace::Trace(std::string path, Rank rank, Rank size, int communicator)
-    : path_(std::move(path)), process_name_("rank " + std::to_string(rank)), process_(rank + size * communicator) {
+Trace::Trace(std::string path, Rank rank, Rank size, int communicator, std::string group)
+    : path_(std::move(path)),
+      process_name_("rank " + std::to_string(rank)),
+      process_(rank + size * communicator),
+      communicator_(communicator),
+      group_(std::move(group)) {
   const std::string ending = ".json";
   if (path_.ends_with(ending)) path_.resize(path_.size() - ending.size());
   path_ += ".rank" + std::to_string(rank);
@@ -82,7 +86,8 @@ void Trace::write() const {
     if (!e.awaited.empty()) out << (e.round == kNoRound ? "" : ", ") << "\"for\": " << json_string(e.awaited);
     out << "}}";
   }
-  out << "\n]}\n";
+  out << "\n],\n\"otherData\": {\"communicator\": " << communicator_ << ", \"group\": " << json_string(group_)
+      << "}}\n";
   out.close();
   if (!out) throw std::runtime_error("PYC_TRACE: cannot write all of " + path_);
 }

@@ -20,8 +20,9 @@ namespace pyc {
 class Trace {
  public:
   /// `path` with the rank put before its ending: trace.json is written as trace.rank3.json, and as
-  /// trace.rank3.communicator1.json for the second communicator of the process.
-  Trace(std::string path, Rank rank, Rank size, int communicator);
+  /// trace.rank3.communicator1.json for the second communicator of the process. `group`: the same on all ranks of the
+  /// communicator, and no other's.
+  Trace(std::string path, Rank rank, Rank size, int communicator, std::string group);
 
   void begin(Cookie op, Seconds now);
   void end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round);
@@ -52,6 +53,8 @@ class Trace {
   std::string path_;
   std::string process_name_;
   int process_;
+  int communicator_;
+  std::string group_;
   mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<Cookie, Seconds> begun_;
   std::vector<Event> events_;

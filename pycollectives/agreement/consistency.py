@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = [
+    "MAX_REFUSAL",
     "Exchange",
     "Signed",
     "agree",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
+import threading
 import time
 import warnings
 from contextlib import contextmanager
@@ -24,12 +26,29 @@ from .consistency import agree, describe_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from mpi4py import MPI
 
     from ..support.typing import Progress
 
-__all__ = ["Options", "naming_failed_ranks"]
+__all__ = ["Options", "naming_failed_ranks", "turn_on"]
+
+_turns: dict[int, threading.RLock] = {}
+_making_turn = threading.Lock()
+
+
+def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
+    """Return what a thread holds while it calls collectives of MPI on `comm`: those of two threads would mix.
+
+    One for each communicator: with one for all, a rank could wait in one of them for a rank that waits for its turn.
+    """
+    from ..support.native import MPI
+
+    if not isinstance(comm, MPI.Comm) or comm == MPI.COMM_NULL:
+        return contextlib.nullcontext()  # which is refused
+    with _making_turn:
+        return _turns.setdefault(comm.py2f(), threading.RLock())
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
     names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
     if name is None:
         click.echo("\n".join(names))
+        click.echo(f"{folder / 'README.md'} explains options and columns")
         return
     if name not in names:
         raise click.ClickException(f"expected a benchmark of {', '.join(names)}; got {name!r}")
@@ -30,8 +31,8 @@ def bench(name: str | None, arguments: tuple[str, ...]) -> None:
         if not MPI.Is_initialized():
             raise click.ClickException("a benchmark needs MPI: unset MPI4PY_RC_INITIALIZE")
     script = folder / f"{name}.py"
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(folder))  # as `python bench/NAME.py` does
+    sys.argv = [f"python -m pycollectives bench {name}", *arguments]  # for its --help
+    sys.path.insert(0, str(folder))  # as for a program that is started from there
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -20,13 +20,19 @@ Event = dict[str, Any]
 
 def read_events(path: Path) -> list[Event]:
     """Return one file's events; `ValueError` naming the file if it is no trace."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
+    """Return one file's events, and of what they are."""
     try:
-        events = json.loads(path.read_text())["traceEvents"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        content = json.loads(path.read_text())
+        events, source = content["traceEvents"], dict(content.get("otherData", {}))
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path}: expected a trace in Chrome's format: {error!r}") from error
     if not isinstance(events, list) or not all(isinstance(event, dict) and "pid" in event for event in events):
         raise ValueError(f"{path}: expected a trace in Chrome's format, found events without a process")
-    return events
+    return events, source
 
 
 def merge(paths: Sequence[Path], out: Path) -> int:
@@ -37,12 +43,17 @@ def merge(paths: Sequence[Path], out: Path) -> int:
     Raises
     ------
     ValueError
-        Two files are of the same rank, or one is no trace.
+        Two files are of the same rank, or of different runs, or one is no trace.
     """
     merged: list[Event] = []
     origin: dict[Any, Path] = {}
+    groups: dict[Any, tuple[Any, Path]] = {}  # by communicator
     for path in paths:
-        events = read_events(path)
+        events, source = _read(path)
+        if "group" in source:
+            group, first = groups.setdefault(source.get("communicator"), (source["group"], path))
+            if group != source["group"]:
+                raise ValueError(f"{path}: of another run than {first}: expected files of one run")
         for rank in {event["pid"] for event in events}:
             if rank in origin:
                 raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[rank]}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..collective import WithoutFlush
 from ..support import buffers
+from ..support.errors import with_prefix
 from ..support.validation import checked_integer
 from .arguments import HopSpecification
 from .modes import MOST, Standard
@@ -199,7 +200,7 @@ class Hop(WithoutFlush):
         try:
             array = buffers.matching_array(delta, self._specification.buffer, exact_shape=False)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
         self._collective.step(buffers.as_bytes_exporter(array), timeout=limit)
         self._next = self._collective.iteration + 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..support import buffers
+from ..support.errors import with_prefix
 from ..support.validation import checked_integer, checked_name, checked_rank
 from .arguments import LONGEST_GAP
 from .modes import MOST
@@ -185,7 +186,7 @@ class UpdateQueue(Queue):
         try:
             array = buffers.matching_array(update, self._specification.buffer, exact_shape=False)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
         self._collective.enqueue(buffers.as_bytes_exporter(array), number, timeout=limit)
 
     def dequeue(

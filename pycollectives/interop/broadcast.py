@@ -40,7 +40,7 @@ def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadl
 def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> None:
     if comm.rank != 0:
         data[...] = 0  # bytes plus zeros are the same bits
-    comm.preduce(data, range(comm.size), op="SUM", timeout=deadline.remaining())
+    comm._preduce(data, range(comm.size), "SUM", deadline.remaining(), caller="broadcast")
 
 
 def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> bytes:

@@ -36,6 +36,6 @@ class ModuleBuffers:
         floats = [tensor for tensor in self.tensors if tensor.is_floating_point()]
         flat = FlatTensors(floats, torch.float64)
         flat.gather()
-        comm.preduce(flat.array, range(comm.size), op=AVG, timeout=deadline.remaining())
+        comm._preduce(flat.array, range(comm.size), AVG, deadline.remaining(), caller="average_buffers")
         flat.scatter()
         broadcast_tensors(comm, (tensor for tensor in self.tensors if not tensor.is_floating_point()), deadline)

@@ -20,6 +20,7 @@ from ..support.lifecycle import exit_context
 from ..support.validation import checked_timeout
 from .broadcast import PackedState, broadcast_state, broadcast_tensors
 from .deadlock_guard import DeadlockGuard, Waits
+from .drift import warn_of_running_statistics
 from .module_buffers import ModuleBuffers
 from .parameters import LONGEST, Signature, check_one_device, in_words, parameters_of
 from .refusals import OpenWrappers, check_model, check_no_ddp
@@ -34,13 +35,22 @@ if TYPE_CHECKING:
 
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["CollectiveOptimizer"]
+__all__ = ["CollectiveOptimizer", "open_optimizers"]
 
 LEFT = "left the communicator"
 """By which a `StallError` tells of ranks that will never make a call."""
 
 _deadlock_guard = DeadlockGuard()
 _open_wrappers = OpenWrappers()
+
+
+def open_optimizers() -> list[CollectiveOptimizer]:
+    """Return the optimizers of this process that are wrapped and not closed, such as one whose name was used again.
+
+    An open one lives as long as its parameters, and they can be in no other one. To leave it, call its `close()` on all
+    ranks.
+    """
+    return [wrapper for wrapper in _open_wrappers.open() if isinstance(wrapper, CollectiveOptimizer)]
 
 
 class Nothing:
@@ -149,11 +159,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _creation(self) -> Iterator[None]:
         """Limit the time of what is made in the block; abort if that fails."""
         try:
-            limit = self._comm.timeout if self._timeout is None else checked_timeout(self._timeout)
-        except (TypeError, ValueError):
-            limit = self._comm.timeout  # for the agreement, which refuses it
-        try:
-            with self._within(Deadline(limit)) as self._creating:
+            with self._within(self._comm._context.deadline_of_agreement(self._timeout)) as self._creating:
                 yield
         except BaseException:
             self._abort()
@@ -181,6 +187,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         self._comm.agree(type(self).__name__, lambda: self._checked(check))
         self._timeout = self._comm.timeout if self._timeout is None else self._timeout
+        if self._comm.size > 1 and self._comm.rank == 0:
+            warn_of_running_statistics(self._name, parameters_of(self.optimizer.param_groups), self._model)
         return self._take_from_rank_0(self._creating)
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:

@@ -167,5 +167,5 @@ def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: De
     """Give all ranks the mean of the values of all, rounded once; collective."""
     flat = FlatTensors(parameters, summed_in(parameters[0].dtype))
     flat.gather()
-    comm.preduce(flat.array, range(comm.size), op=AVG, timeout=deadline.remaining())
+    comm._preduce(flat.array, range(comm.size), AVG, deadline.remaining(), caller="synchronize_parameters")
     flat.scatter()

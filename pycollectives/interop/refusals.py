@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenWrappers", "Wrapper", "check_model", "check_no_ddp"]
 
+OPEN_ONES = "; pycollectives.interop.torch.open_optimizers() lists those that are open"
 DDP = "DistributedDataParallel"
 
 
@@ -49,19 +50,24 @@ class OpenWrappers:
                     _check_apart(wrapper.optimizer, other)
             self._wrappers.add(wrapper)
 
+    def open(self) -> list[Wrapper]:
+        """Return those that are open."""
+        with self._lock:
+            return [wrapper for wrapper in self._wrappers if not wrapper.closed]
+
 
 def _check_apart(optimizer: torch.optim.Optimizer, other: Wrapper) -> None:
     if optimizer is other.optimizer:
         raise ValueError(
             f"optimizer: expected one that is not wrapped; this {type(optimizer).__name__} is, by {other.name!r}: use "
-            "that one, or close() it before"
+            f"that one, or close() it before{OPEN_ONES}"
         )
     theirs = set(map(id, _trainable(other.optimizer)))
     for parameter in _trainable(optimizer):
         if id(parameter) in theirs:
             raise ValueError(
                 f"optimizer: its parameter {name_of(optimizer, parameter)} is also one of {other.name!r}, which is "
-                "open: wrap one optimizer with all parameters, or close() the other one before"
+                f"open: wrap one optimizer with all parameters, or close() the other one before{OPEN_ONES}"
             )
 
 

@@ -17,13 +17,14 @@ except ModuleNotFoundError as error:
     text = f"pycollectives.interop.torch needs PyTorch: {how_to_install('torch')}"
     raise ImportError(text, name=error.name) from None
 
-from ..partial_allreduce.policies import Policy, Quorum
+from ..partial_allreduce.policies import Full, Policy, Quorum
 from ..support.deadline import Deadline
 from . import parameters as replicas
 from .arguments import Arguments
 from .averaging import GradientAverager
 from .decentralized import DecentralizedOptimizer
-from .optimizer import CollectiveOptimizer
+from .drift import is_adaptive
+from .optimizer import CollectiveOptimizer, open_optimizers
 from .parameters import Signature, name_of, parameters_of
 from .statistics import StepStatistics
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from .deadlock_guard import Waits
     from .means import TensorMean
 
-__all__ = ["DecentralizedOptimizer", "EagerOptimizer"]
+__all__ = ["DecentralizedOptimizer", "EagerOptimizer", "open_optimizers"]
 
 MIB = 2**20
 
@@ -169,6 +170,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         with self._creation():
             parameters = self._begin(self._checked_arguments)
             self._warn_if_staged()
+            self._warn_if_adaptive()
             self._gradients.add(parameters, self._arguments.bucket_bytes)
 
     def _checked_arguments(self) -> tuple[Mapping[str, str | int | None], Waits]:
@@ -181,6 +183,17 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         if self._arguments.why_staged and self._comm.rank == 0:
             text = f"{self._name}: gradients are staged through the host, since {self._arguments.why_staged}"
             warnings.warn(f"{text}; give staged=True if that is as it should be", RuntimeWarning, stacklevel=3)
+
+    def _warn_if_adaptive(self) -> None:
+        """A rank that is behind steps once with the sum of what others step with one after the other."""
+        apart = self._arguments.sync_every is None and not isinstance(self._arguments.policy, Full)
+        if apart and is_adaptive(self.optimizer) and self._comm.size > 1 and self._comm.rank == 0:
+            warnings.warn(
+                f"{self._name}: with {type(self.optimizer).__name__}, parameters differ between ranks, also after a "
+                f"flush, where a rank was late. Pass sync_every=N, which averages them every N steps, or policy='full'",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     @property
     def memory(self) -> Literal["host", "device", "staged"]:

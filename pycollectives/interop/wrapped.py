@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.utils.hooks import RemovableHandle
 
 __all__ = ["WrappedOptimizer"]
 
@@ -39,6 +45,39 @@ class WrappedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state."""
         self.optimizer.load_state_dict(state_dict)
+
+    def _with_this(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a hook for the wrapped optimizer that is called with this one."""
+
+        @functools.wraps(hook)
+        def called(_wrapped: torch.optim.Optimizer, *arguments: Any) -> Any:
+            return hook(self, *arguments)
+
+        return called
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Have the hook called before each step of the wrapped optimizer, with averages in `.grad`."""
+        return self.optimizer.register_step_pre_hook(self._with_this(hook))
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Have the hook called after each step of the wrapped optimizer."""
+        return self.optimizer.register_step_post_hook(self._with_this(hook))
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """As of any optimizer."""
+        return self.optimizer.register_state_dict_pre_hook(self._with_this(hook), prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """As of any optimizer."""
+        return self.optimizer.register_state_dict_post_hook(self._with_this(hook), prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """As of any optimizer."""
+        return self.optimizer.register_load_state_dict_pre_hook(self._with_this(hook), prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """As of any optimizer."""
+        return self.optimizer.register_load_state_dict_post_hook(self._with_this(hook), prepend)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Refuse to be copied or pickled: copies would take part in the same collectives."""

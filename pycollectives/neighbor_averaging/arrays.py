@@ -10,6 +10,7 @@ from ..support.buffers import array_of, as_bytes_exporter
 from ..support.device_arrays import describe_device, fitting_array
 from ..support.device_result import DeviceResult
 from ..support.device_streams import handle_of_stream
+from ..support.errors import with_prefix
 from .model import readable_array, writable_array
 
 if TYPE_CHECKING:
@@ -123,4 +124,4 @@ class DeviceArrays:
                 x, self.buffer, self._device, self.collective.device_of, stream=stream, writable=writable
             )
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self._name}: {error}") from None
+            raise with_prefix(error, self._name) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..support import buffers
+from ..support.errors import with_prefix
 
 if TYPE_CHECKING:
     from ..support.typing import Array
@@ -31,7 +32,7 @@ def readable_array(value: object, model: buffers.BufferDescription, name: str) -
     try:
         return buffers.matching_array(value, model)
     except (ValueError, TypeError, BufferError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        raise with_prefix(error, name) from None
 
 
 def writable_array(out: object, model: buffers.BufferDescription, name: str) -> Array:
@@ -39,4 +40,4 @@ def writable_array(out: object, model: buffers.BufferDescription, name: str) -> 
     try:
         return buffers.writable_array(out, model, exact_shape=True)
     except (ValueError, TypeError, BufferError) as error:
-        raise type(error)(f"{name}: {error}") from None
+        raise with_prefix(error, name) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..collective import WithoutFlush
 from ..support import buffers
 from ..support.deadline import Deadline
+from ..support.errors import with_prefix
 from .arguments import ServerSpecification
 from .sync import BSP, MindFlayer
 from .update import UpdateRule
@@ -472,13 +473,13 @@ class ParameterServer(WithoutFlush):
         try:
             return buffers.matching_array(gradient, self._specification.buffer)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
 
     def _taken(self, call: str, out: BufferSpec) -> np.ndarray[Any, Any]:
         try:
             return buffers.writable_array(out, self._specification.buffer)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {call}: {error}") from None
+            raise with_prefix(error, f"{self.name}: {call}") from None
 
     def _check_worker(self, call: str) -> None:
         if self._context.rank not in self._specification.workers:

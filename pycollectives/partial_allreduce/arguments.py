@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..selection import choice, tables
 from ..support import buffers, operations
 from ..support.device_arrays import DeviceArray, describe_device, device_number
+from ..support.errors import with_prefix
 from ..support.validation import checked_choice, checked_integer, checked_name
 from .policies import as_policy
 
@@ -161,7 +162,7 @@ class PartialAllreduceSpecification:
         try:
             array = buffers.matching_array(x, self.buffer, exact_shape=self.exact_shape)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
         return buffers.as_bytes_exporter(array)
 
     def writable(self, out: object) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -58,6 +59,7 @@ class CheckedAllreduce:
         self._sums_missed_rounds = specification.missed == "sum"
         self._calls = 0
         self._given = 0  # rounds before this one were given to this rank, or superseded
+        self._is_finite = True  # no result had inf or NaN
         self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank got of its newest rounds, ascending
 
     def __getattr__(self, name: str) -> Any:
@@ -130,6 +132,7 @@ class CheckedAllreduce:
         if info.round < self._given:
             return
         self._given = info.round + 1
+        self._check_finite(info)
         if self._sums_missed_rounds and info.missed:
             return
         contributors = describe_ranks(info.contributors) if info.contributors else "none"
@@ -143,6 +146,19 @@ class CheckedAllreduce:
         }
         if len(self._rounds) > KEPT_ROUNDS:
             del self._rounds[next(iter(self._rounds))]
+
+    def _check_finite(self, info: _core.RoundInfo) -> None:
+        """Warn of the first result with inf or NaN."""
+        if not self._is_finite or np.isfinite(self._result_on_host()).all():
+            return
+        self._is_finite = False
+        warnings.warn(
+            f"PYC_CHECK: {self._collective.name}: the result of round {info.round} has inf or NaN, of the ranks "
+            f"{describe_ranks(info.contributors)}. An iteration that converges without delays can diverge with them: "
+            "docs/howto/solver.md has the condition",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
     def _result_on_host(self) -> NDArray[Any]:
         return self._collective.result

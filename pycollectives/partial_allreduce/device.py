@@ -8,6 +8,7 @@ import numpy as np
 
 from ..support.device_arrays import fitting_array
 from ..support.device_result import DeviceResult
+from ..support.errors import with_prefix
 from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -97,4 +98,4 @@ class DeviceCollective:
         try:
             return fitting_array(x, self.buffer, self._device, self._collective.device_of, stream=stream)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..selection import tables
 from ..support import buffers, operations
 from ..support.device_arrays import describe_device, device_number
+from ..support.errors import with_prefix
 from ..support.validation import checked_choice, checked_name, checked_rank
 from .generators import GeneratedGroups, StaticGroups
 
@@ -129,14 +130,14 @@ class PartialReduceSpecification:
         try:
             return buffers.writable_array(weights, self.buffer)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
 
     def readable(self, weights: object) -> Array:
         """Return the memory of weights that are only read."""
         try:
             return buffers.matching_array(weights, self.buffer, exact_shape=False)
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{self.name}: {error}") from None
+            raise with_prefix(error, self.name) from None
 
     def plan_arguments(self, size: int) -> dict[str, Any]:
         """Return those of the engine's arguments that the plans of groups depend on, for `size` ranks."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..agreement.consistency import MAX_REFUSAL
 from ..selection import tables
 from ..support.buffers import array_of, as_bytes_exporter, checked_dtype
 from ..support.device_arrays import check_available, describe_device
+from ..support.errors import ClosedError, RankFailedError, TransportError
 from ..support.operations import check_op_on_device, checked_op_on
 from .arguments import explicit_group_algorithm, group_algorithm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .. import _core
     from ..context import Context
@@ -31,20 +36,40 @@ class ExplicitGroups:
 
     def __init__(self, context: Context) -> None:
         """One for each communicator: see `Context.part`."""
-        self._engine = context.engine
-        self._nodes = context.nodes
-        self._costs = context.costs
+        self._context: Context = weakref.proxy(context)  # which owns this
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
         self._has_reduced_on_device = False
 
-    def reduce(self, x: BufferSpec, members: Sequence[int], op: Op, limit: float | None, stream: Any = None) -> None:
-        """Reduce in place among the members of a checked group: see `Communicator.preduce`."""
+    def reduce(
+        self, x: BufferSpec, members: Sequence[int], op: Op, timeout: float | None, stream: Any = None, *, caller: str
+    ) -> None:
+        """Reduce in place among the members of a checked group: see `Communicator.preduce`.
+
+        What is refused here is told to the other members. `caller` is the call, which is the same on all members.
+        """
+        try:
+            if len(members) == self._context.size:
+                self._context.check_flushed(caller)
+            limit = self._context.limit(timeout)
+            perform = self._prepared(x, members, op, stream)
+        except (TypeError, ValueError, BufferError, RuntimeError) as error:
+            self._refuse(members, f"{type(error).__name__}: {error}")
+            raise
+        if perform is not None:
+            perform(caller=caller, timeout=limit)
+
+    def _refuse(self, members: Sequence[int], reason: str) -> None:
+        if len(members) > 1:
+            with contextlib.suppress(ClosedError, TransportError, RankFailedError):  # the caller's mistake matters more
+                self.in_use().refuse(members, reason[:MAX_REFUSAL])
+
+    def _prepared(self, x: BufferSpec, members: Sequence[int], op: Op, stream: Any) -> Callable[..., None] | None:
+        """Return the engine's call with its checked arguments; None if this rank is the only member."""
         is_of_host = isinstance(x, (np.ndarray, list, tuple))  # of most calls, at once
         on_device = None if is_of_host else describe_device(x, stream=stream)
         if on_device is not None:
-            self._reduce_on_device(on_device, members, op, limit)
-            return
+            return self._prepared_on_device(on_device, members, op)
         if stream is not None:
             raise ValueError(f"preduce: stream: expected None, as x is on the host, got {stream!r}")
         array = array_of(x)
@@ -53,17 +78,17 @@ class ExplicitGroups:
         if not array.flags.writeable:
             raise BufferError("preduce: expected a writable buffer, got a read-only one")
         if len(members) == 1:
-            return
-        self.in_use().reduce(
+            return None
+        return partial(
+            self.in_use().reduce,
             as_bytes_exporter(array),
             dtype_name=dtype.name,
             members=members,
             op=name,
-            algorithm=explicit_group_algorithm(self._table(), members, self._nodes, array.nbytes),
-            timeout=limit,
+            algorithm=explicit_group_algorithm(self._table(), members, self._context.nodes, array.nbytes),
         )
 
-    def _reduce_on_device(self, array: DeviceArray, members: Sequence[int], op: Op, limit: float | None) -> None:
+    def _prepared_on_device(self, array: DeviceArray, members: Sequence[int], op: Op) -> Callable[..., None] | None:
         if not self._has_reduced_on_device:
             check_available()
         name = checked_op_on(op, array.dtype)
@@ -71,9 +96,11 @@ class ExplicitGroups:
         if array.readonly:
             raise BufferError("preduce: expected a writable array, got one that is read-only")
         if len(members) == 1:
-            return
+            return None
         nbytes = array.count * array.dtype.itemsize
-        self.in_use().reduce_on_device(
+        self._has_reduced_on_device = True
+        return partial(
+            self.in_use().reduce_on_device,
             array.device,
             array.pointer,
             count=array.count,
@@ -83,12 +110,10 @@ class ExplicitGroups:
             members=members,
             op=name,
             algorithm=group_algorithm(self._table(), len(members), nbytes),
-            timeout=limit,
         )
-        self._has_reduced_on_device = True
 
     def _table(self) -> SelectionTable | CostModel:
-        return tables.for_costs(self._costs)
+        return tables.for_costs(self._context.costs)
 
     @property
     def cache(self) -> tuple[int, int]:
@@ -106,5 +131,5 @@ class ExplicitGroups:
 
         with self._making:
             if self._made is None:
-                self._made = core.ExplicitGroups(self._engine, nodes=self._nodes)
+                self._made = core.ExplicitGroups(self._context.engine, nodes=self._context.nodes)
             return self._made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat
 
 import numpy as np
 
+from ..agreement.consistency import shortened
 from ..collective import Factory
 from ..support.buffers import array_of
 from ..support.operations import AVG
@@ -14,12 +16,35 @@ from .collective import PartialReduce
 from .explicit import ExplicitGroups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec, Op
     from .arguments import AnyGroups
 
 __all__ = ["PartialReduceMethods"]
+
+MAX_SHAPE = 200
+"""Characters of a shape; of a longer one a hash is compared."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What `mean` averages: a copy that is reduced in place."""
+
+    values: Array
+
+    @classmethod
+    def of(cls, x: SupportsFloat | BufferSpec) -> Averaged:
+        """Copy it; `TypeError` if it is not real."""
+        array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
+        if array.dtype.kind == "c":
+            raise TypeError(f"mean: expected real numbers, got {array.dtype}")
+        return cls(np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C"))
+
+    def signature(self) -> dict[str, str | int | None]:
+        """See `agreement.Signed`."""
+        return {"shape": shortened(str(self.values.shape), MAX_SHAPE), "dtype": self.values.dtype.name}
 
 
 class PartialReduceMethods(Factory):
@@ -108,13 +133,15 @@ class PartialReduceMethods(Factory):
         ValueError, TypeError
             A member is no rank of this communicator, is there twice, or this rank is not; `op` or `x` is refused.
         BufferError
-            `x` is read-only or not C-contiguous. Nothing is sent in these cases.
+            `x` is read-only or not C-contiguous. In these cases the other members of a valid group raise
+            `MismatchError` with the reason, no data is sent, and all may call again.
         StallError
             Not done in time: names the group and who has not come. `x` may still be changed, if they come late. If the
             stream is not done in time, nothing was said to the others, and this may be called again.
         MismatchError
             A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`, or with
-            an array on the host where others are on devices.
+            an array on the host where others are on devices. Or it is in another call, such as `mean`; or its call was
+            refused.
         RankFailedError
             A rank of this node that this one has met in a group has died.
         RuntimeError
@@ -139,9 +166,20 @@ class PartialReduceMethods(Factory):
         """
         self._context.rendezvous.check_open()
         members = checked_group(group, self._context.rank, self._context.size)
-        if len(members) == self._context.size:
-            self._context.check_flushed("preduce")
-        self._context.part(ExplicitGroups).reduce(x, members, op, self._context.limit(timeout), stream)
+        self._preduce(x, members, op, timeout, stream, caller="preduce")
+
+    def _preduce(
+        self,
+        x: BufferSpec,
+        members: Sequence[int],
+        op: Op,
+        timeout: float | None,
+        stream: Any = None,
+        *,
+        caller: str,
+    ) -> None:
+        """Reduce in place among a checked group, whose members all make the call `caller`."""
+        self._context.part(ExplicitGroups).reduce(x, members, op, timeout, stream, caller=caller)
 
     def mean(self, x: SupportsFloat | BufferSpec, timeout: float | None = None) -> float | Array:
         """Return the mean over all ranks of a number, or of an array element by element; collective.
@@ -165,20 +203,34 @@ class PartialReduceMethods(Factory):
         ------
         RuntimeError
             A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
-        ValueError, TypeError, BufferError, StallError, MismatchError, RankFailedError, ClosedError
+        TypeError, BufferError
+            `x` is refused: on this rank. The others raise `MismatchError`.
+        MismatchError
+            Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` was refused.
+        StallError, ClosedError
+            As making a collective: on this communicator neither `mean` nor a new collective is possible afterwards.
+        RankFailedError
             As `preduce`.
 
         >>> from pycollectives.testing import run_ranks
         >>> run_ranks(4, lambda comm: comm.mean(comm.rank))
         [1.5, 1.5, 1.5, 1.5]
         """
-        array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
-        if array.dtype.kind == "c":
-            raise TypeError(f"mean: expected real numbers, got {array.dtype}")
-        values = np.array(array, dtype=array.dtype if array.dtype.kind == "f" else np.float64, order="C", ndmin=1)
         self._context.check_flushed("mean")
-        self.preduce(values, range(self._context.size), AVG, timeout)
-        return values.reshape(array.shape) if array.ndim else float(values[0])
+        rendezvous = self._context.rendezvous
+
+        def checked() -> Averaged:
+            self._context.limit(timeout)
+            return Averaged.of(x)
+
+        def average(agreed: Averaged, deadline: Deadline) -> Array:
+            everyone = range(self._context.size)
+            self._preduce(agreed.values.reshape(-1), everyone, AVG, deadline.remaining(), caller="mean")
+            return agreed.values
+
+        with rendezvous.within(self._context.deadline_of_agreement(timeout)):
+            values = rendezvous.make("mean", checked, average)
+        return values if values.ndim else float(values)
 
     @property
     def preduce_cache(self) -> tuple[int, int]:

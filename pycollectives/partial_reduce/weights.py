@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..support.buffers import array_of, as_bytes_exporter
 from ..support.device_arrays import fitting_array
+from ..support.errors import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,4 +95,4 @@ class DeviceWeights:
                 writable=writable,
             )
         except (ValueError, TypeError, BufferError) as error:
-            raise type(error)(f"{specification.name}: {error}") from None
+            raise with_prefix(error, specification.name) from None

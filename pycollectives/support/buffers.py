@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from .dlpack import words_of_host
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -157,7 +159,14 @@ def as_array(buffer: object) -> Array:
 
 def _from_dlpack(buffer: Any) -> Array:
     """Return an array that is writable if the memory is: NumPy takes exporters without versions for read-only."""
-    array = np.from_dlpack(buffer)
+    try:
+        array = np.from_dlpack(buffer)
+    except (RuntimeError, BufferError):  # an element type that NumPy does not know?
+        words, name = words_of_host(buffer)
+        dtype = checked_dtype(name)
+        if words is None or dtype.itemsize != words.itemsize:
+            raise
+        return words.view(dtype)
     if not array.flags.writeable and hasattr(buffer, "__array__"):
         other = np.asarray(buffer)
         if other.flags.writeable and other.dtype == array.dtype and _address(other) == _address(array):
@@ -302,6 +311,8 @@ def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: 
     """
     array = array_of(buffer)
     if array.dtype != expected.dtype:
+        if not array.dtype.isnative:
+            checked_dtype(array.dtype)  # says so
         raise TypeError(f"expected elements of {expected.dtype}, got {array.dtype}")
     if array.size != expected.count:
         raise ValueError(

@@ -6,7 +6,6 @@ the engine needs: the address, the elements, and the stream after whose work the
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from .buffers import checked_dtype, device_type
 from .device_streams import LEGACY_STREAM, PER_THREAD_STREAM, handle_of_stream, on_its_device, torch_stream
+from .dlpack import dtype_name, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,27 +228,7 @@ def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
         expected *= extent
 
 
-# --- DLPack: https://dmlc.github.io/dlpack/latest/c_api.html
-
-
-class _Tensor(ctypes.Structure):
-    """DLTensor."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("dimensions", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+# --- DLPack
 
 
 def _of_dlpack(buffer: Any, where: tuple[str, int, int], stream: int) -> DeviceArray:
@@ -257,22 +237,9 @@ def _of_dlpack(buffer: Any, where: tuple[str, int, int], stream: int) -> DeviceA
         raise BufferError(f"expected memory of the host or of a CUDA device, got {type(buffer).__name__} on {kind}")
     with on_its_device(buffer):
         capsule = buffer.__dlpack__(stream=stream)
-    tensor = _tensor_of(capsule)
-    bits = "" if tensor.code == 6 else tensor.bits
-    dtype = checked_dtype(f"{_CODES.get(tensor.code, 'unknown')}{bits}")
-    if tensor.lanes != 1:
-        raise TypeError(f"dtype: expected single elements, got vectors of {tensor.lanes}")
+    tensor = tensor_of(capsule)
+    dtype = checked_dtype(dtype_name(tensor))
     shape = tuple(tensor.shape[: tensor.dimensions])
     _check_contiguous(shape, tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else None, 1)
     pointer = (tensor.data or 0) + tensor.byte_offset
     return DeviceArray(pointer, shape, dtype, stream, False, device=tensor.device, owner=capsule)
-
-
-def _tensor_of(capsule: object) -> _Tensor:
-    """What is in a capsule, which stays the owner."""
-    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    try:
-        return _Tensor.from_address(pointer_of(capsule, b"dltensor"))
-    except ValueError as error:
-        raise BufferError(f"__dlpack__: expected a capsule named dltensor: {error}") from None

@@ -76,3 +76,11 @@ def test_a_rank_that_leaves_early(policy):
     outcome = mpirun(4, "leaves_early.py", policy, limit=60)
     assert outcome.status == 0, outcome
     assert outcome.said(0) == outcome.said(2) == outcome.said(3) == ["total 34"], outcome
+
+
+@pytest.mark.parametrize("what", ["communicators", "requests"])
+def test_two_threads_make_something_from_one_communicator_at_once(what):
+    outcome = mpirun(3, "threads_make.py", what, limit=60, PYC_TIMEOUT="20")
+    assert outcome.status == 0, outcome
+    for rank in range(3):
+        assert outcome.said(rank) == ["made all"], outcome

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -75,10 +77,18 @@ void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& i
   }
 }
 
-/// Measures the time since the call before, and gossips it.
+/// Measures the time since the call before, and gossips it. A handler of a signal may run while it waits, in this
+/// thread.
 double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting) {
   using Numbers = std::array<double, Importance::kNumbers>;
+  const std::thread::id self = std::this_thread::get_id();
+  if (measuring_ == self) throw std::runtime_error("'" + options_.name + "': this thread is in apply() already");
   const std::lock_guard lock(importance_mutex_);
+  measuring_ = self;
+  struct End {
+    std::atomic<std::thread::id>& measuring;
+    ~End() { measuring = std::thread::id(); }
+  } const end{measuring_};
   const Numbers change = importance_.measure(engine_->transport().now());
   const auto exchange = [&](auto zero) {
     using Held = decltype(zero);
@@ -123,7 +133,9 @@ void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrup
   };
   const auto wait = [&](Seconds limit) { return engine_->wait(done, limit, interrupt); };
   try {
-    if (!wait_and_warn(*engine_, timeout, wait, [&] { return explain() + "."; })) throw StallError(explain());
+    if (wait_and_warn(*engine_, timeout, wait, [&] { return explain() + "."; })) return;
+    const std::string text = explain();
+    if (!done()) throw StallError(text);
   } catch (...) {
     resume();
     throw;

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/nodes.h"
@@ -234,6 +235,7 @@ class PairwiseAveraging final : public Collective {
 
   // Of any thread.
   std::mutex importance_mutex_;
+  std::atomic<std::thread::id> measuring_;  // holds it
   Importance importance_;
   std::atomic<std::uint64_t> owed_{0};  // averages, per step
   std::atomic<std::uint64_t> begun_{0};

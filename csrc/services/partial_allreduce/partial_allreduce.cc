@@ -339,7 +339,9 @@ const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const En
   const auto warning = [&] {  // what the ranks of a node wait for is the same, and said once
     return board_->ranks().own_is_first_that_waits() ? explain(call, interrupt) + " " + kFlushFirst : std::string();
   };
-  if (!wait_and_warn(*engine_, timeout, wait, warning)) throw StallError(explain(call, interrupt));
+  if (wait_and_warn(*engine_, timeout, wait, warning)) return call.info;
+  const std::string text = explain(call, interrupt);  // takes time, in which it may complete
+  if (!wait(0)) throw StallError(text);
   return call.info;
 }
 
@@ -358,7 +360,9 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
     inspector_.inquire(round);
-    wait_.until([this] { return inspector_.all_answered(); }, kAnswerTime, interrupt, [] { return false; });
+    // Once all have come there is nobody to name: it may end within the rest of the time.
+    const auto is_known = [&] { return has_news(call) || inspector_.knows_the_missing(); };
+    wait_.until(is_known, kAnswerTime, interrupt, [] { return false; });
   }
   return inspector_.text(round, waited, call.flush);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -66,10 +67,15 @@ void StallInspector::inquire(RoundNumber round) {
   board_->draw_attention();
 }
 
-bool StallInspector::all_answered() const {
+bool StallInspector::knows_the_missing() const {
   const Lock lock(board_->mutex());
-  return std::all_of(board_->reports(), board_->reports() + nodes_.size(),
-                     [](const Report& r) { return r.state != RankState::kSilent; });
+  const std::span reports(board_->reports(), static_cast<std::size_t>(nodes_.size()));
+  const auto is_silent = [](const Report& r) { return r.state == RankState::kSilent; };
+  const auto has_come = [](const Report& r) {
+    return r.state == RankState::kArrived || r.state == RankState::kComplete;
+  };
+  return std::none_of(reports.begin(), reports.end(), is_silent) &&
+         !std::all_of(reports.begin(), reports.end(), has_come);
 }
 
 std::string StallInspector::text(RoundNumber round, Seconds waited, bool flush) const {

@@ -33,7 +33,8 @@ class StallInspector {
 
   /// If there are other nodes: lets this node's leader ask how their ranks stand to a round.
   void inquire(RoundNumber round);
-  bool all_answered() const;
+  /// Whether all have answered, and not all have come.
+  bool knows_the_missing() const;
   /// Of a StallError: whom a round, or a flush, waits for. Takes the progress lock.
   std::string text(RoundNumber round, Seconds waited, bool flush) const;
 

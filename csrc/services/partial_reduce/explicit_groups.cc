@@ -34,18 +34,27 @@ ExplicitGroups::ExplicitGroups(Engine& engine, Memory& memory, const Nodes& node
       called_(engine.transport().now()) {}
 
 void ExplicitGroups::reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
-                            Seconds timeout, const Engine::Interrupt& interrupt) {
-  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = false}, timeout, interrupt);
+                            std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt) {
+  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = false, .caller = caller}, timeout,
+          interrupt);
+}
+
+void ExplicitGroups::refuse_call(const std::vector<Rank>& members, const std::string& reason) {
+  engine_->exclusively([&] {
+    check_usable();
+    handshake_.refuse(members, reason);
+  });
 }
 
 void ExplicitGroups::reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
-                                      const GroupData& data, const std::string& algorithm, Seconds timeout,
-                                      const Engine::Interrupt& interrupt) {
+                                      const GroupData& data, const std::string& algorithm, std::uint32_t caller,
+                                      Seconds timeout, const Engine::Interrupt& interrupt) {
   engine_->check();
   const Seconds begin = engine_->transport().now();
   on_device(members, [&] { make_room(device, data); });
   const Seconds rest = timeout < 0 ? timeout : std::max(timeout - (engine_->transport().now() - begin), 0.0);
-  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true}, rest, interrupt);
+  perform({.members = members, .data = data, .algorithm = algorithm, .on_device = true, .caller = caller}, rest,
+          interrupt);
 }
 
 /// Without the progress lock: a driver may take long to allocate.
@@ -167,7 +176,11 @@ bool ExplicitGroups::advance() {
     handshake_.withdraw(Handshake::Reason::kGaveUp);
   }
   if (!is_under_way()) return false;
-  if (const std::exception_ptr mismatch = handshake_.mismatch()) {
+  if (const std::exception_ptr refusal = handshake_.take_refusal()) {
+    error_ = refusal;
+    failed_ = false;  // nothing was begun
+    end();
+  } else if (const std::exception_ptr mismatch = handshake_.mismatch()) {
     fail(mismatch, Handshake::Reason::kMismatch);
   } else if (const std::exception_ptr obstacle = handshake_.obstacle()) {
     fail(learn_failure() ? error_ : obstacle, Handshake::Reason::kGaveUp);
@@ -348,6 +361,7 @@ void ExplicitGroups::on_message(Rank from, ConstBytes bytes) {
       [this](Rank rank, const Arrival& arrival, std::span<const char> handle) {
         handshake_.arrived(rank, arrival, handle);
       },
+      [this](Rank rank, const RefusedCall&, std::span<const char> piece) { handshake_.refused(rank, piece); },
       [this](Rank rank, const Withdrawal& withdrawal) { handshake_.withdrawn(rank, withdrawal); },
       [this](Rank rank, const Inquiry&) {
         // Its first call is about to come: that is the answer, not that it has not come yet.

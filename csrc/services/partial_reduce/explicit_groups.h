@@ -36,9 +36,12 @@ class ExplicitGroups final : public Collective {
   /// Collective among `members` (ascending, this rank among them). `algorithm`: the same on all; "board": in shared
   /// memory, std::runtime_error if it cannot be had. StallError after `timeout` seconds (negative: no limit) names
   /// those who have not come; RankFailedError those of this node who have died; MismatchError and ClosedError say why
-  /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`.
-  void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm, Seconds timeout,
-              const Engine::Interrupt& interrupt);
+  /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`. `caller`: in kCallers.
+  void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
+              std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// Instead of it: the caller's arguments are refused. The other members get the reason as a MismatchError, and
+  /// everyone can go on.
+  void refuse_call(const std::vector<Rank>& members, const std::string& reason);
   /// Of a device, before `members` reduce on it. If it fails, they are told so, and this rank comes to no P-Reduce any
   /// more.
   template <class Action>
@@ -54,7 +57,7 @@ class ExplicitGroups final : public Collective {
   /// The same of values on a device, not by "board". std::runtime_error if the device fails, or cannot give the memory
   /// that it takes, and so does another member's, which is named.
   void reduce_on_device(const std::shared_ptr<Executor>& device, const std::vector<Rank>& members,
-                        const GroupData& data, const std::string& algorithm, Seconds timeout,
+                        const GroupData& data, const std::string& algorithm, std::uint32_t caller, Seconds timeout,
                         const Engine::Interrupt& interrupt);
 
   /// Whether these values may still be read and written.

@@ -1,7 +1,9 @@
 // What the members of a group that the application gives say to each other.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "core/types.h"
 #include "memory/group_data.h"
@@ -10,6 +12,10 @@
 #include "services/partial_reduce/failure_reports.h"
 
 namespace pyc {
+
+/// The calls of the library that are P-Reduces of a given group. Members come to the same one by the same call.
+inline constexpr std::array<std::string_view, 5> kCallers{"preduce", "mean", "synchronize_parameters",
+                                                          "average_buffers", "broadcast"};
 
 /// The sender has come to a P-Reduce with the receiver. The tail is the handle of its shared memory, if it needs one.
 struct Arrival {
@@ -20,8 +26,15 @@ struct Arrival {
   DataType type;
   ReduceOp op;
   std::uint16_t size;            // members
-  std::uint32_t algorithm : 31;  // a hash of its name
+  std::uint32_t algorithm : 27;  // a hash of its name
+  std::uint32_t caller : 4;      // in kCallers
   std::uint32_t on_device : 1;   // its values are
+};
+
+/// Instead of an arrival: the sender's call was refused, so nobody performs it. A piece of the reason, as text; a piece
+/// that is not of full length is the last.
+struct RefusedCall {
+  using Tail = char;
 };
 
 /// The sender comes to no P-Reduce any more.
@@ -42,6 +55,6 @@ struct Answer {
   Report report;
 };
 
-using PreduceMailbox = Mailbox<Arrival, Withdrawal, Inquiry, Answer, DeviceFailed>;
+using PreduceMailbox = Mailbox<Arrival, RefusedCall, Withdrawal, Inquiry, Answer, DeviceFailed>;
 
 }  // namespace pyc

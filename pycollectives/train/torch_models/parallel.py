@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from .network import TorchModel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mpi4py import MPI
 
     from ..models.base import Model
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Distributed", "make_group"]
 
 TIMEOUT = timedelta(minutes=10)
+INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Distributed:
@@ -35,8 +39,7 @@ class Distributed:
 
     def __init__(self, comm: MPI.Comm, model: Model) -> None:
         if not isinstance(model, TorchModel):
-            known = "cnn, resnet32, vgg16, lstm"
-            raise ValueError(f"ddp: expected a model of PyTorch ({known}), got {type(model).__name__}")
+            raise ValueError(f"ddp: expected a model of PyTorch, got {type(model).__name__}")
         self._made_group = not _has_group(comm)
         if self._made_group:
             make_group(comm)
@@ -56,7 +59,24 @@ class Distributed:
 
 def make_group(comm: MPI.Comm) -> None:
     """Make PyTorch's default process group, over gloo, of the ranks of comm; collective."""
-    dist.init_process_group("gloo", store=_store(comm), rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+    hosts = set(comm.allgather(socket.gethostname()))
+    with _loopback_interface() if len(hosts) == 1 else nullcontext():
+        host = "127.0.0.1" if len(hosts) == 1 else comm.bcast(socket.gethostname())
+        store = _store(comm, host)
+        dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
+
+
+@contextmanager
+def _loopback_interface() -> Iterator[None]:
+    """Let gloo use it in the block, unless the user names another interface: later groups may span hosts."""
+    if INTERFACE in os.environ:
+        yield
+        return
+    os.environ[INTERFACE] = "lo"
+    try:
+        yield
+    finally:
+        del os.environ[INTERFACE]
 
 
 def _has_group(comm: MPI.Comm) -> bool:
@@ -74,12 +94,8 @@ def _has_group(comm: MPI.Comm) -> bool:
     return True
 
 
-def _store(comm: MPI.Comm) -> dist.TCPStore:
+def _store(comm: MPI.Comm, host: str) -> dist.TCPStore:
     """Where the ranks find each other: on rank 0, at a port that it is given by the system."""
-    hosts = set(comm.allgather(socket.gethostname()))
-    host = "127.0.0.1" if len(hosts) == 1 else comm.bcast(socket.gethostname())
-    if len(hosts) == 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     server = dist.TCPStore(host, 0, comm.size, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
     port = comm.bcast(server.port if server else None)
     return server or dist.TCPStore(host, port, comm.size, is_master=False)

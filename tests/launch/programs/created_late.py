@@ -8,9 +8,10 @@ from common import WORLD, arguments, say
 import pycollectives as pc
 
 arguments()
-comm = pc.Communicator(WORLD, timeout=1.0)
+WORLD.Barrier()  # however long ranks take to start
+comm = pc.Communicator(WORLD, timeout=3.0)
 if comm.rank == 1:
-    time.sleep(2.0)
+    time.sleep(6.0)
 try:
     comm.partial_allreduce(like=np.zeros(3), name="gradients")
 except pc.StallError as stall:

@@ -25,6 +25,18 @@ def test_a_rank_twice(tmp_path):
         traces.merge([write(tmp_path, 0)] * 2, tmp_path / "run.json")
 
 
+def test_traces_of_different_runs_are_refused(tmp_path):
+    paths = []
+    for rank, group, communicator in ((0, "12", 0), (1, "12", 0), (2, "13", 1), (3, "14", 0)):
+        paths.append(write(tmp_path, rank))
+        content = json.loads(paths[-1].read_text())
+        content["otherData"] = {"communicator": communicator, "group": group}
+        paths[-1].write_text(json.dumps(content))
+    assert traces.merge(paths[:3], tmp_path / "run.json") == 3
+    with pytest.raises(ValueError, match=r"run.rank3.json: of another run than .*run.rank0.json"):
+        traces.merge(paths, tmp_path / "run.json")
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"traceEvents": {}}', '{"traceEvents": [1]}', '{"traceEvents": [{}]}']
 )

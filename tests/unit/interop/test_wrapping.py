@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 
 import pytest
 
@@ -211,3 +212,81 @@ def test_what_is_no_model_is_refused():
             optimizer.average_buffers()
 
     ranks(1, program)
+
+
+def test_one_whose_name_was_used_again_can_be_found_and_closed():
+    from pycollectives.interop.torch import open_optimizers
+
+    def program(comm):
+        inner = sgd(weights(2))
+        optimizer = eager(inner, comm, name="first")
+        del optimizer  # as when a cell of a notebook is run again
+        with pytest.raises(ValueError, match=r"open_optimizers\(\) lists those that are open"):
+            eager(inner, comm, name="second")
+        (found,) = (one for one in open_optimizers() if one.optimizer is inner)
+        found.close()
+        with eager(inner, comm, name="second") as second:
+            return second in open_optimizers(), found in open_optimizers()
+
+    assert ranks(1, program) == [(True, False)]
+
+
+def test_hooks_are_called_with_the_wrapper():
+    def program(comm):
+        parameters = weights(2)
+        seen = []
+        with eager(sgd(parameters), comm) as optimizer:
+            for kind in ("step_pre", "step_post", "state_dict_pre", "load_state_dict_pre", "load_state_dict_post"):
+                register = getattr(optimizer, f"register_{kind}_hook")
+                register(lambda given, *_, kind=kind: seen.append((kind, given is optimizer)))
+            optimizer.register_state_dict_post_hook(lambda given, state: seen.append(("post", given is optimizer)))
+            backward(parameters, 1.0)
+            optimizer.step()
+            optimizer.load_state_dict(optimizer.state_dict())
+        return seen
+
+    kinds = ("step_pre", "step_post", "state_dict_pre", "post", "load_state_dict_pre", "load_state_dict_post")
+    assert ranks(1, program) == [[(kind, True) for kind in kinds]]
+
+
+# ---------------------------------------------------------------------------------------------- what lets ranks differ
+
+
+def warnings_of(size, make):
+    """Make an optimizer on some ranks; the texts of warnings, in one list, since ranks are threads."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+
+        def program(comm):
+            with make(comm):
+                pass
+
+        ranks(size, program)
+    return [str(one.message) for one in caught if issubclass(one.category, RuntimeWarning)]
+
+
+def test_running_statistics_that_are_not_averaged_are_named():
+    def model():
+        return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.LayerNorm(3))
+
+    def make(comm, size=2, **options):
+        made = model()
+        given = {"model": made} if options.pop("with_model", False) else {}
+        return eager(sgd(list(made.parameters())), comm, name="it", **given, **options)
+
+    (text,) = warnings_of(2, make)
+    assert text.startswith("it: running statistics of 1 are not averaged")
+    assert "Pass model=model" in text
+    assert warnings_of(2, lambda comm: make(comm, with_model=True)) == []
+    assert warnings_of(1, make) == []
+
+
+def test_an_adaptive_optimizer_whose_replicas_drift_apart_is_told():
+    def make(comm, **options):
+        return eager(torch.optim.Adam(weights(2)), comm, name="it", **({"policy": "quorum:1"} | options))
+
+    (text,) = warnings_of(2, make)
+    assert text.startswith("it: with Adam, parameters differ between ranks")
+    assert warnings_of(2, lambda comm: make(comm, sync_every=5)) == []
+    assert warnings_of(2, lambda comm: make(comm, policy="full")) == []
+    assert warnings_of(2, lambda comm: eager(sgd(weights(2)), comm)) == []

@@ -69,3 +69,51 @@ def test_a_preduce_of_all_ranks_asks_for_a_flush_and_one_of_fewer_does_not():
             return float(x[0])
 
     assert run_ranks(3, program) == [1.0] * 3
+
+
+@pytest.mark.parametrize(("x", "timeout"), [("1", None), (1.0, -1.0)])
+def test_a_refusal_on_one_rank_is_an_error_on_all_and_all_go_on(x, timeout):
+    def program(comm):
+        if comm.rank == 1:
+            with pytest.raises((TypeError, ValueError)):
+                comm.mean(x, timeout)
+        else:
+            with pytest.raises(pc.MismatchError, match=r"mean: refused on rank 1: (Type|Value)Error"):
+                comm.mean(1.0)
+        return comm.mean(comm.rank)
+
+    assert run_ranks(3, program) == [1.0] * 3
+
+
+@pytest.mark.parametrize(("x", "what"), [(np.ones(2), "shape"), (np.ones(1, np.float32), "dtype")])
+def test_shapes_and_types_are_compared(x, what):
+    def program(comm):
+        with pytest.raises(pc.MismatchError, match=f"mean: arguments differ: {what}: .* on ranks 0, 2"):
+            comm.mean(x if comm.rank == 1 else np.ones(1))
+        return comm.mean(comm.rank)
+
+    assert run_ranks(3, program) == [1.0] * 3
+
+
+def test_ranks_that_make_different_calls_are_told():
+    def program(comm):
+        with pytest.raises(pc.MismatchError, match="ranks make different calls: mean on rank 0, partial_allreduce on"):
+            if comm.rank == 0:
+                comm.mean(1.0)
+            else:
+                comm.partial_allreduce(count=1, dtype="f8")
+        return comm.mean(comm.rank)
+
+    assert run_ranks(2, program) == [0.5] * 2
+
+
+def test_one_that_stalls_names_the_missing_and_what_is_open_goes_on():
+    def program(comm):
+        with comm.partial_allreduce(count=1, dtype="f8", policy="solo") as ar:
+            if comm.rank == 0:
+                with pytest.raises(pc.StallError, match="mean: rank 1 did not call it within"):
+                    comm.mean(1.0, timeout=0.3)
+            ar.contribute(np.ones(1)).wait(timeout=30.0)
+            return ar.flush(timeout=30.0).round
+
+    assert len(set(run_ranks(2, program))) == 1

@@ -268,3 +268,69 @@ def test_memory_is_freed_with_the_communicator():
         assert len(shared_files()) <= len(before)
     finally:
         gc.enable()
+
+
+REFUSED = {
+    "dtype": (lambda x: np.ones(2, np.longdouble), {}, TypeError),
+    "op": (lambda x: x, {"op": "NONE"}, ValueError),
+    "readonly": (lambda x: np.frombuffer(bytes(16)), {}, BufferError),
+    "timeout": (lambda x: x, {"timeout": -1.0}, ValueError),
+    "stream": (lambda x: x, {"stream": 1}, ValueError),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_a_refusal_on_one_member_is_an_error_on_all_and_all_go_on(case, late):
+    """Whoever comes first: several P-Reduces follow, of which none may take what was sent for the refused one."""
+    change, options, error = REFUSED[case]
+
+    def program(comm):
+        x = np.full(2, float(comm.rank))
+        if comm.rank == late:
+            time.sleep(0.05)
+        if comm.rank == 1:
+            with pytest.raises(error):
+                comm.preduce(change(x), [0, 1, 2], **({"timeout": LIMIT} | options))
+        else:
+            with pytest.raises(pc.MismatchError, match=rf"refused on rank 1: {error.__name__}: "):
+                comm.preduce(x, [0, 1, 2], timeout=LIMIT)
+        if comm.rank != 1:
+            comm.preduce(x, [0, 2], timeout=LIMIT)
+        comm.preduce(x, [0, 1, 2], timeout=LIMIT)
+        return x.tolist()
+
+    assert run_ranks(3, program) == [[1.0, 1.0]] * 3
+
+
+def test_refusals_on_all_members_are_forgotten():
+    def program(comm):
+        for _ in range(3):
+            with pytest.raises(TypeError):
+                comm.preduce(np.ones(1, np.longdouble), range(3), timeout=LIMIT)
+        x = np.full(1, float(comm.rank))
+        comm.preduce(x, range(3), timeout=LIMIT)
+        return float(x[0])
+
+    assert run_ranks(3, program) == [1.0] * 3
+
+
+def test_a_long_reason_arrives_whole():
+    def program(comm):
+        x = np.ones(1)
+        if comm.rank == 0:
+            with pytest.raises(ValueError, match=r"Z{300}"):
+                comm.preduce(x, [0, 1], op="Z" * 300, timeout=LIMIT)
+        else:
+            with pytest.raises(pc.MismatchError, match=r"Z{300}"):
+                comm.preduce(x, [0, 1], timeout=LIMIT)
+
+    run_ranks(2, program)
+
+
+def test_two_calls_that_are_alike_but_for_their_names_do_not_mix():
+    def program(comm):
+        with pytest.raises(pc.MismatchError, match=r"ranks make different calls: (preduce|broadcast) here"):
+            comm._preduce(np.ones(1), range(2), pc.AVG, LIMIT, caller="preduce" if comm.rank == 0 else "broadcast")
+
+    run_ranks(2, program)

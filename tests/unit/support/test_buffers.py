@@ -1,6 +1,7 @@
 """Buffers: whose memory is used as it is, and what is refused with what to do."""
 
 import array
+import gc
 
 import numpy as np
 import pytest
@@ -227,3 +228,39 @@ def test_memory_of_an_exporter_without_versions_is_writable():
     assert address(found) == address(x)
     x.flags.writeable = False
     assert not buffers.as_array(x).flags.writeable
+
+
+def test_a_foreign_byte_order_is_named():
+    with pytest.raises(TypeError, match=r"native byte order, got '>f4'; convert with x.astype"):
+        matching_array(np.zeros(6, ">f4"), EXPECTED)
+
+
+def test_bfloat16_of_pytorch_is_taken_as_it_is():
+    """NumPy does not know it in a capsule."""
+    torch = pytest.importorskip("torch")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+    found = buffers.as_array(x)
+    assert found.dtype == np.dtype(ml_dtypes.bfloat16)
+    assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
+    found[1, 2] = 7
+    assert x[1, 2] == 7
+    assert buffers.as_array(x.T).strides == (2, 6)
+    assert buffers.as_array(x[1:]).tolist() == [[3, 4, 7]]
+    assert buffers.as_array(torch.zeros(0, dtype=torch.bfloat16)).shape == (0,)
+
+
+def test_the_memory_of_bfloat16_lives_as_long_as_the_array():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ml_dtypes")
+    found = buffers.as_array(torch.full((1000,), 3.0, dtype=torch.bfloat16))
+    gc.collect()
+    assert set(found.tolist()) == {3.0}
+
+
+def test_other_types_that_numpy_does_not_know_are_refused_with_what_works():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"dtype: expected one of float16, bfloat16, .*; got complex32"):
+        buffers.as_array(torch.zeros(3, dtype=torch.complex32))
+    with pytest.raises(BufferError, match="require gradient"):
+        buffers.as_array(torch.zeros(3, dtype=torch.bfloat16, requires_grad=True))

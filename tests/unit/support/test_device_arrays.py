@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pycollectives.support.device_arrays import DeviceArray, _tensor_of, describe_device
+from pycollectives.support.device_arrays import DeviceArray, describe_device
 from pycollectives.support.device_streams import LEGACY_STREAM, handle_of_stream
+from pycollectives.support.dlpack import tensor_of
 
 ADDRESS = 0x7F0000001000
 
@@ -35,7 +36,7 @@ class Tensor:
     def __dlpack__(self, *, stream=None):
         self.asked_for = stream
         capsule = self.array.__dlpack__()
-        tensor = _tensor_of(capsule)
+        tensor = tensor_of(capsule)
         tensor.device_type, tensor.device = self.kind, self.number
         return capsule
 
@@ -145,7 +146,7 @@ def test_dlpack_begins_where_it_says():
     class Shifted(Tensor):
         def __dlpack__(self, *, stream=None):
             capsule = super().__dlpack__(stream=stream)
-            _tensor_of(capsule).byte_offset = 16
+            tensor_of(capsule).byte_offset = 16
             return capsule
 
     array = np.zeros(3)
@@ -158,7 +159,7 @@ def test_a_bfloat16_tensor():
     class Halves(Tensor):
         def __dlpack__(self, *, stream=None):
             capsule = super().__dlpack__(stream=stream)
-            _tensor_of(capsule).code = 4
+            tensor_of(capsule).code = 4
             return capsule
 
     assert describe_device(Halves(np.zeros(3, "float16"))).dtype == np.dtype(ml_dtypes.bfloat16)
@@ -185,7 +186,7 @@ def test_a_capsule_of_another_name_is_refused():
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     with pytest.raises(BufferError, match="a capsule named dltensor"):
-        _tensor_of(make(4096, b"other", None))
+        tensor_of(make(4096, b"other", None))
 
 
 @pytest.mark.parametrize(

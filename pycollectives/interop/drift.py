@@ -1,0 +1,57 @@
+"""What lets ranks differ though their parameters are averaged, told when an optimizer is made."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["is_adaptive", "warn_of_running_statistics"]
+
+MOST_NAMES = 6
+
+
+def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a step with the sum of two gradients differs from two steps for good; under SGD it fades."""
+    return not isinstance(optimizer, torch.optim.SGD)
+
+
+def _with_running_statistics(parameters: Iterable[torch.Tensor], model: torch.nn.Module | None) -> str:
+    """Name the modules, such as BatchNorm, that have some of these parameters, and are not in `model`; "" if none.
+
+    A parameter does not know its module. So modules are looked for among all objects, and named as the largest one that
+    has them does. Those without parameters of their own (`affine=False`) are not found.
+    """
+    ours = set(map(id, parameters))
+    known = set() if model is None else set(map(id, model.modules()))
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    found = {
+        id(module): type(module).__name__
+        for module in modules
+        if id(module) not in known
+        and getattr(module, "running_mean", None) is not None
+        and any(id(one) in ours for one in module.parameters(recurse=False))
+    }
+    if not found:
+        return ""
+    for root in sorted(modules, key=lambda module: len(list(module.modules()))):
+        found |= {id(module): name for name, module in root.named_modules() if name and id(module) in found}
+    names = list(found.values())
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def warn_of_running_statistics(name: str, parameters: Iterable[torch.Tensor], model: torch.nn.Module | None) -> None:
+    """Warn, where an optimizer of this name is made, of those that are in no `model`."""
+    if modules := _with_running_statistics(parameters, model):
+        warnings.warn(
+            f"{name}: running statistics of {modules} are not averaged: ranks evaluate different models. Pass "
+            "model=model: then finish() averages them, and so does average_buffers() in between",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,78 @@
+"""What is in a capsule of DLPack: https://dmlc.github.io/dlpack/latest/c_api.html."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .typing import Array
+
+__all__ = ["Tensor", "dtype_name", "tensor_of", "words_of_host"]
+
+
+class Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+
+
+def tensor_of(capsule: object) -> Tensor:
+    """Return what is in a capsule, which stays the owner; `BufferError` if it has another name."""
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    try:
+        return Tensor.from_address(pointer_of(capsule, b"dltensor"))
+    except ValueError as error:
+        raise BufferError(f"__dlpack__: expected a capsule named dltensor: {error}") from None
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the element type's name, as NumPy's or "bfloat16"; `TypeError` for vectors."""
+    if tensor.lanes != 1:
+        raise TypeError(f"dtype: expected single elements, got vectors of {tensor.lanes}")
+    bits = "" if tensor.code == 6 else tensor.bits
+    return f"{_CODES.get(tensor.code, f'DLPack type {tensor.code} of bits ')}{bits}"
+
+
+class _Words:
+    """Memory of a capsule as 16-bit words, for NumPy, which keeps this object with its array."""
+
+    def __init__(self, capsule: object, tensor: Tensor) -> None:
+        self.capsule = capsule
+        shape = tuple(tensor.shape[: tensor.dimensions])
+        steps = tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else None
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "typestr": np.dtype(np.uint16).str,
+            "shape": shape,
+            "strides": None if steps is None else tuple(2 * step for step in steps),
+            "data": ((tensor.data or 0) + tensor.byte_offset, False),
+        }
+
+
+def words_of_host(buffer: Any) -> tuple[Array | None, str]:
+    """Return 16-bit elements of an exporter on the host as words, writable, and the name of their type.
+
+    NumPy reads no bfloat16 from a capsule. None for elements of another size.
+    """
+    capsule = buffer.__dlpack__()
+    tensor = tensor_of(capsule)
+    name = dtype_name(tensor)
+    return (np.asarray(_Words(capsule, tensor)) if tensor.bits == 16 else None), name
