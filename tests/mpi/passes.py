@@ -26,7 +26,9 @@ OWN_NODES = (
     "test_device_groups.py",
     "test_device_named_groups.py",
 )
-"""What makes communicators of its own shapes, and is the same in every pass: tested in the first one only."""
+"""What makes communicators of its own shapes: tested in the first pass only, at 3 ranks, or nightly at any number."""
+OWN_NODES_RANKS = "3"
+"""The fewest that make two nodes of which one has two ranks."""
 ONCE = (
     "test_checking.py",
     "test_first_program.py",
@@ -48,8 +50,10 @@ def main(limit: int, passes: list[str], options: list[str]) -> int:
         title = f"### MPI, {ranks} ranks, {shape}"
         print(f"\n{title}", flush=True)
         os.environ["PYC_RANKS_PER_NODE"] = ranks_per_node
-        others = [*(() if training else TRAINING), *(OWN_NODES if number > 0 else ())]
-        others += ONCE if number > 0 and not os.environ.get("NIGHTLY") else ()
+        nightly = bool(os.environ.get("NIGHTLY"))
+        others = [*(() if training else TRAINING)]
+        others += OWN_NODES if number > 0 or not (nightly or ranks == OWN_NODES_RANKS) else ()
+        others += ONCE if number > 0 and not nightly else ()
         left_out = [f"--ignore={path}" for name in others for path in HERE.glob(name)]
         signal.alarm(limit)
         status = pytest.main(["--with-mpi", "-p", "no:cacheprovider", "--color=no", *left_out, *options, str(HERE)])
