@@ -1,7 +1,10 @@
 """The mutex of a board, whose owner may die."""
 
+import contextlib
 import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -51,3 +54,29 @@ def test_one_at_a_time():
     mutex.unlock()
     thread.join(LIMIT)
     assert log == ["first", "second"]
+
+
+@pytest.mark.xfail(reason="a rank that waits for the mutex of one that is stopped waits without a limit", strict=True)
+def test_whoever_waits_for_one_that_is_stopped_can_give_up():
+    mutex = _testing.RobustMutex()
+    child = os.fork()
+    if child == 0:
+        mutex.lock()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+    os.waitpid(child, os.WUNTRACED)
+    ended = []
+
+    def come():
+        with contextlib.suppress(pc.StallError, pc.RankFailedError):
+            mutex.lock()
+        ended.append(time.monotonic())
+
+    thread = threading.Thread(target=come, daemon=True)
+    thread.start()
+    thread.join(2.0)
+    gave_up = bool(ended)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    thread.join(LIMIT)
+    assert gave_up
