@@ -185,7 +185,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             warnings.warn(f"{text}; give staged=True if that is as it should be", RuntimeWarning, stacklevel=3)
 
     def _warn_if_adaptive(self) -> None:
-        """A rank that is behind steps once with the sum of what others step with one after the other."""
+        """Warn that a late rank takes one step with the sum of several averages, where others take several steps."""
         apart = self._arguments.sync_every is None and not isinstance(self._arguments.policy, Full)
         if apart and is_adaptive(self.optimizer) and self._comm.size > 1 and self._comm.rank == 0:
             warnings.warn(

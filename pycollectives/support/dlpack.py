@@ -1,4 +1,4 @@
-"""What is in a capsule of DLPack: https://dmlc.github.io/dlpack/latest/c_api.html."""
+"""Reads capsules of DLPack: https://dmlc.github.io/dlpack/latest/c_api.html."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 def tensor_of(capsule: object) -> Tensor:
-    """Return what is in a capsule, which stays the owner; `BufferError` if it has another name."""
+    """Return the tensor of a capsule, which still owns the memory; `BufferError` if it has another name."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     try:
