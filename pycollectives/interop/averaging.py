@@ -245,6 +245,8 @@ class GradientAverager:
     def clear(self) -> None:
         """Forget what `.grad` was: it is cleared."""
         self.end_step()
+        for bucket in self.buckets:
+            bucket.forget_ready()
         self._set_aside = [(parameter, None) for parameter, _ in self._set_aside]
 
     def drop(self) -> None:

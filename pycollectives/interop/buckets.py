@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from .memory import first_difference
+from .memory import first_difference, increment_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -132,6 +132,11 @@ class Bucket:
         """Note that a parameter has its gradient; whether all have."""
         self._ready.add(number)
         return len(self._ready) == self._expected
+
+    def forget_ready(self) -> None:
+        """Count anew, as no gradient is there: those of a backward pass whose step is skipped do not count."""
+        if not self.contributed:
+            self._ready.clear()
 
     def gradients(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Return the parameters that have gradients, each with its gradient and its part of the buffer."""
@@ -292,6 +297,8 @@ class Bucket:
         """Write the averages from places of the buffer on into tensors of any strides."""
         if self._unread:
             self.mean.write_parts(outs)
+            for _, out in outs:
+                increment_version(out)  # it was written behind PyTorch's back
             return
         for start, out in outs:
             if self.given:

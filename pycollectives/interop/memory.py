@@ -10,13 +10,19 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["OwnMemory", "first_difference", "overlaps_itself", "same_bits", "why_not_averaged"]
+__all__ = ["OwnMemory", "first_difference", "increment_version", "overlaps_itself", "same_bits", "why_not_averaged"]
 
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 """Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+def increment_version(tensor: torch.Tensor) -> None:
+    """Let autograd know that a tensor has changed: a graph that has saved it says so, if it is needed."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def why_not_averaged(gradient: torch.Tensor, part: torch.Tensor) -> str | None:

@@ -361,3 +361,33 @@ def test_a_step_after_an_exception_in_backward_uses_what_it_left():
         return values(parameters)
 
     assert ranks(2, program) == [[{-1.0}, {-2.0}]] * 2
+
+
+def test_a_skipped_step_whose_bucket_was_not_full_leaves_nothing():
+    """Gradients of a backward pass that no step has used, and zero_grad has dropped, do not count as ready."""
+
+    def program(comm):
+        first, second = weights(2, 2)
+        with eager(sgd([first, second]), comm) as optimizer:
+            backward([first], 5.0)  # not all parameters of the bucket
+            optimizer.zero_grad()
+            backward([first, second], float(comm.rank))
+            optimizer.step()
+        return values([first, second])
+
+    assert ranks(2, program) == [[{-0.5}, {-0.5}]] * 2
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_graph_that_has_saved_a_gradient_notices_that_averages_are_written_there(size):
+    def program(comm):
+        (parameter,) = weights(2)
+        with eager(sgd([parameter]), comm, overlap=False) as optimizer:
+            parameter.grad = torch.ones(2, dtype=torch.float64)
+            x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+            loss = (x * parameter.grad).sum()
+            optimizer.step()
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+
+    ranks(size, program)
