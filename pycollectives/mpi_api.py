@@ -15,7 +15,7 @@ from .communicator import Communicator
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import Full, Policy
 from .support import buffers
-from .support.errors import with_prefix
+from .support.validation import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

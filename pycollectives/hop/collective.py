@@ -9,8 +9,7 @@ import numpy as np
 
 from ..collective import WithoutFlush
 from ..support import buffers
-from ..support.errors import with_prefix
-from ..support.validation import checked_integer
+from ..support.validation import checked_integer, with_prefix
 from .arguments import HopSpecification
 from .modes import MOST, Standard
 

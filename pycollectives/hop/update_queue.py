@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..support import buffers
-from ..support.errors import with_prefix
-from ..support.validation import checked_integer, checked_name, checked_rank
+from ..support.validation import checked_integer, checked_name, checked_rank, with_prefix
 from .arguments import LONGEST_GAP
 from .modes import MOST
 from .queue import Queue

@@ -10,7 +10,7 @@ from ..support.buffers import array_of, as_bytes_exporter
 from ..support.device_arrays import describe_device, fitting_array
 from ..support.device_result import DeviceResult
 from ..support.device_streams import handle_of_stream
-from ..support.errors import with_prefix
+from ..support.validation import with_prefix
 from .model import readable_array, writable_array
 
 if TYPE_CHECKING:

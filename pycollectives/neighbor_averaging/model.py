@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..support import buffers
-from ..support.errors import with_prefix
+from ..support.validation import with_prefix
 
 if TYPE_CHECKING:
     from ..support.typing import Array

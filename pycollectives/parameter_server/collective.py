@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..collective import WithoutFlush
 from ..support import buffers
 from ..support.deadline import Deadline
-from ..support.errors import with_prefix
+from ..support.validation import with_prefix
 from .arguments import ServerSpecification
 from .sync import BSP, MindFlayer
 from .update import UpdateRule

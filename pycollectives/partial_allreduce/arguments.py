@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..selection import choice, tables
 from ..support import buffers, operations
 from ..support.device_arrays import DeviceArray, describe_device, device_number
-from ..support.errors import with_prefix
-from ..support.validation import checked_choice, checked_integer, checked_name
+from ..support.validation import checked_choice, checked_integer, checked_name, with_prefix
 from .policies import as_policy
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..support.device_arrays import fitting_array
 from ..support.device_result import DeviceResult
-from ..support.errors import with_prefix
-from ..support.validation import checked_timeout
+from ..support.validation import checked_timeout, with_prefix
 
 if TYPE_CHECKING:
     from .. import _core

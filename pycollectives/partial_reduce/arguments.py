@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..selection import tables
 from ..support import buffers, operations
 from ..support.device_arrays import describe_device, device_number
-from ..support.errors import with_prefix
-from ..support.validation import checked_choice, checked_name, checked_rank
+from ..support.validation import checked_choice, checked_name, checked_rank, with_prefix
 from .generators import GeneratedGroups, StaticGroups
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..support.buffers import array_of, as_bytes_exporter
 from ..support.device_arrays import fitting_array
-from ..support.errors import with_prefix
+from ..support.validation import with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,6 @@ __all__ = [
     "ScheduleError",
     "StallError",
     "TransportError",
-    "with_prefix",
 ]
 
 
@@ -82,20 +81,3 @@ class StallError(TimeoutError):
 
 class ClosedError(RuntimeError):
     """The object was closed, or MPI was finalized under it."""
-
-
-def with_prefix(error: Exception, prefix: str) -> Exception:
-    """Return an error of the same type whose text says first what it is about.
-
-    Of the nearest base class, if the type is not made of a text alone.
-
-    >>> with_prefix(ValueError("expected 3, got 4"), "count")
-    ValueError('count: expected 3, got 4')
-    """
-    for kind in type(error).__mro__:
-        try:
-            made: Exception = kind(f"{prefix}: {error}")
-        except TypeError:
-            continue
-        return made
-    raise AssertionError("an exception is made of a text")

@@ -19,6 +19,7 @@ __all__ = [
     "integer_field",
     "number_field",
     "seed_field",
+    "with_prefix",
 ]
 
 MAX_NAME = 200
@@ -145,3 +146,20 @@ def seed_field(instance: object, field: str = "seed") -> None:
     seed = integer_field(instance, field)
     if not 0 <= seed < 2**64:
         raise ValueError(f"{type(instance).__name__}: expected 0 <= {field} < 2**64, got {seed}")
+
+
+def with_prefix(error: Exception, prefix: str) -> Exception:
+    """Return an error of the same type whose text says first what it is about.
+
+    Of the nearest base class, if the type is not made of a text alone.
+
+    >>> with_prefix(ValueError("expected 3, got 4"), "count")
+    ValueError('count: expected 3, got 4')
+    """
+    for kind in type(error).__mro__:
+        try:
+            made: Exception = kind(f"{prefix}: {error}")
+        except TypeError:
+            continue
+        return made
+    raise AssertionError("an exception is made of a text")
