@@ -132,7 +132,8 @@ class CheckedAllreduce:
         if info.round < self._given:
             return
         self._given = info.round + 1
-        self._check_finite(info)
+        result = self._result_on_host()
+        self._check_finite(info, result)
         if self._sums_missed_rounds and info.missed:
             return
         contributors = describe_ranks(info.contributors) if info.contributors else "none"
@@ -142,14 +143,14 @@ class CheckedAllreduce:
             "initiator": info.initiator,
             "contributors": contributors,
             "active": info.active,
-            "result": f"bits {hash_of_bits(self._result_on_host())}",
+            "result": f"bits {hash_of_bits(result)}",
         }
         if len(self._rounds) > KEPT_ROUNDS:
             del self._rounds[next(iter(self._rounds))]
 
-    def _check_finite(self, info: _core.RoundInfo) -> None:
+    def _check_finite(self, info: _core.RoundInfo, result: NDArray[Any]) -> None:
         """Warn of the first result with inf or NaN."""
-        if not self._is_finite or np.isfinite(self._result_on_host()).all():
+        if not self._is_finite or np.isfinite(result).all():
             return
         self._is_finite = False
         warnings.warn(
