@@ -55,6 +55,7 @@ def progress_threads():
     return [task for task in tasks if (task / "comm").read_text().strip() == "pyc-progress"]
 
 
+@pytest.mark.one_thread  # its preloaded library takes the place of the sanitizer's
 def test_a_thread_that_cannot_be_started_is_started_for_the_next_engine(tmp_path):
     source = tmp_path / "failing.c"
     source.write_text(ONE_FAILING_THREAD)
