@@ -208,3 +208,20 @@ def test_replicas(shape):
         with pytest.raises(BufferError if last else pc.MismatchError, match="C-contiguous"):
             comm.is_same_on_all_ranks(weights[::2] if last else weights)
         assert comm.is_same_on_all_ranks(weights[:999])
+
+
+def test_one_that_cannot_be_made_leaves_no_engine_that_serves(monkeypatch):
+    """What fails after the engine was made, on all ranks alike."""
+    from pycollectives import communicator
+
+    engines = []
+
+    def fail(engine, *_):
+        engines.append(engine)
+        raise RuntimeError("no costs")
+
+    monkeypatch.setattr(communicator, "_measured_costs", fail)
+    with pytest.raises(RuntimeError, match="no costs"):
+        pc.Communicator(WORLD)
+    with pytest.raises(pc.ClosedError):
+        engines[0].compare(b"", what="another call", timeout=LIMIT)

@@ -122,3 +122,23 @@ def test_receive_buffers_that_are_refused_on_every_rank(wrong):
     recv.flags.writeable = wrong != "read-only"
     with pytest.raises((ValueError, TypeError, BufferError), match="recvbuf"):
         pc.Allreduce_init(np.ones(2), recv, MPI.SUM, WORLD)
+
+
+@pytest.mark.skipif(WORLD.size == 1, reason="waits for another rank")
+def test_free_that_stalls_is_called_again(monkeypatch):
+    monkeypatch.setenv("PYC_TIMEOUT", "2")
+    comm = WORLD.Dup()
+    request = pc.Allreduce_init(np.ones(1), np.zeros(1), comm=comm)
+    comm.Barrier()
+    if WORLD.rank == 0:
+        with pytest.raises(pc.StallError, match=r"closing the communicator: .* is not closed on rank"):
+            request.Free()
+    comm.Barrier()
+    monkeypatch.setenv("PYC_TIMEOUT", str(LIMIT))
+    request.Free()
+    request.Free()
+    another = pc.Allreduce_init(np.ones(1), np.zeros(1), comm=comm)
+    another.Start()
+    assert another.Wait(timeout=LIMIT).contributors == tuple(range(WORLD.size))
+    another.Free()
+    comm.Free()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -235,3 +236,26 @@ def test_one_model_at_the_end(sync, servers):
     for seed in range(12):
         ends = run_ranks(loopback(4, ranks_per_node=1, delay=0.003, seed=seed, timeout=20.0), program)
         assert ends == [ends[0]] * 4, seed
+
+
+def test_leave_has_the_limit_of_the_communicator():
+    """The server's program makes no call meanwhile, and so no message is read."""
+    left = threading.Event()
+
+    def program(comm):
+        ps = comm.parameter_server(like=np.zeros(4), servers=1, update=pc.SGD(0.1))
+        waited = None
+        if comm.rank == 1:
+            begin = time.monotonic()
+            with pytest.raises(pc.StallError):
+                ps.leave()
+            waited = time.monotonic() - begin
+            left.set()
+        else:
+            assert left.wait(LIMIT)
+        comm.abort()
+        return waited
+
+    with ThreadPoolExecutor(2) as threads:
+        _, waited = threads.map(program, loopback(2, progress="caller", timeout=1.0))
+    assert 0.9 < waited < LIMIT / 2
