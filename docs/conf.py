@@ -65,6 +65,7 @@ nitpick_ignore = [
     ("py:class", "Mode"),  # Standard | NotifyAck | ..., of pycollectives.hop.modes
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
+    ("py:class", "RemovableHandle"),  # of torch.utils.hooks
 ]
 
 
