@@ -31,6 +31,7 @@ def environments(tmp_path: Path) -> Path:
     return folder.parent
 
 
+@pytest.mark.nightly
 def test_full_is_compared_with_the_best_setting_of_open_mpi(environments, tmp_path):
     path = tmp_path / "baselines.jsonl"
     options = ["--ranks", "2", "--bytes", "8,65536", "--mpis", "openmpi", "--runs", "1", "--iterations", "4"]

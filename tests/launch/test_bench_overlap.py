@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from launcher import launcher, run
+from nightly import nightly_unless
 
 pytest.importorskip("torch")
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.timeout(240)
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn", "transformer"])
+@pytest.mark.parametrize("model", nightly_unless(lambda model: model == "mlp", ["mlp", "cnn", "transformer"]))
 def test_every_method_is_measured_and_verified(tmp_path, model):
     path = tmp_path / "overlap.jsonl"
     options = ["--model", model, "--width", "4", "--iterations", "4", "--bucket-bytes", "4096", "--json", str(path)]

@@ -105,6 +105,7 @@ def test_ranks_that_make_the_communicator_alone_say_so_on_stderr(program):
         ), outcome
 
 
+@pytest.mark.alone  # others must answer in half a second
 @pytest.mark.parametrize(("between", "per_node"), in_turn(["mean of MPI", "barrier of MPI"], ["1", "2", "all"]))
 def test_what_waits_in_mpi_without_a_flush_is_told_on_stderr(between, per_node):
     """By default after 30 s; here after one, and again after two and four. No time limit is needed for it."""
