@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..support.typing import Progress
 
-__all__ = ["Options", "naming_failed_ranks", "turn_on"]
+__all__ = ["Options", "check_usable", "naming_failed_ranks", "turn_on"]
 
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
@@ -43,10 +43,10 @@ def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
 
     One for each communicator: with one for all, a rank could wait in one of them for a rank that waits for its turn.
     """
-    from ..support.native import MPI
-
-    if not isinstance(comm, MPI.Comm) or comm == MPI.COMM_NULL:
-        return contextlib.nullcontext()  # which is refused
+    try:
+        check_usable(comm)
+    except (TypeError, ValueError, RuntimeError):
+        return contextlib.nullcontext()  # it is refused later, by name
     with _making_turn:
         return _turns.setdefault(comm.py2f(), threading.RLock())
 
@@ -79,7 +79,7 @@ class Options:
 
         Returns them, and the place of each rank, once all ranks have said the same.
         """
-        _check_usable(comm)
+        check_usable(comm)
         _warn_of_singletons()
         limit, warn_after = _limits_of_creation(timeout)
         over_mpi = _OverMpi(comm, warn_after)
@@ -221,7 +221,8 @@ def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
     return limit, environment.stall_warning
 
 
-def _check_usable(comm: object) -> None:
+def check_usable(comm: object) -> None:
+    """Refuse what no communicator can be made from, before MPI, which would end the process, is called."""
     from ..support.native import MPI
 
     if not isinstance(comm, MPI.Comm):
