@@ -288,7 +288,7 @@ class ExplicitGroups:
     ) -> None:
         """The same of an array on a CUDA device, when `streams` have done what they were given."""
     def refuse(self, members: Sequence[int], reason: str) -> None:
-        """Instead of it: the others get the reason as a MismatchError, and all may go on."""
+        """Refuse the next P-Reduce. The other members raise MismatchError with the reason; `reduce` stays usable."""
     def close(self) -> None:
         """No call any more; returns at once."""
     @property

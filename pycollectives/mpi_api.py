@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .agreement.options import check_usable, turn_on
+from .agreement.options import turn_on
 from .communicator import Communicator
 from .partial_allreduce.collective import PartialAllreduce
 from .partial_allreduce.policies import Full, Policy
@@ -244,7 +244,6 @@ class _Shared:
         from .support.native import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
-        check_usable(comm)
         with turn_on(comm):
             kept = comm.Get_attr(_keyval())
             if not isinstance(kept, cls) or kept.communicator.closed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import os
@@ -32,21 +31,23 @@ if TYPE_CHECKING:
 
     from ..support.typing import Progress
 
-__all__ = ["Options", "check_usable", "naming_failed_ranks", "turn_on"]
+__all__ = ["Options", "naming_failed_ranks", "turn_on"]
 
 _turns: dict[int, threading.RLock] = {}
 _making_turn = threading.Lock()
 
 
 def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
-    """Return what a thread holds while it calls collectives of MPI on `comm`: those of two threads would mix.
+    """Return the lock of a communicator, for threads that call collectives of MPI on it: two calls would mix.
 
-    One for each communicator: with one for all, a rank could wait in one of them for a rank that waits for its turn.
+    Each communicator has its own lock. One lock for all would deadlock if ranks took communicators in different orders.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `Communicator`, for `comm`.
     """
-    try:
-        check_usable(comm)
-    except (TypeError, ValueError, RuntimeError):
-        return contextlib.nullcontext()  # it is refused later, by name
+    _check_usable(comm)
     with _making_turn:
         return _turns.setdefault(comm.py2f(), threading.RLock())
 
@@ -79,7 +80,6 @@ class Options:
 
         Returns them, and the place of each rank, once all ranks have said the same.
         """
-        check_usable(comm)
         _warn_of_singletons()
         limit, warn_after = _limits_of_creation(timeout)
         over_mpi = _OverMpi(comm, warn_after)
@@ -221,8 +221,8 @@ def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
     return limit, environment.stall_warning
 
 
-def check_usable(comm: object) -> None:
-    """Refuse what no communicator can be made from, before MPI, which would end the process, is called."""
+def _check_usable(comm: object) -> None:
+    """Refuse a communicator that cannot be used, before any call of MPI: MPI would end the process."""
     from ..support.native import MPI
 
     if not isinstance(comm, MPI.Comm):

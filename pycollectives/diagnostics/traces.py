@@ -24,11 +24,11 @@ def read_events(path: Path) -> list[Event]:
 
 
 def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
-    """Return one file's events, and of what they are."""
+    """Return the events of one file, and its `otherData`: the communicator and its group."""
     try:
         content = json.loads(path.read_text())
         events, source = content["traceEvents"], dict(content.get("otherData", {}))
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: expected a trace in Chrome's format: {error!r}") from error
     if not isinstance(events, list) or not all(isinstance(event, dict) and "pid" in event for event in events):
         raise ValueError(f"{path}: expected a trace in Chrome's format, found events without a process")

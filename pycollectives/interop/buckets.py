@@ -134,7 +134,7 @@ class Bucket:
         return len(self._ready) == self._expected
 
     def forget_ready(self) -> None:
-        """Count anew, as no gradient is there: those of a backward pass whose step is skipped do not count."""
+        """Reset the count of ready gradients after a skipped step, which has dropped them."""
         if not self.contributed:
             self._ready.clear()
 

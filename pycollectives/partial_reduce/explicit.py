@@ -46,7 +46,7 @@ class ExplicitGroups:
     ) -> None:
         """Reduce in place among the members of a checked group: see `Communicator.preduce`.
 
-        What is refused here is told to the other members. `caller` is the call, which is the same on all members.
+        If an argument is refused, the other members receive the reason. `caller`: the name of the call on all members.
         """
         try:
             if len(members) == self._context.size:

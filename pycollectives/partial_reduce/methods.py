@@ -30,7 +30,7 @@ MAX_SHAPE = 200
 
 @dataclass(frozen=True)
 class Averaged:
-    """What `mean` averages: a copy that is reduced in place."""
+    """The checked argument of `mean`: a copy, which is reduced in place."""
 
     values: Array
 

@@ -164,7 +164,7 @@ def _from_dlpack(buffer: Any) -> Array:
     except (RuntimeError, BufferError):  # an element type that NumPy does not know?
         words, name = words_of_host(buffer)
         dtype = checked_dtype(name)
-        if words is None or dtype.itemsize != words.itemsize:
+        if words is None:
             raise
         return words.view(dtype)
     if not array.flags.writeable and hasattr(buffer, "__array__"):

@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = [
-    "ClosedError",
-    "MismatchError",
-    "RankFailedError",
-    "ScheduleError",
-    "StallError",
-    "TransportError",
-]
+__all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "StallError", "TransportError"]
 
 
 class ScheduleError(ValueError):

@@ -60,9 +60,9 @@ class Distributed:
 def make_group(comm: MPI.Comm) -> None:
     """Make PyTorch's default process group, over gloo, of the ranks of comm; collective."""
     hosts = set(comm.allgather(socket.gethostname()))
-    with _loopback_interface() if len(hosts) == 1 else nullcontext():
-        host = "127.0.0.1" if len(hosts) == 1 else comm.bcast(socket.gethostname())
-        store = _store(comm, host)
+    is_local = len(hosts) == 1
+    store = _store(comm, "127.0.0.1" if is_local else comm.bcast(socket.gethostname()))
+    with _loopback_interface() if is_local else nullcontext():
         dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=TIMEOUT)
 
 

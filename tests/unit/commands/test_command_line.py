@@ -162,3 +162,10 @@ def test_trace_merge(tmp_path):
     done = run("trace", "merge", *tmp_path.glob("run.rank*.json"), "-o", out)
     assert "2 events of 2 ranks" in done.stdout
     assert len(json.loads(out.read_text())["traceEvents"]) == 2
+
+
+def test_a_simulated_server_says_its_throughput_over_bsp():
+    load = ("--load", "one-slow", "--ranks", 4, "--calls", 16, "--work-us", 1000)
+    told = {sync: json.loads(run("simulate", "--sync", sync, *load, "--json").stdout) for sync in ("bsp", "asp")}
+    assert told["bsp"]["throughput"] == 1.0
+    assert told["asp"]["throughput"] > 1.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.testing import run_ranks
+from pycollectives.testing import loopback, run_ranks
 
 COPIES = {
     "copy": copy.copy,
@@ -42,3 +42,11 @@ def test_different_rounds_differ(infos):
     assert first != second
     assert first != "a round"
     assert len({first, second, copy.copy(first)}) == 2
+
+
+def test_a_handle_names_its_round_and_collective():
+    (comm,) = loopback(1)
+    with comm.partial_allreduce(count=1, dtype="f8", policy="solo", name="sums") as ar:
+        handles = [ar.contribute(np.ones(1)) for _ in range(2)]
+        assert [repr(handle) for handle in handles] == ["<Round 0 of 'sums'>", "<Round 1 of 'sums'>"]
+    comm.close()

@@ -382,3 +382,15 @@ def test_a_model_that_is_not_distributed_leaves_no_process_group(monkeypatch):
         distributed(model)
     assert model.network is bare
     assert not torch.distributed.is_initialized()
+
+
+@needs_distributed
+def test_the_environment_is_as_it_was_when_a_group_is_made(monkeypatch):
+    """A later group of the same process may span hosts."""
+    from pycollectives.train.torch_models.parallel import make_group
+
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    comm = SimpleNamespace(rank=0, size=1, allgather=lambda mine: [mine], bcast=lambda mine: mine)
+    make_group(comm)
+    torch.distributed.destroy_process_group()
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
