@@ -4,6 +4,7 @@
 
 #include "bindings/c_api.h"
 #include "core/error.h"
+#include "core/hot.h"
 #include "memory/memory.h"
 
 namespace pyc {
@@ -112,7 +113,7 @@ void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr
   use(std::move(memory));
 }
 
-std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
   if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data);
   const ContiguousView view(convert_(py::handle(data)));
   if (view.bytes() != bytes_) {
@@ -123,7 +124,7 @@ std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
 }
 
 /// The common case, told without calling into Python or NumPy.
-bool BoundPartialAllreduce::is_plain(PyObject* data) const {
+PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
   if (Py_TYPE(data) != array_type_) return false;
   const auto* const array = py::detail::array_proxy(data);
   if (array->descr != dtype_.ptr() || array->nd != static_cast<int>(shape_.size())) return false;
@@ -133,24 +134,24 @@ bool BoundPartialAllreduce::is_plain(PyObject* data) const {
   return (array->flags & Numpy::NPY_ARRAY_C_CONTIGUOUS_) != 0;
 }
 
-std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data) {
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data) {
   const ExclusiveUse use(*this);
   contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   const GilReleased released(!brief_);
   return collective_->contribute(static_cast<const std::byte*>(data));
 }
 
-bool BoundPartialAllreduce::ends_at_once(const Call& call) const {
+PYC_HOT bool BoundPartialAllreduce::ends_at_once(const Call& call) const {
   return small_ && collective_->rounds() > call.round;
 }
 
-bool BoundPartialAllreduce::test(Call& call) {
+PYC_HOT bool BoundPartialAllreduce::test(Call& call) {
   const ExclusiveUse use(*this);
   const GilReleased released(!ends_at_once(call));
   return collective_->test(call);
 }
 
-void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
+PYC_HOT void BoundPartialAllreduce::wait(Call& call, Seconds limit) {
   const ExclusiveUse use(*this);
   if (call.given) return;
   if (ends_at_once(call) && collective_->test(call)) return;
@@ -204,7 +205,7 @@ std::size_t BoundPartialAllreduce::abort() {
   return discarded;
 }
 
-PyObject* BoundPartialAllreduce::result() {
+PYC_HOT PyObject* BoundPartialAllreduce::result() {
   const ExclusiveUse use(*this);
   ResultMemory memory = collective_->result();
   if (!memory) throw std::runtime_error(collective_->options().name + ": no result yet: contribute and wait first");
@@ -219,7 +220,7 @@ PyObject* BoundPartialAllreduce::result() {
   return array.release().ptr();
 }
 
-py::object BoundPartialAllreduce::receiver(PyObject* out) const {
+PYC_HOT py::object BoundPartialAllreduce::receiver(PyObject* out) const {
   const auto is_writable = [](const py::object& array) {
     return (py::detail::array_proxy(array.ptr())->flags & Numpy::NPY_ARRAY_WRITEABLE_) != 0;
   };
@@ -234,7 +235,7 @@ py::object BoundPartialAllreduce::receiver(PyObject* out) const {
   return array;
 }
 
-void BoundPartialAllreduce::write_result(const py::object& receiver) {
+PYC_HOT void BoundPartialAllreduce::write_result(const py::object& receiver) {
   const ExclusiveUse use(*this);
   auto* const into = reinterpret_cast<std::byte*>(py::detail::array_proxy(receiver.ptr())->data);
   const GilReleased released(!small_);

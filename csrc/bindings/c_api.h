@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "core/hot.h"
 
 namespace pyc {
 
@@ -106,7 +107,7 @@ class Objects {
     PyObject_HEAD Content content;
   };
 
-  static void let_go(PyObject* object) {
+  PYC_HOT static void let_go(PyObject* object) {
     content(object).~Content();
     if (kKeeps && pool.kept < pool.objects.size()) {
       Py_SET_REFCNT(object, 1);  // of whoever it is made for next; it keeps its reference to the type

@@ -6,12 +6,13 @@
 #include "bindings/c_api.h"
 #include "bindings/calls.h"
 #include "bindings/rounds.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
 
 /// What pybind11 keeps in an object whose type has one C++ base and no Python one.
-BoundPartialAllreduce& bound_of(PyObject* self) {
+PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
   void* const bound = reinterpret_cast<py::detail::instance*>(self)->simple_value_holder[0];
   if (bound == nullptr) throw py::type_error("PartialAllreduce: __init__ was not called");
   return *static_cast<BoundPartialAllreduce*>(bound);
@@ -22,7 +23,7 @@ BoundPartialAllreduce& bound_of(PyObject* self) {
                         py::repr(stream).cast<std::string>());
 }
 
-PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -34,7 +35,7 @@ PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, 
   });
 }
 
-PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -48,7 +49,7 @@ PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, Py_ssize_
   });
 }
 
-PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
     PyObject* x = nullptr;
@@ -75,7 +76,7 @@ PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t count, P
   });
 }
 
-PyObject* result(PyObject* self, void*) {
+PYC_HOT PyObject* result(PyObject* self, void*) {
   return guarded([&] { return bound_of(self).result(); });
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/c_api.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
@@ -30,14 +31,14 @@ PyObject* default_timeout(PyObject* self, void*) {
   return PyFloat_FromDouble(limit);
 }
 
-PyObject* test(PyObject* self, PyObject*) {
+PYC_HOT PyObject* test(PyObject* self, PyObject*) {
   return guarded([&] {
     Round& round = Objects<Round>::content(self);
     return PyBool_FromLong(round.collective->test(*round.call));
   });
 }
 
-PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     Round& round = Objects<Round>::content(self);
     PyObject* timeout = Py_None;
@@ -184,11 +185,11 @@ char info_doc[] = "What a call is told of the round that it was given.";
 
 }  // namespace
 
-PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective, std::shared_ptr<Call> call) {
+PYC_HOT PyObject* make_round(PyObject* owner, BoundPartialAllreduce& collective, std::shared_ptr<Call> call) {
   return Objects<Round>::make(py::reinterpret_borrow<py::object>(owner), &collective, std::move(call));
 }
 
-PyObject* make_round_info(const RoundInfo& info) { return Objects<RoundInfo>::make(info); }
+PYC_HOT PyObject* make_round_info(const RoundInfo& info) { return Objects<RoundInfo>::make(info); }
 
 void bind_rounds(py::module_& m) {
   m.attr("RoundInfo") = Objects<RoundInfo>::define("pycollectives._core.RoundInfo",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "diagnostics/json.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
@@ -78,7 +79,7 @@ void FlightRecorder::ended(std::uint32_t collective) {
 }
 
 /// The round's entry, made if it is the collective's newest; null if it has none any more. Under the mutex.
-FlightRecorder::Entry* FlightRecorder::entry_of(Track& track, RoundNumber round) {
+PYC_HOT FlightRecorder::Entry* FlightRecorder::entry_of(Track& track, RoundNumber round) {
   if (round >= track.begun) {
     track.begun = round + 1;
     Entry& entry = entries_[recorded_++ % entries_.size()];
@@ -95,7 +96,8 @@ FlightRecorder::Entry* FlightRecorder::entry_of(Track& track, RoundNumber round)
   return nullptr;
 }
 
-void FlightRecorder::note_at(Track* track, RoundNumber round, State state, Seconds when, const RoundOutcome& outcome) {
+PYC_HOT void FlightRecorder::note_at(Track* track, RoundNumber round, State state, Seconds when,
+                                     const RoundOutcome& outcome) {
   if (track == nullptr) return;
   const std::lock_guard lock(mutex_);
   if (state == State::kCalled || state == State::kGiven) last_call_ = when;

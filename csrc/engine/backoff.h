@@ -1,4 +1,5 @@
-// How a thread waits without burning a core: look again at once a few times, then give way, then sleep ever longer.
+// How a thread waits without burning a core: look again at once a few times, then give way, then sleep ever longer, in
+// the end a five-hundredth of the time for which nothing has come.
 // With more ranks than cores giving way early is what lets the rank that is waited for run at all.
 #pragma once
 
@@ -22,6 +23,7 @@ class Backoff {
   void reset() {
     idle_ = 0;
     nap_ = kFirstNap;
+    slept_ = 0;
   }
 
   /// Sleeps until somebody says that there is something to do, at most for so many seconds. Does nothing and is false
@@ -35,13 +37,18 @@ class Backoff {
     idle_ = std::min(idle_ + 1, kNear + 1);
     if (idle_ <= kLooks) return;
     const bool yields = idle_ <= (near ? kYieldsWhileNear : kYields);
-    if (sleep && !near && (crowded_ || !yields) && sleep(longest_nap_)) return;
+    if (sleep && !near && (crowded_ || !yields) && sleep(longest_nap())) {
+      slept_ += longest_nap();
+      return;
+    }
     if (yields) {
       sched_yield();
       return;
     }
-    nap(near && idle_ <= kNear ? kNapWhileNear : nap_);
-    nap_ = std::min(2 * nap_, longest_nap_);
+    if (near && idle_ <= kNear) return nap(kNapWhileNear);
+    nap(nap_);
+    slept_ += nap_;
+    nap_ = std::min(2 * nap_, longest_nap());
   }
 
   /// Shorter than a second.
@@ -57,20 +64,24 @@ class Backoff {
   static constexpr int kNear = 400;  // what has not come by then waits for a rank that computes
   static constexpr Seconds kFirstNap = 10e-6;
   static constexpr Seconds kNapWhileNear = 20e-6;
+  static constexpr Seconds kLongestNap = 2e-3;
 
   Backoff(Rank ranks, unsigned cores)
-      : crowded_(static_cast<unsigned>(ranks) > cores), longest_nap_(longest_nap(ranks, cores)) {}
+      : crowded_(static_cast<unsigned>(ranks) > cores), usual_nap_(usual_nap(ranks, cores)) {}
 
-  static Seconds longest_nap(Rank ranks, unsigned cores) {
+  static Seconds usual_nap(Rank ranks, unsigned cores) {
     constexpr Seconds kPerRankOnACore = 75e-6;  // looking then takes about a tenth of each core
     return std::clamp(kPerRankOnACore * ranks / std::max(cores, 1U), 100e-6, 400e-6);
   }
 
+  Seconds longest_nap() const { return std::clamp(slept_ / 500, usual_nap_, kLongestNap); }
+
   bool crowded_;  // to yield costs more than to be woken
-  Seconds longest_nap_;
+  Seconds usual_nap_;
   int idle_ = 0;
   bool near_ = false;
   Seconds nap_ = kFirstNap;
+  Seconds slept_ = 0;  // since something moved
 };
 
 }  // namespace pyc

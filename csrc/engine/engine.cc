@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/progress_thread.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
@@ -70,9 +71,9 @@ Engine::~Engine() {
   if (progress_ == Progress::kThread && !closed_ && is_in_own_process()) ProgressThread::instance().remove(this);
 }
 
-bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
+PYC_HOT bool Engine::is_in_own_process() const { return forks().load(std::memory_order_relaxed) == forks_; }
 
-void Engine::check_process() const {
+PYC_HOT void Engine::check_process() const {
   if (!is_in_own_process()) {
     throw ClosedError("this process is a fork: the communicator belongs to its parent");
   }
@@ -270,7 +271,7 @@ Seconds Engine::deadline() const {
   return next;
 }
 
-void Engine::check() {
+PYC_HOT void Engine::check() {
   check_process();
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }

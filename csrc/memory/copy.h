@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/hot.h"
 #include "memory/memory.h"
 
 namespace pyc {
 
 /// A few bytes are moved here: to call for it would cost more.
-inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
+PYC_HOT inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t kFewBytes = 64;
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   if (bytes > kFewBytes || bytes % kWord != 0) return memory.copy(to, from, bytes);
@@ -18,8 +19,8 @@ inline void copy(ReductionMemory& memory, std::byte* to, const std::byte* from, 
 }
 
 /// into (accumulator) = from (element type).
-inline void load(ReductionMemory& memory, Elements elements, std::byte* into, const std::byte* from,
-                 std::size_t count) {
+PYC_HOT inline void load(ReductionMemory& memory, Elements elements, std::byte* into, const std::byte* from,
+                         std::size_t count) {
   if (elements.widened()) return memory.load(elements, into, from, count);
   copy(memory, into, from, count * size_of(elements.type));
 }

@@ -37,7 +37,7 @@ Made& made() {
 }  // namespace
 
 SharedMemory::SharedMemory(int file, std::size_t bytes, std::string handle)
-    : file_(file), bytes_(bytes), handle_(std::move(handle)) {
+    : process_(getpid()), file_(file), bytes_(bytes), handle_(std::move(handle)) {
   const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
   if (data == MAP_FAILED && file < 0) throw std::runtime_error(refusal("mmap", bytes));
@@ -93,6 +93,7 @@ std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& handle) {
 }
 
 void SharedMemory::seal() {
+  if (getpid() != process_) return;  // a fork, in which a thread that it does not have may hold the mutex for ever
   const std::lock_guard lock(made().mutex);
   if (file_ < 0) return;
   made().by_handle.erase(handle_);

@@ -6,11 +6,19 @@
 // would keep its memory until all meet again, and its backing file has a name and needs room in /dev/shm.
 #pragma once
 
+#include <sys/types.h>
+
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace pyc {
+
+// What processes share is atomic of these sizes: one with a lock in it would be right within a process only.
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<double>::is_always_lock_free);
 
 class SharedMemory {
  public:
@@ -37,6 +45,7 @@ class SharedMemory {
  private:
   SharedMemory(int file, std::size_t bytes, std::string handle);
 
+  const pid_t process_;  // that has opened it
   int file_;
   std::size_t bytes_;
   std::string handle_;

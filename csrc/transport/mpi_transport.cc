@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <numeric>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hot.h"
 
 /// Of fault-tolerant MPI (ULFM); null where the library has none.
 extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed)  // NOLINT(readability-identifier-naming)
@@ -23,6 +25,11 @@ constexpr int kActiveTag = 0;  // those of parts follow, on the same communicato
 
 constexpr std::size_t kMaxHeaderBytes = 64;  // and one bit per rank
 
+std::atomic<int>& open_communicators() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
 /// Who asks which ranks have failed must find the communicator there.
 std::mutex& asking_or_closing() {
   static std::mutex mutex;
@@ -33,8 +40,10 @@ std::mutex& asking_or_closing() {
 
 MpiTransport::MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline_bytes, std::size_t part_bytes)
     : local_ranks_(local_ranks), inline_bytes_(inline_bytes), part_bytes_(part_bytes) {
+  const std::string beside = "MPI_Comm_dup, beside " + std::to_string(open_communicators()) +
+                             " open communicators of pycollectives that take two of MPI's each";
   for (MPI_Comm* comm : {&heads_, &others_}) {
-    check(MPI_Comm_dup(parent, comm), "MPI_Comm_dup", kNoRank);
+    check(MPI_Comm_dup(parent, comm), beside.c_str(), kNoRank);
     check(MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler", kNoRank);
   }
   check(MPI_Comm_rank(heads_, &rank_), "MPI_Comm_rank", kNoRank);
@@ -49,6 +58,7 @@ MpiTransport::MpiTransport(MPI_Comm parent, Rank local_ranks, std::size_t inline
   max_tag_ = last - 1 - kActiveTag;
   head_bytes_ = sizeof(Frame) + kMaxHeaderBytes + (static_cast<std::size_t>(size_) + 63) / 64 * 8 + inline_bytes_;
   head_bytes_ = std::max(head_bytes_, kMaxActiveMessage);  // active messages are sent from the same buffers
+  ++open_communicators();
 }
 
 void MpiTransport::send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) {
@@ -247,9 +257,10 @@ void MpiTransport::close() {
     lock.unlock();
     check(MPI_Comm_free(&comm), "MPI_Comm_free", kNoRank);
   }
+  --open_communicators();
 }
 
-Seconds MpiTransport::now() const {
+PYC_HOT Seconds MpiTransport::now() const {
   timespec time{};  // not by std::chrono, which is a library more to find
   clock_gettime(CLOCK_MONOTONIC, &time);
   return static_cast<Seconds>(time.tv_sec) + 1e-9 * static_cast<Seconds>(time.tv_nsec);

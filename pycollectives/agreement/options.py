@@ -164,7 +164,7 @@ class _OverMpi:
                             what, "some ranks have not called it (it is collective, and MPI does not tell which)"
                         )
                     passes += 1
-                    time.sleep(0 if passes <= 20 else min(1e-5 * passes, 1e-3))
+                    time.sleep(0 if passes <= 20 else min(1e-5 * passes, 5e-3))
             except BaseException:
                 # MPI may write to the buffers until MPI_Finalize, which comes after this module ends: never freed.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object((request, buffers)))

@@ -188,7 +188,7 @@ class PairwiseAveraging(Collective):
             After `close`. Nothing is added.
         KeyboardInterrupt
             In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
-            stopped in it: a part of `delta` may have been added.
+            stopped in it. All of `delta` has been added, unless it was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 

@@ -138,7 +138,11 @@ class ControlChannel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Receive what is still on its way; after an exception tell the others, unless one of them failed before."""
+        """Receive what is still on its way; after an exception tell the others, unless one of them failed before.
+
+        After an exception the duplicated communicator stays: messages may be on their way, and another communicator
+        that MPI gives the same identifier would receive them.
+        """
         if kind is not None:
             if not self._failed:
                 self._send(FAILED)

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -38,6 +40,29 @@ ModelBoard::WhileWaiting PairwiseAveraging::while_waiting(const Engine::Interrup
   };
 }
 
+/// A change of the model is made as a whole: what a handler of a signal raises meanwhile waits for its end. What one
+/// raises after that ends it at once, for who has interrupted a wait for a process that is stopped.
+class PairwiseAveraging::Deferred {
+ public:
+  explicit Deferred(ModelBoard::WhileWaiting waiting) : waiting_(std::move(waiting)) {}
+
+  void operator()() {
+    try {
+      waiting_();
+    } catch (...) {
+      if (raised_) throw;
+      raised_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  const ModelBoard::WhileWaiting waiting_;
+  std::exception_ptr raised_;
+};
+
 /// An average holds it for microseconds, unless its process is stopped.
 std::string PairwiseAveraging::awaited_lock() const {
   std::vector<Rank> stopped;
@@ -65,9 +90,10 @@ void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& inter
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
   before_call();
   const auto waiting = while_waiting(interrupt);
+  Deferred deferred(waiting);
   on_device([&] {
     const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-    board_->apply(elements_, 0, options_.count, delta, weight, waiting);
+    board_->apply(elements_, 0, options_.count, delta, weight, std::ref(deferred));
   });
   count_application();
   if (failed_) {
@@ -75,6 +101,7 @@ void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& i
   } else if (engine_->progress() == Progress::kCaller) {
     engine_->advance();
   }
+  deferred.rethrow();
 }
 
 /// Measures the time since the call before, and gossips it. A handler of a signal may run while it waits, in this
@@ -112,7 +139,9 @@ void PairwiseAveraging::count_application() {
 void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* values,
                                      const Engine::Interrupt& interrupt) {
   before_call();
-  on_device([&] { board_->replace(options_.count, before, values, while_waiting(interrupt)); });
+  Deferred deferred(while_waiting(interrupt));
+  on_device([&] { board_->replace(options_.count, before, values, std::ref(deferred)); });
+  deferred.rethrow();
 }
 
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {

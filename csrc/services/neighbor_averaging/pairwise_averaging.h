@@ -176,6 +176,7 @@ class PairwiseAveraging final : public Collective {
   bool has_neighbors_elsewhere() const;
   void set_id(std::uint32_t id);
 
+  class Deferred;
   ModelBoard::WhileWaiting while_waiting(const Engine::Interrupt& interrupt) const;
   std::string awaited_lock() const;
   double weight_of_call(const ModelBoard::WhileWaiting& waiting);

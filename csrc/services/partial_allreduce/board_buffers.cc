@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/hot.h"
 #include "memory/device_memory.h"
 
 namespace pyc {
@@ -45,14 +46,14 @@ BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
   }
 }
 
-BufferNumber BoardBuffers::take() {
+PYC_HOT BufferNumber BoardBuffers::take() {
   if (stack_->free == 0) throw InternalError("the board has no free buffer");
   const BufferNumber buffer = free_[--stack_->free];
   references_[buffer] = 1;
   return buffer;
 }
 
-void BoardBuffers::release(BufferNumber& buffer) {
+PYC_HOT void BoardBuffers::release(BufferNumber& buffer) {
   if (buffer == kNoBuffer) return;
   if (--references_[buffer] == 0) free_[stack_->free++] = buffer;
   buffer = kNoBuffer;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "core/hot.h"
+
 namespace pyc {
 
 BoardPosts::BoardPosts(BoardMemory& memory, const BoardShape& shape, Rank own)
@@ -17,14 +19,14 @@ BoardPosts::BoardPosts(BoardMemory& memory, const BoardShape& shape, Rank own)
 
 // ------------------------------------------------------------------------------------------------ this rank
 
-void BoardPosts::post(RoundNumber round, Seconds called, std::uint64_t sequence) {
+PYC_HOT void BoardPosts::post(RoundNumber round, Seconds called, std::uint64_t sequence) {
   Post& own = at(own_, round);
   own.called.store(called, std::memory_order_relaxed);
   own.sequence = sequence;
   own.tag.store(posted(round));
 }
 
-bool BoardPosts::all_posted(RoundNumber round) const {
+PYC_HOT bool BoardPosts::all_posted(RoundNumber round) const {
   for (Rank i = 0; i < ranks_; ++i) {
     if (!has_posted(i, round)) return false;
   }
@@ -33,7 +35,7 @@ bool BoardPosts::all_posted(RoundNumber round) const {
 
 /// Whoever closes the posts looks for the missing post afterwards. So if all are there and the posts are open, nobody
 /// has closed them since one was missing, or they have been reopened: then this rank's post is marked.
-BoardPosts::State BoardPosts::state(RoundNumber round) const {
+PYC_HOT BoardPosts::State BoardPosts::state(RoundNumber round) const {
   const std::atomic<Tag>& own = at(own_, round).tag;
   if (own.load() == taken(round)) return State::kTaken;
   const bool complete = all_posted(round);
@@ -43,7 +45,7 @@ BoardPosts::State BoardPosts::state(RoundNumber round) const {
 }
 
 /// It stays so, whoever closes the posts afterwards; while they are closed `state` could not tell.
-BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
+PYC_HOT BoardPosts::State BoardPosts::note_complete(RoundNumber round) const {
   RoundNumber found = found_->complete.load(std::memory_order_relaxed);
   while (found <= round && !found_->complete.compare_exchange_weak(found, round + 1, std::memory_order_relaxed)) {
   }
@@ -62,7 +64,7 @@ RoundNumber BoardPosts::completed() const {
 
 // ------------------------------------------------------------------------------------------------ others
 
-Rank BoardPosts::first_to_call(RoundNumber round) const {
+PYC_HOT Rank BoardPosts::first_to_call(RoundNumber round) const {
   Rank first = 0;
   for (Rank i = 1; i < ranks_; ++i) {
     if (called(i, round) < called(first, round)) first = i;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/hot.h"
+
 namespace pyc {
 
 BoardRanks::BoardRanks(BoardMemory& memory, const BoardShape& shape, Rank own)
@@ -19,14 +21,14 @@ bool BoardRanks::own_is_first_that_waits() const {
                       [](const BoardSlot& s) { return s.waits.load(std::memory_order_relaxed); });
 }
 
-void BoardRanks::arrive() { insert(arrived_, own_, counts_->arrived); }
+PYC_HOT void BoardRanks::arrive() { insert(arrived_, own_, counts_->arrived); }
 
 void BoardRanks::leave(bool for_good) {
   insert(left_, own_, counts_->left);
   if (for_good) insert(closed_, own_, counts_->closed);
 }
 
-void BoardRanks::end_round(bool flush) {
+PYC_HOT void BoardRanks::end_round(bool flush) {
   if (flush) {
     std::copy_n(closed_, words_, left_);
     counts_->left = counts_->closed;

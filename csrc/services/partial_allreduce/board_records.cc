@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/hot.h"
 
 namespace pyc {
 
@@ -29,13 +30,13 @@ RoundView BoardRecords::Kept::view(Rank local) const {
   return {records[row], members[row], shares[row]};
 }
 
-RoundView BoardRecords::view(std::size_t index) const {
+PYC_HOT RoundView BoardRecords::view(std::size_t index) const {
   return {records_[index], members_[index], shares_[index] + ranks_.own_local_rank()};
 }
 
-RoundView BoardRecords::newest() const { return view(index_of(completed() - 1)); }
+PYC_HOT RoundView BoardRecords::newest() const { return view(index_of(completed() - 1)); }
 
-std::optional<RoundView> BoardRecords::of(RoundNumber round) const {
+PYC_HOT std::optional<RoundView> BoardRecords::of(RoundNumber round) const {
   const std::size_t index = index_of(round);
   if (records_[index]->round == round) return view(index);
   const RoundView kept = promised_.view(ranks_.own_local_rank());
@@ -54,7 +55,7 @@ RoundView BoardRecords::flush_record() const {
   return newest;
 }
 
-void BoardRecords::evict_oldest() {
+PYC_HOT void BoardRecords::evict_oldest() {
   const std::size_t index = index_of(completed());
   RoundRecord& record = *records_[index];
   if (record.round == kNoRound) return;
@@ -67,7 +68,7 @@ void BoardRecords::evict_oldest() {
   drop(record);
 }
 
-void BoardRecords::add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares) {
+PYC_HOT void BoardRecords::add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares) {
   const std::size_t index = index_of(completed());
   *records_[index] = record;
   std::copy_n(members, member_words_, members_[index]);
@@ -96,12 +97,12 @@ void BoardRecords::keep_for_own(const RoundView& view) {
   *promised_.shares[row] = *view.share;
 }
 
-void BoardRecords::drop(RoundRecord& record) {
+PYC_HOT void BoardRecords::drop(RoundRecord& record) {
   buffers_.release(record.buffer);
   record.round = kNoRound;
 }
 
-void BoardRecords::drop_kept(RoundNumber before) {
+PYC_HOT void BoardRecords::drop_kept(RoundNumber before) {
   BoardSlot& own = ranks_.own();
   if (!own.keeps) return;
   own.keeps = false;

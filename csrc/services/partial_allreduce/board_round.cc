@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hot.h"
 
 namespace pyc {
 
@@ -23,13 +24,13 @@ BoardRound::BoardRound(BoardMemory& memory, const BoardShape& shape, RobustMutex
 
 // ------------------------------------------------------------------------------------------------ what is taken
 
-void BoardRound::arrive() {
+PYC_HOT void BoardRound::arrive() {
   ranks_.arrive();
   // Grace does not move the initiator: it is the rank whose arrival made the round possible.
   if (state().grace_ends <= 0) state().newest_arrival = ranks_.own_local_rank();
 }
 
-void BoardRound::start(Rank initiator) {
+PYC_HOT void BoardRound::start(Rank initiator) {
   State& s = state();
   s.phase = Phase::kStarted;
   s.initiator = initiator;
@@ -57,7 +58,7 @@ void BoardRound::take_own() {
   settle();
 }
 
-void BoardRound::take(Rank local, Data data) {
+PYC_HOT void BoardRound::take(Rank local, Data data) {
   State& s = state();
   BoardSlot& slot = ranks_[local];
   slot.taken = true;
@@ -104,7 +105,7 @@ void BoardRound::finish_joining(BufferNumber left_over) {
 }
 
 /// Nobody is awaited any more: the rest can be done at once.
-void BoardRound::settle() {
+PYC_HOT void BoardRound::settle() {
   State& s = state();
   if (s.awaited > 0) return;
   s.phase = Phase::kTaken;
@@ -119,7 +120,7 @@ void BoardRound::settle() {
 
 // ------------------------------------------------------------------------------------------------ the reduction
 
-bool BoardRound::begin_batch() {
+PYC_HOT bool BoardRound::begin_batch() {
   State& s = state();
   const bool taken = s.phase == Phase::kTaken;
   if (s.batch > 0 || s.adding > 0 || s.inputs == 0 || (!taken && s.inputs == 1 && s.sum == kNoBuffer)) return false;
@@ -145,7 +146,7 @@ bool BoardRound::begin_batch() {
   return true;
 }
 
-void BoardRound::finish_batch() {
+PYC_HOT void BoardRound::finish_batch() {
   State& s = state();
   if (s.batch == 0 || shared_->segments_done.load(std::memory_order_acquire) < s.segments) return;
   for (std::uint32_t i = 0; i < s.batch; ++i) buffers_.release(inputs_[i].buffer);
@@ -155,7 +156,7 @@ void BoardRound::finish_batch() {
   s.sum_is_filled = true;
 }
 
-bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
+PYC_HOT bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memory) {
   State& s = state();
   for (;;) {
     finish_batch();
@@ -177,7 +178,7 @@ bool BoardRound::work(std::unique_lock<RobustMutex>& lock, ReductionMemory& memo
   }
 }
 
-bool BoardRound::help(ReductionMemory& memory) {
+PYC_HOT bool BoardRound::help(ReductionMemory& memory) {
   std::uint64_t cursor = shared_->cursor.load(std::memory_order_acquire);
   if (static_cast<std::uint32_t>(cursor) == 0) return false;
   const Seconds begin = trace_.now();
@@ -198,7 +199,7 @@ bool BoardRound::help(ReductionMemory& memory) {
 }
 
 /// Reads parts of the state that do not change while a segment of this batch is not done.
-void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
+PYC_HOT void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) {
   const State& s = state();
   const std::size_t element = size_of(shape_.elements.accumulator);
   const std::size_t end = std::min(shape_.buffer_bytes(), (segment + 1) * shape_.segment_bytes);
@@ -216,7 +217,7 @@ void BoardRound::reduce_segment(ReductionMemory& memory, std::uint32_t segment) 
   }
 }
 
-bool BoardRound::is_reduced() const {
+PYC_HOT bool BoardRound::is_reduced() const {
   const State& s = state();
   return s.phase == Phase::kTaken && s.inputs == 0 && s.adding == 0 && !s.must_fold && !s.folding;
 }
@@ -245,7 +246,7 @@ void BoardRound::fold(ReductionMemory& memory) {
 
 // ------------------------------------------------------------------------------------------------ its end
 
-void BoardRound::complete(const Outcome& outcome) {
+PYC_HOT void BoardRound::complete(const Outcome& outcome) {
   State& s = state();
   if (s.started_at > 0) trace_.add("round", s.started_at, records_.completed());
   records_.evict_oldest();

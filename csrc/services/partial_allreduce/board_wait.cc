@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/relax.h"
+#include "core/hot.h"
 
 namespace pyc {
 namespace {
@@ -34,7 +35,7 @@ BoardWait::BoardWait(Engine& engine, std::shared_ptr<Board> board, const StallIn
       longest_sleep_(std::min(longest_sleep, kLongestSleep)),
       spins_(engine.transport().local_ranks() <= usable_cores() ? kSpins : 0) {}
 
-void BoardWait::spin(const News& news) const {
+PYC_HOT void BoardWait::spin(const News& news) const {
   if (drives_) return;
   const RoundNumber completed = board_->completed();
   for (int spins = 0; spins < spins_; ++spins) {

@@ -5,6 +5,7 @@
 // open.
 #include <utility>
 
+#include "core/hot.h"
 #include "memory/copy.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
@@ -13,13 +14,13 @@ namespace pyc {
 using State = BoardPosts::State;
 
 /// A round that takes this rank's data without its call is the board's, and has been counted there.
-bool PartialAllreduce::may_contribute_directly() const {
+PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
   const BoardPosts& posts = board_->posts();
   return posts.on() && !posts.closed() && pending_.empty() && results_.given() == accounted_ &&
          board_->completed() <= accounted_;
 }
 
-bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
+PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
   if (direct_call_) {
     const Lock lock(board_->mutex());
     local_.take_over_posts();
@@ -51,7 +52,7 @@ bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, co
 }
 
 /// Whether the call is done, if its round is a direct one; else the call waits on the board now.
-std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
+PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
   const BoardPosts& posts = board_->posts();
   State state = posts.state(call.round);
   if (state == State::kUndecided) {
@@ -84,7 +85,7 @@ void PartialAllreduce::move_direct_call() {
   }
 }
 
-bool PartialAllreduce::has_news(const Call& call) const {
+PYC_HOT bool PartialAllreduce::has_news(const Call& call) const {
   return direct_call_.get() == &call && board_->posts().state(call.round) != State::kOpen;
 }
 

@@ -1,12 +1,13 @@
 // Calls of a partial allreduce that join a round: see joint_sum.h.
 //
 // Under Full on one node every call does, if its rank contributes once to each round: the first starts the round.
+#include "core/hot.h"
 #include "services/partial_allreduce/partial_allreduce.h"
 
 namespace pyc {
 
 /// Under the mutex: whether the round takes this rank's data now, which then need not be kept for it.
-bool PartialAllreduce::may_join() {
+PYC_HOT bool PartialAllreduce::may_join() {
   Board& board = *board_;
   promise_kept();
   if (board.completed() > accounted_) return false;
@@ -19,7 +20,8 @@ bool PartialAllreduce::may_join() {
   return board.round().may_join();
 }
 
-bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
+PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& call, const std::byte* data,
+                                                  Taker taker) {
   Board& board = *board_;
   JointSum& sum = board.joint_sum();
   if (!sum.on()) return false;

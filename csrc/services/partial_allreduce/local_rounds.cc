@@ -1,11 +1,12 @@
 #include "services/partial_allreduce/local_rounds.h"
 
 #include "engine/collective.h"
+#include "core/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
 
-bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
+PYC_HOT bool LocalRounds::run(std::unique_lock<RobustMutex>& lock) {
   BoardRound& round = board_.round();
   const BoardRound::State& s = round.state();
   for (;;) {
@@ -65,7 +66,7 @@ bool LocalRounds::may_be_direct() const {
 }
 
 /// Who starts the armed round, if it may start now; else kNoRank.
-Rank LocalRounds::starter() {
+PYC_HOT Rank LocalRounds::starter() {
   BoardRound::State& s = board_.round().state();
   const Verdict verdict = judge(policy_, board_.completed(), board_.ranks().arrived(), board_.ranks().left(),
                                 s.newest_arrival, engine_.rank(), board_.shape().size);

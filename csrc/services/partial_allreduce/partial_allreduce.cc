@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "engine/stall_warning.h"
+#include "core/hot.h"
 #include "memory/copy.h"
 #include "services/partial_allreduce/leader.h"
 
@@ -19,7 +20,7 @@ constexpr auto kFlushFirst = "A rank that goes on to another collective call, of
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
   return naming_the_dead([&] {
     check_may_contribute();
     std::shared_ptr<Call> call = new_call();
@@ -28,7 +29,7 @@ std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
   });
 }
 
-void PartialAllreduce::check_may_contribute() const {
+PYC_HOT void PartialAllreduce::check_may_contribute() const {
   engine_->check();
   if (open_flush_) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
@@ -36,13 +37,13 @@ void PartialAllreduce::check_may_contribute() const {
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
 }
 
-std::shared_ptr<Call> PartialAllreduce::new_call() const {
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::new_call() const {
   std::shared_ptr<Call> call = std::make_shared<Call>();
   call->made = engine_->transport().now();
   return call;
 }
 
-void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
+PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker) {
   if (call->made >= next_look_) {
     next_look_ = call->made + kLookPeriod;
     inspector_.check_briefly();
@@ -100,7 +101,7 @@ void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, const st
   if (leader_ && !call->late && taker == Taker::kAtOnce) engine_->advance();
 }
 
-void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
+PYC_HOT void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
   std::byte* const to = board_->buffers().data(into);
   if (device_) return memory_.load(elements_, to, data, options_.count);
   load(memory_, elements_, to, data, options_.count);
@@ -109,7 +110,7 @@ void PartialAllreduce::take_in(BufferNumber into, const std::byte* data) {
 /// The one atomic step of a contribution: its data changes hands, and the call learns what it waits for. Whether it can
 /// be given that at once: it is late, and the application has been given all that earlier calls were promised. Rounds
 /// that are summed may be in the making, and are waited for when somebody asks.
-bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
+PYC_HOT bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combined) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   if (nodes_.count() == 1) local_.take_over_posts();
@@ -145,7 +146,7 @@ bool PartialAllreduce::hand_over(Call& call, BufferNumber& written, bool combine
 // ------------------------------------------------------------------------------------------------ rounds
 
 /// Does all that can be done now. Releases the lock while it computes.
-void PartialAllreduce::run_rounds(Lock& lock) {
+PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
   Board& board = *board_;
   const Rank own = board.ranks().own_local_rank();
   const bool brings = board.ranks().own().deposit != kNoBuffer || board.ranks().left().contains(own);
@@ -232,13 +233,13 @@ void PartialAllreduce::abort() {  // under the engine's lock
 
 // ------------------------------------------------------------------------------------------------ results
 
-void PartialAllreduce::note_given(const Call& call, Seconds when) {
+PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
 
 /// Calls whose round has completed are done, whether or not anybody looked: what they are given is kept with them.
-void PartialAllreduce::promise_kept() {
+PYC_HOT void PartialAllreduce::promise_kept() {
   Board& board = *board_;
   RoundNumber& promised = board.ranks().own().promised;
   if (promised == kNoRound || board.completed() <= promised) return;
@@ -253,13 +254,13 @@ void PartialAllreduce::promise_kept() {
   promised = kNoRound;
 }
 
-Results::Given PartialAllreduce::collect(Call& call) {
+PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
   Results::Given given = results_.collect(call);
   accounted_ = std::max(accounted_, results_.given());
   return given;
 }
 
-bool PartialAllreduce::try_finish(Call& call) {
+PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   if (call.given) return true;
   if (direct_call_.get() == &call) {
     if (const std::optional<bool> finished = try_finish_directly(call)) return *finished;
@@ -281,9 +282,9 @@ bool PartialAllreduce::try_finish(Call& call) {
   return true;
 }
 
-std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
+PYC_HOT std::shared_ptr<const std::byte> PartialAllreduce::result() { return results_.newest(); }
 
-bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
+PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results_.read(to); }
 
 // ------------------------------------------------------------------------------------------------ waiting
 
@@ -300,9 +301,9 @@ bool PartialAllreduce::drive(Call& call) {
   return try_finish(call);
 }
 
-bool PartialAllreduce::test(Call& call) { return handover_ ? test_on_device(call) : do_test(call); }
+PYC_HOT bool PartialAllreduce::test(Call& call) { return handover_ ? test_on_device(call) : do_test(call); }
 
-bool PartialAllreduce::do_test(Call& call) {
+PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
@@ -313,11 +314,11 @@ bool PartialAllreduce::do_test(Call& call) {
   });
 }
 
-const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   return handover_ ? wait_on_device(call, timeout, interrupt) : do_wait(call, timeout, interrupt);
 }
 
-const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
+PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto look = [&] {
     engine_->check();
     return try_finish(call);
@@ -360,7 +361,7 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
   const RoundNumber round = call.flush ? board_->completed() : call.round;
   if (nodes_.count() > 1) {
     inspector_.inquire(round);
-    // Once all have come there is nobody to name: it may end within the rest of the time.
+    // If all ranks have arrived no rank is missing: the round may complete in the rest of the time.
     const auto is_known = [&] { return has_news(call) || inspector_.knows_the_missing(); };
     wait_.until(is_known, kAnswerTime, interrupt, [] { return false; });
   }

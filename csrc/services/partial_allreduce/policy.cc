@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/splitmix.h"
+#include "core/hot.h"
 
 namespace pyc {
 
@@ -46,8 +47,8 @@ bool enough_arrived(const Policy& policy, RoundNumber round, RankView arrived, R
   return true;
 }
 
-Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
-              Rank size) {
+PYC_HOT Verdict judge(const Policy& policy, RoundNumber round, RankView arrived, RankView left, Rank newest, Rank asker,
+                      Rank size) {
   if (left.count() == size) return {asker};  // the flush round
   if (arrived.empty()) return {};
   if (!counts_arrivals(policy)) {

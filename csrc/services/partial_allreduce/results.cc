@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hot.h"
 #include "memory/copy.h"
 
 namespace pyc {
@@ -26,7 +27,7 @@ void Results::reserve(std::size_t buffers) {
   while (taken.size() < buffers) taken.push_back(pool_->take());
 }
 
-void Results::describe(Call& call, const RoundView& view) const {
+PYC_HOT void Results::describe(Call& call, const RoundView& view) const {
   const RoundShare& share = *view.share;
   RoundInfo& info = call.info;
   info.round = view.record->round;
@@ -38,7 +39,7 @@ void Results::describe(Call& call, const RoundView& view) const {
   info.staleness = share.staleness;
 }
 
-Results::Given Results::collect(Call& call) {
+PYC_HOT Results::Given Results::collect(Call& call) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   Given given;
@@ -94,7 +95,7 @@ void Results::Given::for_each(Action action) {
   for (Term& term : others_) action(term);
 }
 
-void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) {
+PYC_HOT void Results::publish(Given given, std::unique_lock<RobustMutex>& lock) {
   const BoardShape& shape = board_->shape();
   if (given.nothing_new_ && !shape.keeps_totals) return lock.unlock();
   take_back();
@@ -140,13 +141,13 @@ void Results::compute(Given& given) {
 }
 
 /// Under the mutex: buffers of results that the application does not look at any more.
-void Results::take_back() {
+PYC_HOT void Results::take_back() {
   for (BufferNumber buffer = leases_->take_back(); buffer != kNoBuffer; buffer = leases_->take_back()) {
     board_->buffers().release(buffer);
   }
 }
 
-std::shared_ptr<const std::byte> Results::newest() {
+PYC_HOT std::shared_ptr<const std::byte> Results::newest() {
   if (shown_ != kNoBuffer) newest_ = leases_->lease(std::exchange(shown_, kNoBuffer), leases_);
   if (computed_) {
     const auto reference = std::make_shared<BufferRef>(std::move(computed_));
@@ -155,7 +156,7 @@ std::shared_ptr<const std::byte> Results::newest() {
   return newest_;
 }
 
-bool Results::read(std::byte* to) const {
+PYC_HOT bool Results::read(std::byte* to) const {
   const std::byte* from = shown_ != kNoBuffer ? board_->buffers().data(shown_) : newest_.get();
   if (computed_) from = computed_.data();
   if (from == nullptr) return false;
@@ -166,7 +167,7 @@ bool Results::read(std::byte* to) const {
 
 // ------------------------------------------------------------------------------------------------ direct rounds
 
-Results::DirectRecord Results::record_of(const Call& call) const {
+PYC_HOT Results::DirectRecord Results::record_of(const Call& call) const {
   const BoardShape& shape = board_->shape();
   const auto everybody = static_cast<std::uint32_t>(shape.size);
   const BoardPosts& posts = board_->posts();
@@ -181,7 +182,7 @@ std::size_t Results::divisor() const {
 }
 
 /// In the order of the ranks: all compute the same bits.
-void Results::fold(RoundNumber round, std::byte* into) {
+PYC_HOT void Results::fold(RoundNumber round, std::byte* into) {
   const BoardShape& shape = board_->shape();
   const BoardPosts& posts = board_->posts();
   copy(memory_, into, posts.data_of(0, round), shape.buffer_bytes());
@@ -190,7 +191,7 @@ void Results::fold(RoundNumber round, std::byte* into) {
   }
 }
 
-void Results::give_directly(Call& call) {
+PYC_HOT void Results::give_directly(Call& call) {
   const BoardShape& shape = board_->shape();
   const DirectRecord direct = record_of(call);
   describe(call, {&direct.record, every_member_.data(), &direct.share});

@@ -39,8 +39,8 @@ class ExplicitGroups final : public Collective {
   /// it cannot be performed. After an error the P-Reduce may still be performed, see `uses`. `caller`: in kCallers.
   void reduce(const std::vector<Rank>& members, const GroupData& data, const std::string& algorithm,
               std::uint32_t caller, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// Instead of it: the caller's arguments are refused. The other members get the reason as a MismatchError, and
-  /// everyone can go on.
+  /// For a caller whose arguments are refused: the other members' calls raise a MismatchError with the reason. Later
+  /// P-Reduces are not affected.
   void refuse_call(const std::vector<Rank>& members, const std::string& reason);
   /// Of a device, before `members` reduce on it. If it fails, they are told so, and this rank comes to no P-Reduce any
   /// more.

@@ -4,8 +4,8 @@
 // communicator, or withdrawn.
 //
 // Members come to the P-Reduces that they share in the same order. So each P-Reduce takes one arrival, the oldest, of
-// each member. A call that is refused on one member is refused on all: that member sends its reason instead of an
-// arrival, every other one takes what the members sent for that P-Reduce, and all can go on.
+// each member. A call that is refused on one member is refused on all: that member sends its reason in place of an
+// arrival, and the others drop the arrivals of that P-Reduce. Later P-Reduces are not affected.
 //
 // Under the engine's progress lock.
 #pragma once

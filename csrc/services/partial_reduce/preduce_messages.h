@@ -31,8 +31,8 @@ struct Arrival {
   std::uint32_t on_device : 1;   // its values are
 };
 
-/// Instead of an arrival: the sender's call was refused, so nobody performs it. A piece of the reason, as text; a piece
-/// that is not of full length is the last.
+/// Sent in place of an arrival when the sender's call was refused: no member performs the P-Reduce. Carries a piece of
+/// the reason, as text; a piece shorter than the limit is the last.
 struct RefusedCall {
   using Tail = char;
 };

@@ -1,13 +1,16 @@
 """Pairwise averaging on ranks as threads: what is promised of it."""
 
+import os
+import signal
 import threading
 import time
 
 import numpy as np
 import pytest
+from gate import Gate
 
 import pycollectives as pc
-from pycollectives.testing import run_ranks
+from pycollectives.testing import loopback, run_ranks
 
 SHAPES = {"flat": 1, "mixed": 2, "board": "all"}
 
@@ -336,3 +339,33 @@ def test_what_it_shows():
         assert repr(model).endswith("closed>")
 
     run_ranks(4, program)
+
+
+def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises():
+    """The main thread waits for a part of the model in the middle of its delta, and is interrupted there."""
+    count = 1 << 20
+    gate = Gate(np.full(count, 4.0))
+
+    def interrupted(number, frame):
+        raise InterruptedError
+
+    def program(comm):
+        with comm.pairwise_averaging(like=np.zeros(count)) as model:
+            other = threading.Thread(target=model.apply, args=(gate.array,))
+            other.start()
+            gate.wait_until_reached(other)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGALRM)).start()
+            threading.Timer(0.6, gate.open).start()
+            with pytest.raises(InterruptedError):
+                model.apply(np.ones(count))
+            other.join()
+            return model.read(), model.statistics().applied
+
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        with gate, loopback(1)[0] as comm:
+            model, applied = program(comm)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    np.testing.assert_array_equal(model, np.full(count, 5.0))
+    assert applied == 2
