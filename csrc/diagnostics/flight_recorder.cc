@@ -5,8 +5,8 @@
 #include <exception>
 #include <utility>
 
-#include "diagnostics/json.h"
 #include "core/hot.h"
+#include "diagnostics/json.h"
 
 namespace pyc {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/hot.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/progress_thread.h"
-#include "core/hot.h"
 
 namespace pyc {
 namespace {

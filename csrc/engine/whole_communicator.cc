@@ -32,7 +32,8 @@ class EndOfClosing {
   std::atomic<std::thread::id>& closer_;
 };
 
-/// Where more ranks than cores wait for each other: naps from the start leave the cores to ranks that have not come yet.
+/// Where more ranks than cores wait for each other: naps from the start leave the cores to ranks that are still to
+/// come.
 Backoff::Sleep longer_naps() {
   return [nap = 50e-6](Seconds longest) mutable {
     Backoff::nap(nap);

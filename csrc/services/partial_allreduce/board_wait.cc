@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/relax.h"
 #include "core/hot.h"
+#include "core/relax.h"
 
 namespace pyc {
 namespace {

@@ -1,7 +1,7 @@
 #include "services/partial_allreduce/local_rounds.h"
 
-#include "engine/collective.h"
 #include "core/hot.h"
+#include "engine/collective.h"
 #include "memory/copy.h"
 
 namespace pyc {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "engine/stall_warning.h"
 #include "core/hot.h"
+#include "engine/stall_warning.h"
 #include "memory/copy.h"
 #include "services/partial_allreduce/leader.h"
 

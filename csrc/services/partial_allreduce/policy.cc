@@ -2,8 +2,8 @@
 
 #include <numeric>
 
-#include "core/splitmix.h"
 #include "core/hot.h"
+#include "core/splitmix.h"
 
 namespace pyc {
 
