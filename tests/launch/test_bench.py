@@ -24,7 +24,7 @@ def groups(ranks: int, *options: object) -> Outcome:
 @pytest.mark.parametrize("ranks_per_node", nightly_unless(lambda number: number == 2, [1, 2]))
 def test_every_generator_is_measured_and_verified(tmp_path, ranks_per_node):
     path = tmp_path / "groups.jsonl"
-    options = ("--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 40, "--slowdown", "1:3")
+    options = ("--model-bytes", 4e4, "--compute-ms", 5, "--iterations", 15, "--slowdown", "1:3")
     outcome = groups(4, "--generators", "all", *options, "--ranks-per-node", ranks_per_node, "--json", path)
     assert outcome.status == 0, outcome
     records = [json.loads(line) for line in path.read_text().splitlines()]

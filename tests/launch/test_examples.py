@@ -17,6 +17,7 @@ HOWTO = ROOT / "docs" / "howto"
 NUMBER = r"(-?[\d.]+(?:e[-+]\d+)?)"
 
 several = pytest.mark.parametrize("ranks", nightly_unless(lambda ranks: ranks == 3, [2, 3, 4]))
+a_pair = pytest.mark.parametrize("ranks", nightly_unless(lambda ranks: ranks == 2, [2, 3, 4]))  # takes long
 slow_start = pytest.mark.timeout(240)  # each rank imports PyTorch, which takes long where ranks share a core
 
 
@@ -54,7 +55,7 @@ def test_solver(ranks):
 
 
 @slow_start
-@several
+@a_pair
 def test_ddp_style(ranks, tmp_path):
     torch = pytest.importorskip("torch")
     said = output(ranks, EXAMPLES / "ddp_style.py", "--checkpoint", tmp_path / "model.pt")
@@ -132,7 +133,7 @@ def test_the_changes_on_a_page_lead_to_the_example(page, example):
             place = lines.index(line[1:], place) + 1
 
 
-@several
+@a_pair
 def test_the_program_of_the_page_on_solvers(ranks, tmp_path):
     program, _ = blocks("solver.md", "python")
     (tmp_path / "program.py").write_text(program)
@@ -167,7 +168,7 @@ def test_the_program_of_the_page_on_learning_rates(tmp_path):
 
 
 @slow_start
-@several
+@a_pair
 def test_the_program_of_the_page_on_checkpoints(ranks, tmp_path):
     pytest.importorskip("torch")
     (program,) = blocks("checkpoint.md", "python")
