@@ -177,7 +177,7 @@ void bind_hop(py::module_& m) {
       .property<&Bound::received>("received")
       .property("queued", [](Bound& b) { return (*b).queued(); })
       .property("memory_bytes", [](Bound& b) { return (*b).memory_bytes(); })
-      .property("rings", [](Bound& b) { return (*b).rings(); })
+      .property("rings", [](Bound& b) { return (*b).notified(); })
       .method<&Bound::statistics>("statistics", "");
   Definitions(m).function<&run_hop>("simulate_hop", "**arguments");
 }

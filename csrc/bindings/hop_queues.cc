@@ -131,7 +131,7 @@ void bind_hop_queues(py::module_& m) {
                 (*b).close();
               })
       .property("closed", [](BoundUpdateQueue& b) { return (*b).closed(); })
-      .property("rings", [](BoundUpdateQueue& b) { return (*b).rings(); });
+      .property("rings", [](BoundUpdateQueue& b) { return (*b).notified(); });
   const py::class_<BoundTokenQueue> token_queue(m, "TokenQueue", py::is_final());
   ClassDefinitions(token_queue)
       .constructor("engine, *, owner, taker, tokens, nodes, timeout=None, name",
@@ -156,7 +156,7 @@ void bind_hop_queues(py::module_& m) {
                 (*b).close();
               })
       .property("closed", [](BoundTokenQueue& b) { return (*b).closed(); })
-      .property("rings", [](BoundTokenQueue& b) { return (*b).rings(); });
+      .property("rings", [](BoundTokenQueue& b) { return (*b).notified(); });
 }
 
 }  // namespace pyc

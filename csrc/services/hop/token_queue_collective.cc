@@ -36,7 +36,10 @@ void TokenQueueCollective::enqueue(Iteration tokens) {
 
 void TokenQueueCollective::dequeue(Iteration tokens, Seconds timeout, const Engine::Interrupt& interrupt) {
   check_open();
-  wait_for("dequeue", [&] { return has_left(owner_) || size() >= tokens; }, timeout, interrupt);
+  wait_for({.what = "dequeue",
+            .done = [&] { return has_left(owner_) || size() >= tokens; },
+            .awaited = [this] { return std::vector{hop::any_token_of(owner_)}; }},
+           timeout, interrupt);
   if (size() < tokens) return;
   queue().remove(tokens);
   if (!is_local(owner_)) engine_->exclusively([&] { mailbox().send(owner_, hop::Removed{tokens}); });

@@ -30,8 +30,8 @@ void UpdateQueueCollective::enqueue(const std::byte* values, Iteration iter, Sec
   check_open();
   const auto is_needless = [&] { return has_left(owner_) || iter < oldest(); };
   const auto can_send = [&] { return is_needless() || has_room(iter); };
-  awaited_ = {{owner_, HopAwaited::What::kRoom, iter}};
-  wait_for("enqueue", can_send, timeout, interrupt);
+  const auto awaited = [&] { return std::vector{hop::room_at(owner_, iter)}; };
+  wait_for({.what = "enqueue", .done = can_send, .awaited = awaited}, timeout, interrupt);
   if (!is_needless()) send_update(owner_, iter, values);
   sent_ = iter + 1;
 }
@@ -84,21 +84,20 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
     own_standing().iteration.store(*tags.iter);
     for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
       updates().discard_before(sender, *tags.iter);
-      if (is_local(ranks[sender])) board_->ring(ranks[sender]);
+      notify(ranks[sender]);
     }
   }
-  awaited_.clear();
+  std::vector<Awaited> awaited;
   for (const std::size_t sender : senders_of(tags)) {
-    using What = HopAwaited::What;
     if (tags.iter && updates().has(sender, *tags.iter)) continue;
-    awaited_.push_back({ranks[sender], tags.iter ? What::kUpdate : What::kAnyUpdate, tags.iter.value_or(0)});
+    awaited.push_back(tags.iter ? hop::update_of(ranks[sender], *tags.iter) : hop::any_update_of(ranks[sender]));
   }
   bool is_in_vain = false;
   const auto done = [&] {
     is_in_vain = !can_come(tags);  // before looking
     return size(tags) >= m || is_in_vain;
   };
-  wait_for("dequeue", done, timeout, interrupt);
+  wait_for({.what = "dequeue", .done = done, .awaited = [&] { return awaited; }}, timeout, interrupt);
   if (size(tags) < m) {
     throw ClosedError("'" + name() + "': dequeue: expected " + std::to_string(m) + " updates, got " +
                       std::to_string(size(tags)) + ", and all who could send more have left");
@@ -121,7 +120,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   }
   for (const UpdateQueue::Claim& claim : claims) {
     updates().dequeue(claim);
-    if (is_local(ranks[claim.sender])) board_->ring(ranks[claim.sender]);
+    notify(ranks[claim.sender]);
   }
   engine_->advance();  // takes what was offered and had no room
 }

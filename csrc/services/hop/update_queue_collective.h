@@ -48,7 +48,6 @@ class UpdateQueueCollective final : public HopMember {
   UpdateQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, const Nodes& nodes);
 
   HopEdges::Answer answer(Rank to, Iteration iter) const override;
-  std::vector<HopAwaited> awaited() const override { return awaited_; }
 
   UpdateQueue& updates() const { return board_->updates(owner_); }
   Iteration oldest() const { return standing(owner_).iteration.load(); }
@@ -58,7 +57,6 @@ class UpdateQueueCollective final : public HopMember {
   bool can_come(Tags tags) const;
 
   const Rank owner_;
-  std::vector<HopAwaited> awaited_;  // by the application's call
 };
 
 }  // namespace pyc

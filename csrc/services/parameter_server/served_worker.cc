@@ -221,9 +221,7 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
 /// Servers of this node ring, and say by that that a message has come too. Others cannot.
 bool Served::sleep(Seconds limit, const std::function<bool()>& done) {
   if (local_.empty()) return false;
-  const std::uint32_t rings = board_->rings();  // before looking
-  if (!done()) board_->sleep(rings, limit);
-  return true;
+  return sleep_until_notified(limit, done);
 }
 
 std::optional<std::vector<Rank>> Served::awaited(const Limit& limit) {
