@@ -61,10 +61,10 @@ class BoundDevicePartialReduce {
     try {
       if (data && !collective_->closed() && !collective_->has_failed()) follow(streams, -1);
     } catch (...) {  // Ctrl-C, or the device: this rank leaves without values
-      collective_->close(nullptr);
+      collective_->close_with(nullptr);
       throw;
     }
-    collective_->close(data ? memory_at(*data) : nullptr);
+    collective_->close_with(data ? memory_at(*data) : nullptr);
   }
 
   PartialReduce& operator*() { return *collective_; }

@@ -145,7 +145,7 @@ class BoundPartialReduce {
     py::buffer_info memory;
     if (values) memory = values->request();
     const GilReleased released;
-    collective_->close(static_cast<const std::byte*>(memory.ptr));
+    collective_->close_with(static_cast<const std::byte*>(memory.ptr));
   }
 
   PartialReduce& operator*() { return *collective_; }

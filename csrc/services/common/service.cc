@@ -8,7 +8,6 @@
 #include "engine/stall_warning.h"
 #include "services/common/mailbox.h"
 #include "services/common/stall.h"
-#include "services/common/waiting.h"
 
 namespace pyc {
 namespace {
@@ -60,14 +59,11 @@ Service::Service(Engine& engine, const Nodes& nodes, std::string kind, std::stri
 
 // ------------------------------------------------------------------------------------------------ creation
 
-std::size_t Service::all_shared_bytes() const {
-  return NodeRanks::bytes(nodes_.neighbours(rank()).size()) + shared_bytes();
-}
+std::size_t Service::head_bytes() const { return NodeRanks::bytes(nodes_.neighbours(rank()).size()); }
 
-void Service::make_memory(const std::shared_ptr<SharedMemory>& shared) {
-  const std::size_t heads = NodeRanks::bytes(nodes_.neighbours(rank()).size());
+void Service::make(const std::shared_ptr<SharedMemory>& shared, const OnNode& on_node) {
   node_.emplace(shared->data(), nodes_, rank());
-  prepare({shared, shared->data() + heads});
+  on_node.make({shared, shared->data() + head_bytes()});
 }
 
 void Service::set_id(std::uint32_t id) {
@@ -143,10 +139,13 @@ void Service::wait_for(const Call& call, Seconds timeout, const Engine::Interrup
               *engine_, done, limit, interrupt, [this] { check_alive(); },
               [&](Seconds longest) { return call.sleep ? call.sleep(longest) : sleep(call, done, longest); });
         };
-        const auto why_not = [&] { return explain(call, engine_->transport().now() - start, done, interrupt); };
+        const auto why_not = [&] {
+          const Seconds waited = engine_->transport().now() - start;
+          return call.explain ? call.explain(waited) : explain(call, waited, done, interrupt);
+        };
         if (wait_and_warn(*engine_, timeout, wait, [&] { return why_not() + call.advice; })) return;
         const std::string text = why_not();  // takes time, in which it may be done
-        if (!done()) throw StallError(text);
+        if (!done()) throw StallError(call.unusable_after ? text + " It is unusable now." : text);
       },
       [this] { check_alive(); });
 }

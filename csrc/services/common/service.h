@@ -22,6 +22,7 @@
 #include "services/common/node_memory.h"
 #include "services/common/node_ranks.h"
 #include "services/common/rank_state.h"
+#include "services/common/waiting.h"
 
 namespace pyc {
 
@@ -39,7 +40,7 @@ class Service : public Collective {
   Seconds deadline() const override { return kNever; }
   const std::string& name() const final { return name_; }
   void abort() final { leave(); }
-  void name_the_dead() const final { check_alive(); }
+  void name_the_dead() const override { check_alive(); }
   bool has_waiting(Rank rank) const final { return rank == this->rank() && in_call_; }
 
  protected:
@@ -48,21 +49,26 @@ class Service : public Collective {
 
   // ---- creation
 
-  /// Collective over the engine's ranks: memory for each node, and enrolment. What `prepare` throws on one rank is a
+  /// What the ranks of a node share.
+  struct OnNode {
+    std::size_t bytes;  ///< of all of them
+    /// Makes this rank's part of it, which is zeroed, and whatever else may be refused. The node's lowest rank first.
+    std::function<void(std::shared_ptr<std::byte>)> make;
+    /// Collective, once all have: what needs the other parts.
+    std::function<void()> complete = [] {};
+  };
+  /// Collective over the engine's ranks: memory for each node, and enrolment. What `make` throws on one rank is a
   /// std::runtime_error on all. StallError as `Engine::compare`. The result keeps the engine alive.
   template <class Kind>
-  static std::shared_ptr<Kind> created(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Seconds timeout,
-                                       const Engine::Interrupt& interrupt);
-  /// The same where all ranks are in one thread, which is in the order of ranks. `shared`: of the node; the first rank
-  /// of a node makes it.
+  static std::shared_ptr<Kind> created(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made,
+                                       const OnNode& on_node, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// The same where all ranks are in one thread, which makes them in the order of ranks. `shared`: of the node; its
+  /// lowest rank makes it.
   template <class Kind>
-  static std::shared_ptr<Kind> joined(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made,
+  static std::shared_ptr<Kind> joined(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, const OnNode& on_node,
                                       std::shared_ptr<SharedMemory>& shared);
 
-  /// Bytes of memory that the ranks of this node share.
-  virtual std::size_t shared_bytes() const = 0;
-  /// Makes what is in it, which is zeroed, and whatever else may be refused.
-  virtual void prepare(std::shared_ptr<std::byte> memory) = 0;
+  std::string what_is_made() const { return "the memory of '" + name_ + "'"; }
   /// Messages come from now on, and may be sent. Under the progress lock.
   virtual void open() {}
 
@@ -91,8 +97,12 @@ class Service : public Collective {
   void check_alive() const;
   /// What a call begins with. ClosedError after `close`; the engine's error if it has failed.
   void check_open() const;
+  /// What `close` does, under the progress lock.
+  void leave();
   /// The application calls, in a call that does not wait.
   void note_call() { called_ = engine_->transport().now(); }
+  /// The application is in a call for as long as this lives; `wait_for` makes one too.
+  InCall enter_call() { return InCall(in_call_); }
 
   // ---- waiting
 
@@ -103,8 +113,10 @@ class Service : public Collective {
     std::function<std::vector<Awaited>()> find_awaited = {}; ///< ... and by asking other ranks, which takes time
     Backoff::Sleep sleep = {};                               ///< default: if all that is awaited is of this node
     const char* if_none_is_missing = "every neighbor has come: it is slow, call again";
+    std::function<std::string(Seconds waited)> explain = {}; ///< why it is not done; default: as `awaited` says
     const char* advice = "";                                 ///< at the end of a warning
     bool after_close = false;                                ///< it may be called then too
+    bool unusable_after = false;                             ///< StallError says so: it cannot go on where it was
   };
   /// Until `done()`. StallError after `timeout` seconds (negative: no limit): what is awaited of whom, and what those
   /// ranks do. The call may be repeated then.
@@ -114,10 +126,9 @@ class Service : public Collective {
   const Nodes nodes_;
 
  private:
-  void make_memory(const std::shared_ptr<SharedMemory>& shared);
-  std::size_t all_shared_bytes() const;
+  std::size_t head_bytes() const;
+  void make(const std::shared_ptr<SharedMemory>& shared, const OnNode& on_node);
   void set_id(std::uint32_t id);
-  void leave();
   bool sleep(const Call& call, const std::function<bool()>& done, Seconds limit) const;
   void ask(const std::vector<Awaited>& awaited);
   std::string explain(const Call& call, Seconds waited, const std::function<bool()>& done,
@@ -135,23 +146,24 @@ class Service : public Collective {
 };
 
 template <class Kind>
-std::shared_ptr<Kind> Service::created(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Seconds timeout,
-                                       const Engine::Interrupt& interrupt) {
+std::shared_ptr<Kind> Service::created(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made,
+                                       const OnNode& on_node, Seconds timeout, const Engine::Interrupt& interrupt) {
   Service& service = *made;
   share_memory(
-      *engine, service.nodes_, service.all_shared_bytes(), "the memory of '" + service.name_ + "'",
-      [&](const std::shared_ptr<SharedMemory>& shared) { service.make_memory(shared); }, timeout, interrupt);
+      *engine, service.nodes_, service.head_bytes() + on_node.bytes, service.what_is_made(),
+      [&](const std::shared_ptr<SharedMemory>& shared) { service.make(shared, on_node); }, timeout, interrupt);
+  on_node.complete();
   return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { service.set_id(id); });
 }
 
 template <class Kind>
-std::shared_ptr<Kind> Service::joined(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made,
+std::shared_ptr<Kind> Service::joined(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, const OnNode& on_node,
                                       std::shared_ptr<SharedMemory>& shared) {
   Service& service = *made;
   if (service.nodes_.neighbours(service.rank()).front() == service.rank()) {
-    shared = SharedMemory::create_private(service.all_shared_bytes());
+    shared = SharedMemory::create_private(service.head_bytes() + on_node.bytes);
   }
-  service.make_memory(shared);
+  service.make(shared, on_node);
   return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { service.set_id(id); });
 }
 

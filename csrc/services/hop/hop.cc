@@ -9,13 +9,15 @@ namespace pyc {
 std::shared_ptr<Hop> Hop::create(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
                                  const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt) {
   std::shared_ptr<Hop> made(new Hop(*engine, memory, std::move(options), model, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 std::shared_ptr<Hop> Hop::join(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
                                const Nodes& nodes, std::shared_ptr<SharedMemory>& shared) {
   std::shared_ptr<Hop> made(new Hop(*engine, memory, std::move(options), model, nodes));
-  return joined(std::move(engine), std::move(made), shared);
+  const OnNode on_node = made->on_node();
+  return joined(std::move(engine), std::move(made), on_node, shared);
 }
 
 Hop::Hop(Engine& engine, Memory& memory, HopOptions options, std::byte* model, const Nodes& nodes)

@@ -10,7 +10,12 @@ HopMember::HopMember(Engine& engine, Memory& memory, HopOptions options, const N
       options_(std::move(options)),
       neighbors_(options_.neighbors_of(engine.rank())) {}
 
-void HopMember::prepare(std::shared_ptr<std::byte> memory) {
+Service::OnNode HopMember::on_node() {
+  return {.bytes = HopBoard::bytes(options_, nodes_, rank()),
+          .make = [this](std::shared_ptr<std::byte> memory) { make(std::move(memory)); }};
+}
+
+void HopMember::make(std::shared_ptr<std::byte> memory) {
   board_ = std::make_unique<HopBoard>(std::move(memory), options_, nodes_, rank());
   for (const Rank r : on_other_nodes(neighbors_)) remotes_[r] = std::make_unique<Remote>();
   edges_ = std::make_unique<HopEdges>(*engine_, memory_, options_, board_->updates(rank()),

@@ -38,6 +38,9 @@ class HopMember : public Service {
   /// `kind`: for messages.
   HopMember(Engine& engine, Memory& memory, HopOptions options, const Nodes& nodes, const char* kind);
 
+  /// For `created` and `joined`.
+  OnNode on_node();
+
   /// What the engine makes of an update that a rank of another node offers. Under the engine's progress lock.
   virtual HopEdges::Answer answer(Rank to, Iteration iter) const = 0;
 
@@ -70,8 +73,7 @@ class HopMember : public Service {
     TokenQueue::Counters tokens;  // of TokenQ(it -> this rank)
   };
 
-  std::size_t shared_bytes() const override { return HopBoard::bytes(options_, nodes_, rank()); }
-  void prepare(std::shared_ptr<std::byte> memory) override;
+  void make(std::shared_ptr<std::byte> memory);
   void open() override { edges_->open(id()); }
   void tell_closed() override;
   void receive(Rank from, ConstBytes message) override;

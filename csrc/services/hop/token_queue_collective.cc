@@ -18,7 +18,8 @@ std::shared_ptr<TokenQueueCollective> TokenQueueCollective::create(std::shared_p
                                                                    const Engine::Interrupt& interrupt) {
   std::shared_ptr<TokenQueueCollective> made(
       new TokenQueueCollective(*engine, memory, std::move(options), owner, taker, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 TokenQueueCollective::TokenQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, Rank taker,

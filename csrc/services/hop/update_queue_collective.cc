@@ -16,7 +16,8 @@ std::shared_ptr<UpdateQueueCollective> UpdateQueueCollective::create(std::shared
                                                                      const Engine::Interrupt& interrupt) {
   std::shared_ptr<UpdateQueueCollective> made(
       new UpdateQueueCollective(*engine, memory, std::move(options), owner, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 UpdateQueueCollective::UpdateQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner,

@@ -28,7 +28,11 @@ std::shared_ptr<Neighborhood> Neighborhood::create(std::shared_ptr<Engine> engin
                                                    const Nodes& nodes, Seconds timeout,
                                                    const Engine::Interrupt& interrupt) {
   std::shared_ptr<Neighborhood> made(new Neighborhood(*engine, memory, std::move(options), nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  Neighborhood& m = *made;
+  const std::size_t of_rank = NeighborhoodBoard::bytes(m.options_.published_bytes(), m.options_.buffers());
+  const OnNode on_node{.bytes = nodes.neighbours(m.rank()).size() * of_rank,
+                       .make = [&m](std::shared_ptr<std::byte> memory) { m.make(std::move(memory)); }};
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 Neighborhood::Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
@@ -37,11 +41,7 @@ Neighborhood::Neighborhood(Engine& engine, Memory& memory, Options options, cons
       options_(std::move(options)),
       neighbors_(options_.neighbors()) {}
 
-std::size_t Neighborhood::shared_bytes() const {
-  return nodes_.neighbours(rank()).size() * NeighborhoodBoard::bytes(options_.published_bytes(), options_.buffers());
-}
-
-void Neighborhood::prepare(std::shared_ptr<std::byte> memory) {
+void Neighborhood::make(std::shared_ptr<std::byte> memory) {
   board_ = std::make_unique<NeighborhoodBoard>(std::move(memory), nodes_.local_rank_of(rank()),
                                                options_.published_bytes(), options_.buffers());
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });

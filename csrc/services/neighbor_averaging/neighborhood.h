@@ -70,8 +70,7 @@ class Neighborhood final : public Service {
  private:
   Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
-  std::size_t shared_bytes() const override;
-  void prepare(std::shared_ptr<std::byte> memory) override;
+  void make(std::shared_ptr<std::byte> memory);
   void open() override;
   void tell_closed() override;
   void receive(Rank from, ConstBytes message) override;

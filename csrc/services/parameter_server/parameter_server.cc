@@ -18,8 +18,13 @@ std::shared_ptr<ParameterServer> ParameterServer::create(std::shared_ptr<Engine>
   } else {
     made = std::make_shared<Served>(e, memory, std::move(options), std::move(update), nodes);
   }
-  made->first_weights_ = weights;
-  return created(std::move(engine), std::move(made), limit.timeout, limit.interrupt);
+  ParameterServer& m = *made;
+  const auto make = [&](std::shared_ptr<std::byte> shared) {
+    m.board_ = std::make_unique<Board>(std::move(shared), memory, m.layout_, nodes, m.rank(), e.transport().now());
+    m.start(weights);
+  };
+  const OnNode on_node{.bytes = Board::bytes(m.layout_, nodes, m.rank()), .make = make};
+  return created(std::move(engine), std::move(made), on_node, limit.timeout, limit.interrupt);
 }
 
 ParameterServer::ParameterServer(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
@@ -28,11 +33,6 @@ ParameterServer::ParameterServer(Engine& engine, Memory& memory, Options options
       options_(std::move(options)),
       layout_(options_),
       worker_(layout_.worker_of(engine.rank())) {}
-
-void ParameterServer::prepare(std::shared_ptr<std::byte> memory) {
-  board_ = std::make_unique<Board>(std::move(memory), memory_, layout_, nodes_, rank(), engine_->transport().now());
-  start(first_weights_);
-}
 
 // ------------------------------------------------------------------------------------------------ the application
 

@@ -109,12 +109,8 @@ class ParameterServer : public Service {
   bool has_reply_ = false;  // elastic averaging: what has become of the pushed weights
 
  private:
-  std::size_t shared_bytes() const override { return Board::bytes(layout_, nodes_, rank()); }
-  void prepare(std::shared_ptr<std::byte> memory) override;
   std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
   std::vector<Awaited> find_awaited(const Limit& limit, const Obstacle& obstacle);
-
-  const std::byte* first_weights_ = nullptr;  // during creation
 };
 
 }  // namespace pyc::server

@@ -19,11 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "core/nodes.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
 #include "groups/options.h"
-#include "node/shared_memory.h"
+#include "services/common/service.h"
 #include "services/partial_reduce/group_board.h"
 #include "services/partial_reduce/group_device.h"
 #include "services/partial_reduce/group_runs.h"
@@ -52,7 +49,7 @@ struct GroupInfo {
   std::int32_t conflicts = 0;
 };
 
-class PartialReduce final : public Collective {
+class PartialReduce final : public Service {
  public:
   using Options = PartialReduceOptions;
 
@@ -77,7 +74,7 @@ class PartialReduce final : public Collective {
   GroupInfo sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                  const Engine::Interrupt& interrupt);
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
-  void close(const std::byte* values);
+  void close_with(const std::byte* values);
 
   /// Runs it, outside of any lock; if this rank's device fails there, all ranks are told.
   template <class Action>
@@ -95,7 +92,6 @@ class PartialReduce final : public Collective {
 
   /// Whether these values, given to `sync`, may still be read and written: after an error.
   bool uses(const std::byte* values);
-  bool closed() const { return closed_; }
   const Options& options() const { return options_; }
   /// Whether the run that a group needs was there or had to be made.
   std::uint64_t cache_hits() const { return runs_->cache_hits(); }
@@ -104,24 +100,23 @@ class PartialReduce final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return performing_ && (!on_board_ || (device_ && board_->is_working())); }
-  Seconds deadline() const override { return kNever; }
   bool finished() const override { return has_performed_all() && (!device_ || device_->is_released()); }
-  const std::string& name() const override { return options_.name; }
-  void abort() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+  void name_the_dead() const override {}  // the groups go on without a rank that has left
 
  private:
   PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   std::size_t slot_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
-  static std::shared_ptr<PartialReduce> enrolled(std::shared_ptr<Engine> engine, std::shared_ptr<PartialReduce> made);
-  std::size_t local_ranks() const { return nodes_.neighbours(engine_->rank()).size(); }
-  void make_board(const std::shared_ptr<SharedMemory>& shared);
-  void make_board_on_device(const std::shared_ptr<SharedMemory>& shared);
+  std::size_t local_ranks() const { return nodes_.neighbours(rank()).size(); }
+  void make_board(const std::shared_ptr<std::byte>& shared);
+  void make_board_on_device(const std::shared_ptr<std::byte>& shared);
+  void open() override;
+  void tell_closed() override;
+  void receive(Rank from, ConstBytes message) override;
+  std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
   bool perform();
   bool has_performed_all() const { return has_left_ && source_->finished() && !performing_; }
   void report(const DeviceError& error);
@@ -135,19 +130,15 @@ class PartialReduce final : public Collective {
   void build_plan();
   void begin(const Turn& turn);
   void conclude();
-  void do_close(const std::byte* values);
+  void keep(const std::byte* values);
   void announce_leaving();
-  void check_alive() const;
   std::string what() const;
   std::string explain(const Engine::Interrupt& interrupt);
   bool is_answered() const { return answered_.load(std::memory_order_acquire); }
 
-  Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
-  std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<GroupSource> source_;
-  const Nodes nodes_;
   std::unique_ptr<GroupDevice> device_;  // null: values are on the host
   std::unique_ptr<GroupRuns> runs_;
   std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
@@ -167,8 +158,6 @@ class PartialReduce final : public Collective {
   GroupInfo answer_;                     // of the one that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
-  std::atomic<bool> in_call_{false};
-  std::atomic<bool> closed_{false};
 };
 
 }  // namespace pyc
