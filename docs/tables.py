@@ -44,8 +44,8 @@ def build_times() -> str:
         return f"{found[name]['wall_s'] / 60:.1f} minutes"
 
     return (
-        f"On {found['cores']} cores the first line takes {minutes('install')}, and `make demo` {minutes('demo')} from "
-        f"a fresh clone to its figure (docs/results/build.json; commit {found['commit']})."
+        f"On {found['cores']} cores the installation takes {minutes('install')}, and `make demo` {minutes('demo')} "
+        f"from a fresh clone to its figure (docs/results/build.json; commit {found['commit']})."
     )
 
 

@@ -67,7 +67,7 @@ def tune(output: Path | None, sizes: list[int], seconds: float, as_json: bool) -
     try:
         problem = world.bcast(_cannot_tune(world, output) if world.rank == 0 else None)
         if problem is None:
-            _tune(world, output or _users_table(), sizes, seconds, as_json)
+            problem = world.bcast(_tune(world, output or _users_table(), sizes, seconds, as_json))
     except Exception:
         traceback.print_exc()
         sys.stderr.flush()
@@ -102,25 +102,32 @@ def _cannot_tune(world: MPI.Comm, output: Path | None) -> str | None:
     return None
 
 
-def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> None:
-    """Measure, write and print; collective."""
+def _tune(world: MPI.Comm, path: Path, sizes: list[int], seconds: float, as_json: bool) -> str | None:
+    """Measure, write and print; collective. Returns why nothing was written, if nothing was; on rank 0."""
     from ..support.native import core
+    from ..tuning.derivation import PASSES_NEEDED
     from ..tuning.measuring import Tuning
 
     tuning = Tuning(world, sizes, seconds, [str(entry["name"]) for entry in core.algorithms()])
     if world.rank != 0:
         tuning.run()
-        return
+        return None
     with report.progress(seconds) as tuning.on_progress:
         measured = tuning.run()
+    if all(cell.passes < PASSES_NEEDED for cell in measured.cells):  # such a table would go before the cost model
+        return (
+            f"nothing is written: the time was up before anything was measured {PASSES_NEEDED} times, so nothing could "
+            f"be decided; give more than --seconds {seconds:g}"
+        )
     table, document = tuning.document(measured)
     tables.write(path, document)
     if as_json:
         click.echo(json.dumps(document))
-        return
+        return None
     console = report.console()
     console.print(report.measured_table(measured, tables.built_in()))
     console.print(report.selection_table(table))
     console.print(f"{measured.passes} complete passes in {measured.elapsed:.0f} s; written to {path}", soft_wrap=True)
     for note in tuning.notes(measured):
         console.print(f"Note: {note}", soft_wrap=True)
+    return None

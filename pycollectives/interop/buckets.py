@@ -271,7 +271,7 @@ class Bucket:
                 parameter.grad = None
                 continue
             if gradient is None or not keep(gradient):
-                parameter.grad = gradient = torch.empty_like(parameter)
+                parameter.grad = gradient = _new_gradient(parameter)
             outs.append((self._starts[number], gradient))
         self._write(outs)
 
@@ -280,7 +280,7 @@ class Bucket:
         number = next(place for place, one in enumerate(self.parameters) if one is parameter)
         if not self._has_one()[number]:
             return None
-        average = torch.empty_like(parameter)
+        average = _new_gradient(parameter)
         self._write([(self._starts[number], average)])
         return average
 
@@ -306,3 +306,8 @@ class Bucket:
                 out.copy_(self._total[start : start + out.numel()].view(out.shape))
             else:
                 out.zero_()
+
+
+def _new_gradient(parameter: torch.Tensor) -> torch.Tensor:
+    """Return memory for a gradient, of the type that PyTorch asks of it."""
+    return torch.empty_like(parameter, dtype=getattr(parameter, "grad_dtype", None) or parameter.dtype)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +12,37 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["OwnMemory", "first_difference", "increment_version", "overlaps_itself", "same_bits", "why_not_averaged"]
+__all__ = [
+    "OwnMemory",
+    "first_difference",
+    "increment_version",
+    "is_writable",
+    "overlaps_itself",
+    "same_bits",
+    "why_not_averaged",
+]
 
 BITS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 """Integers of the same size: to compare floats to the bit, signs of zeros and NaN included."""
 
-_memcmp = ctypes.CDLL(None).memcmp
+_libc = ctypes.CDLL(None, use_errno=True)
+_memcmp = _libc.memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class _Piece(ctypes.Structure):
+    """Of memory: `struct iovec`."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def is_writable(tensor: torch.Tensor) -> bool:
+    """Whether memory that PyTorch has not allocated, or has shown to NumPy, can be written; a tensor does not tell."""
+    if tensor.untyped_storage().resizable() or tensor.is_cuda or tensor.numel() == 0:
+        return True
+    byte = ctypes.byref(_Piece(tensor.data_ptr(), 1))
+    written = _libc.process_vm_writev(os.getpid(), byte, 1, byte, 1, 0)  # to itself: no value changes
+    return bool(written == 1 or ctypes.get_errno() != errno.EFAULT)
 
 
 def increment_version(tensor: torch.Tensor) -> None:
@@ -54,7 +80,7 @@ def same_bits(gradient: torch.Tensor, part: torch.Tensor) -> bool:
     """Whether a gradient has the bits of a part of a bucket, whatever its strides, or has them in its own type."""
     if gradient.shape != part.shape:
         return False
-    if gradient.dtype is part.dtype and gradient.is_contiguous() and not _is_on_device(part):
+    if gradient.dtype is part.dtype and gradient.is_contiguous() and not (_is_on_device(part) or gradient.is_neg()):
         return not _memcmp(gradient.data_ptr(), part.data_ptr(), part.nbytes)  # half the time of torch.equal
     return torch.equal(_bits(gradient, part.dtype), _bits(part, part.dtype))
 
@@ -74,14 +100,14 @@ def _is_on_device(tensor: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype).view(BITS[dtype])
+    return tensor.resolve_neg().to(dtype).view(BITS[dtype])
 
 
 class OwnMemory:
     """Tells which gradients have memory of their own, at one moment.
 
     A program may set one tensor as the gradient of two parameters, or a view of a parameter as its gradient. An average
-    that is written there would change the other one.
+    that is written there would change the other one. And the memory of a gradient may be read-only, as that of a file.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -102,7 +128,9 @@ class OwnMemory:
 
     def __contains__(self, gradient: torch.Tensor) -> bool:
         """Whether an average can be written there."""
-        return not (id(gradient) in self._shared or gradient.is_inference() or overlaps_itself(gradient))
+        if id(gradient) in self._shared or gradient.is_inference() or gradient.is_neg():
+            return False
+        return is_writable(gradient) and not overlaps_itself(gradient)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:

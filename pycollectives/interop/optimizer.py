@@ -162,7 +162,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             with self._within(self._comm._context.deadline_of_agreement(self._timeout)) as self._creating:
                 yield
         except BaseException:
-            self._abort()
+            self.abort()
             raise
 
     @contextlib.contextmanager
@@ -445,8 +445,12 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._comm.close(deadline.remaining())
         self._closed = True
 
-    def _abort(self) -> int:
-        """Close at once, without waiting for other ranks; the number of contributions that are discarded."""
+    def abort(self) -> int:
+        """Leave at once, without waiting for other ranks; the number of contributions that are discarded.
+
+        The way out after an error that no call goes on from. The wrapped optimizer and the model stay usable. `abort`
+        on all ranks before another optimizer is made on the communicator.
+        """
         if self._closed:
             return 0
         discarded = 0 if self._left else self._leave_at_once()
@@ -474,7 +478,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
         can_lose = self._discards and not self.closed
-        exit_context(self._name, kind, close=self.close, abort=self._abort, is_open=can_lose)
+        exit_context(self._name, kind, close=self.close, abort=self.abort, is_open=can_lose)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's."""

@@ -358,7 +358,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
 
     def _check_no_step_under_way(self, call: str) -> None:
         if self._gradients.on_their_way:
-            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() before")
+            raise RuntimeError(f"{call}: gradients of {self._name} are on their way: call step() before, or abort()")
         if self._gradients.averaged:
             raise RuntimeError(f"{call}: averages of {self._name} wait: call step(), or zero_grad() to drop them")
 

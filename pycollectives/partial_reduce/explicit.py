@@ -53,7 +53,7 @@ class ExplicitGroups:
                 self._context.check_flushed(caller)
             limit = self._context.limit(timeout)
             perform = self._prepared(x, members, op, stream)
-        except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        except Exception as error:
             self._refuse(members, f"{type(error).__name__}: {error}")
             raise
         if perform is not None:
@@ -62,7 +62,8 @@ class ExplicitGroups:
     def _refuse(self, members: Sequence[int], reason: str) -> None:
         if len(members) > 1:
             with contextlib.suppress(ClosedError, TransportError, RankFailedError):  # the caller's mistake matters more
-                self.in_use().refuse(members, reason[:MAX_REFUSAL])
+                text = reason.encode("utf-8", "backslashreplace").decode()
+                self.in_use().refuse(members, text[:MAX_REFUSAL])
 
     def _prepared(self, x: BufferSpec, members: Sequence[int], op: Op, stream: Any) -> Callable[..., None] | None:
         """Return the engine's call with its checked arguments; None if this rank is the only member."""

@@ -409,6 +409,6 @@ def test_the_others_go_on_without_a_rank_that_leaves_by_an_exception(method):
                 raise KeyError
         else:
             push(optimizer, parameters, 1.0, 6)
-            assert optimizer._abort() == 0
+            assert optimizer.abort() == 0
         assert optimizer.closed
     np.testing.assert_array_less(parameters[0].detach().numpy(), 8.0)

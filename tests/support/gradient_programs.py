@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pycollectives.interop.memory import is_writable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -104,8 +106,10 @@ class Synchronous:
 
 
 def _is_apart(gradient: torch.Tensor, parameters: list[torch.Tensor]) -> bool:
-    """Whether a gradient shares no memory with itself, another gradient, or a parameter."""
-    if gradient.is_inference() or (gradient.numel() > 1 and 0 in gradient.stride()):
+    """Whether a gradient shares no memory with itself, another gradient, or a parameter, and can be written."""
+    if gradient.is_inference() or gradient.is_neg() or not is_writable(gradient):
+        return False
+    if gradient.numel() > 1 and 0 in gradient.stride():
         return False
     others = [*parameters, *(p.grad for p in parameters if p.grad is not None and p.grad is not gradient)]
     users = sum(p.grad is gradient for p in parameters)

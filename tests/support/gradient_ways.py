@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -258,6 +260,24 @@ def by_hand(c: Program) -> None:
 @way()
 def by_hand_without_clearing(c: Program) -> None:
     c.hand()
+
+
+@way()
+def by_hand_with_the_negative_bit(c: Program) -> None:
+    for p in c.w:
+        p.grad = torch._neg_view(torch.empty_like(p).copy_(-c.numbers(p)))
+
+
+@way()
+def by_hand_in_memory_that_cannot_be_written(c: Program) -> None:
+    for p in c.w:
+        with tempfile.TemporaryFile() as file:
+            c.numbers(p).numpy().tofile(file)
+            array = np.memmap(file, np.float32, "r", shape=tuple(p.shape))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it cannot be written
+            p.grad = torch.from_numpy(array)
+        c.kept.append(p.grad)
 
 
 @way()

@@ -299,7 +299,7 @@ def test_a_16_bit_gradient_changed_after_backward_is_noticed():
         with pytest.raises(RuntimeError, match="parameter 1 of group 0 was changed after"):
             optimizer.step()
         parameters[1].grad.mul_(0.5)
-        optimizer._abort()
+        optimizer.abort()
 
     ranks(1, program)
 

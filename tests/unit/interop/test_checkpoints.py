@@ -84,6 +84,6 @@ def test_a_second_backward_is_not_taken_for_a_checkpoint():
                 continue
             with pytest.raises(RuntimeError, match="a second time before step"):
                 loss.backward()
-        optimizer._abort()
+        optimizer.abort()
 
     ranks(1, program)

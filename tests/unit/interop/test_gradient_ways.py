@@ -57,7 +57,7 @@ def averaged(comm, way, policy, layout, kernel, overlap):
     )
     outcome = train(way, program)
     if isinstance(outcome, str):
-        program.optimizer._abort()
+        program.optimizer.abort()
         return outcome, None
     program.optimizer.close()
     return outcome, [bits(p) for p in program.w]

@@ -100,7 +100,7 @@ def test_the_time_limit_holds_for_calls_that_compare(call):
         else:
             optimizer.flush()
             told = over.wait(LIMIT)
-        optimizer._abort()
+        optimizer.abort()
         comm.abort()
         return told
 
@@ -160,7 +160,7 @@ def test_uneven_steps_with_sync_every_are_an_error_of_all():
                 optimizer.step()
             optimizer.average(5.0)
         finally:
-            optimizer._abort()
+            optimizer.abort()
 
     errors = ranks(2, program, return_exceptions=True)
     for error in errors:
@@ -180,3 +180,29 @@ def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
                 eager(sgd([wide]), comm)
 
     ranks(2, program)
+
+
+def test_abort_is_the_way_out_of_a_step_that_cannot_go_on():
+    """Gradients were clipped after backward had contributed them: nothing but to give the optimizer up."""
+
+    def program(comm):
+        parameters = weights(2)
+        inner = sgd(parameters)
+        optimizer = eager(inner, comm, name="first")
+        backward(parameters, 1.0)
+        parameters[0].grad.data.mul_(0.5)
+        with pytest.raises(RuntimeError, match=r"This step cannot go on: abort\(\) on all ranks"):
+            optimizer.step()
+        inner.zero_grad()
+        for call in (optimizer.flush, optimizer.finish, optimizer.close):
+            with pytest.raises(RuntimeError, match=r"are on their way: call step\(\) before, or abort\(\)"):
+                call()
+        optimizer.abort()
+        assert optimizer.closed
+        assert optimizer.abort() == 0
+        with eager(inner, comm, name="second") as another:
+            backward(parameters, 1.0)
+            another.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}]] * 2

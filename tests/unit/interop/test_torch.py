@@ -90,7 +90,7 @@ def test_gradients_changed_after_backward_are_refused_and_may_be_after_averaging
         warnings.simplefilter("ignore")
         outcomes = ranks(2, program, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == [
-        "close: gradients of EagerOptimizer are on their way: call step() before"
+        "close: gradients of EagerOptimizer are on their way: call step() before, or abort()"
     ] * 2
 
 
@@ -133,7 +133,7 @@ def test_a_closure_is_skipped_only_by_a_step_whose_gradients_it_has_left():
         backward(parameters, 1.0)
         with pytest.raises(RuntimeError, match="a second time"):
             optimizer.step(closure)
-        optimizer._abort()
+        optimizer.abort()
 
     ranks(1, program)
 

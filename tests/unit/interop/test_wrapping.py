@@ -116,7 +116,7 @@ def test_a_model_that_is_given_to_ddp_later_is_told_in_the_first_step(overlap):
         wrapped(torch.ones(1, 2)).sum().backward()
         with pytest.raises(ValueError, match="its parameters are those of a DistributedDataParallel"):
             optimizer.step()
-        optimizer._abort()
+        optimizer.abort()
 
     ranks(1, program)
 

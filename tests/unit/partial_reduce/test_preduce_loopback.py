@@ -270,7 +270,26 @@ def test_memory_is_freed_with_the_communicator():
         gc.enable()
 
 
+class OutOfMemory:
+    """Exports its memory by DLPack, and has none."""
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, **options):
+        raise MemoryError("no memory is left")
+
+
+class NotText:
+    """Shows itself by a text that UTF-8 has no bytes for."""
+
+    def __repr__(self):
+        return "\udc80"
+
+
 REFUSED = {
+    "exporter": (lambda x: OutOfMemory(), {}, MemoryError),
+    "text": (lambda x: x, {"op": NotText()}, TypeError),
     "dtype": (lambda x: np.ones(2, np.longdouble), {}, TypeError),
     "op": (lambda x: x, {"op": "NONE"}, ValueError),
     "readonly": (lambda x: np.frombuffer(bytes(16)), {}, BufferError),
