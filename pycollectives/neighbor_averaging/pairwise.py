@@ -188,8 +188,7 @@ class PairwiseAveraging(Collective):
             After `close`. Nothing is added.
         KeyboardInterrupt
             In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
-            stopped in it. All of `delta` has been added, unless it was interrupted twice, or under
-            `weighting="frequency"` before its weight was known: then nothing has been added.
+            stopped in it. All of `delta` has been added, unless it was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 

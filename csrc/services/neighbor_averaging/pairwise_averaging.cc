@@ -87,11 +87,11 @@ void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& inter
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
   before_call();
-  const auto waiting = while_waiting(interrupt);
-  Deferred deferred(waiting);
+  Deferred deferred(while_waiting(interrupt));
+  const ModelBoard::WhileWaiting waiting = std::ref(deferred);
   on_device([&] {
     const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-    board_->apply(elements_, 0, options_.count, delta, weight, std::ref(deferred));
+    board_->apply(elements_, 0, options_.count, delta, weight, waiting);
   });
   count_application();
   if (failed_) {

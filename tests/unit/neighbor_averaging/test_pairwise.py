@@ -341,7 +341,8 @@ def test_what_it_shows():
     run_ranks(4, program)
 
 
-def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises():
+@pytest.mark.parametrize("weighting", ["uniform", "frequency"])
+def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises(weighting):
     """The main thread waits for a part of the model in the middle of its delta, and is interrupted there."""
     count = 1 << 20
     gate = Gate(np.full(count, 4.0))
@@ -350,7 +351,7 @@ def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises():
         raise InterruptedError
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(count)) as model:
+        with comm.pairwise_averaging(like=np.zeros(count), weighting=weighting) as model:
             other = threading.Thread(target=model.apply, args=(gate.array,))
             other.start()
             gate.wait_until_reached(other)
