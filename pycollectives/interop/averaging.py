@@ -178,7 +178,8 @@ class GradientAverager:
             raise RuntimeError(
                 f"the gradient of parameter {self._name_of(parameter)} was changed after it had been contributed, by "
                 "backward() or by a step() that ran into its time limit: call average_gradients() before such a "
-                "change, or make EagerOptimizer with overlap=False. This step cannot go on: abort() on all ranks"
+                "change, or make EagerOptimizer with overlap=False. This step cannot continue: call abort() on all "
+                "ranks"
             )
 
     @torch.no_grad()

@@ -448,8 +448,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def abort(self) -> int:
         """Leave at once, without waiting for other ranks; the number of contributions that are discarded.
 
-        The way out after an error that no call goes on from. The wrapped optimizer and the model stay usable. `abort`
-        on all ranks before another optimizer is made on the communicator.
+        For use after an error from which no other call can continue. The wrapped optimizer and the model stay usable.
+        Call it on all ranks before you make another optimizer on the communicator.
         """
         if self._closed:
             return 0

@@ -138,10 +138,10 @@ class ControlChannel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Receive what is still on its way; after an exception tell the others, unless one of them failed before.
+        """Receive pending messages; after an exception, notify the other ranks unless one of them failed first.
 
-        After an exception the duplicated communicator stays: messages may be on their way, and another communicator
-        that MPI gives the same identifier would receive them.
+        After an exception the duplicated communicator is not freed: messages may be pending, and MPI could give its
+        identifier to another communicator, which would receive them.
         """
         if kind is not None:
             if not self._failed:

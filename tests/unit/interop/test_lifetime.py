@@ -191,7 +191,7 @@ def test_abort_is_the_way_out_of_a_step_that_cannot_go_on():
         optimizer = eager(inner, comm, name="first")
         backward(parameters, 1.0)
         parameters[0].grad.data.mul_(0.5)
-        with pytest.raises(RuntimeError, match=r"This step cannot go on: abort\(\) on all ranks"):
+        with pytest.raises(RuntimeError, match=r"This step cannot continue: call abort\(\) on all ranks"):
             optimizer.step()
         inner.zero_grad()
         for call in (optimizer.flush, optimizer.finish, optimizer.close):
