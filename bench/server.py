@@ -213,7 +213,7 @@ def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dic
     with (
         pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator,
         communicator.parameter_server(
-            weights, sync=model_of(name), update=pc.SGD(rate=1.0), servers=servers.argument, workers=list(work)
+            weights, sync=model_of(name), update=pc.servers.SGD(rate=1.0), servers=servers.argument, workers=list(work)
         ) as made,
     ):
         barrier.wait()

@@ -12,8 +12,10 @@ import numpy as np
 
 from .agreement.options import turn_on
 from .communicator import Communicator
+from .partial_allreduce.arguments import PartialAllreduceArguments
 from .partial_allreduce.collective import PartialAllreduce
-from .partial_allreduce.policies import Full, Policy
+from .policies import Full, Policy
+from .request import Request
 from .support import buffers
 from .support.validation import with_prefix
 
@@ -78,18 +80,20 @@ def Allreduce_init(
         shared = _Shared.of(comm)
         communicator = shared.communicator
     try:
-        collective = communicator.create(
-            PartialAllreduce,
+        collective = PartialAllreduce.make(
+            communicator._context,
+            lambda: PartialAllreduceArguments(
+                like(),
+                op=op,
+                policy=policy,
+                late=late,
+                missed=missed,
+                max_staleness=max_staleness,
+                algorithm=algorithm,
+                history=history,
+                name=name,
+            ),
             call="Allreduce_init",
-            like=like,
-            op=op,
-            policy=policy,
-            late=late,
-            missed=missed,
-            max_staleness=max_staleness,
-            algorithm=algorithm,
-            history=history,
-            name=name,
         )
     except BaseException:
         if shared is not None:
@@ -99,7 +103,7 @@ def Allreduce_init(
     return PartialRequest(collective, send, recv, shared)
 
 
-class PartialRequest:
+class PartialRequest(Request):
     """A persistent request: `Start` contributes the send buffer, `Wait` writes the receive buffer.
 
     Like any MPI request it is used by one thread at a time, and its buffers must stay alive and, between `Start` and
@@ -155,7 +159,7 @@ class PartialRequest:
             The request was never started.
         """
         if self._round is not None:
-            info = self._round.wait(timeout)
+            info = self._round.wait(timeout=timeout)
             self._complete(info)
         if self._info is None:
             raise RuntimeError(f"{self._collective.name}: Wait for a request that was never started")
@@ -164,15 +168,15 @@ class PartialRequest:
     def Test(self) -> bool:
         """Whether the request is not active any more; if its round has just completed, writes the receive buffer."""
         if self._round is not None and self._round.test():
-            self._complete(self._round.wait(0.0))
+            self._complete(self._round.wait(timeout=0.0))
         return self._round is None
 
-    def wait(self, timeout: float | None = None) -> RoundInfo:
-        """`Wait`, as handles have it: for `pycollectives.wait_all` and `wait_any`."""
+    def wait(self, *, timeout: float | None = None) -> RoundInfo:
+        """`Wait`, as requests have it: for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """`Test`, as handles have it."""
+        """`Test`, as requests have it."""
         return self.Test()
 
     @property
@@ -186,7 +190,7 @@ class PartialRequest:
         return None if self._round is None else self._round.default_timeout
 
     def Free(self) -> None:
-        """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+        """Leave the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
 
         Raises
         ------
@@ -194,8 +198,7 @@ class PartialRequest:
             Not all ranks free their last request within the limit of `PYC_TIMEOUT`. `Free` again continues to wait.
         """
         self._round = None
-        if not self._collective.closed:
-            self._collective.close()
+        self._collective.leave()
         if self._shared is not None:
             self._shared.release()
             self._shared = None

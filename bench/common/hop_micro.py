@@ -66,11 +66,11 @@ class OurQueue:
         self._queue.enqueue(update, iteration)
 
     def dequeue(self, iteration: int) -> NDArray[np.float32]:
-        (received,) = self._queue.dequeue(1, iter=iteration)
+        (received,) = self._queue.dequeue(1, iteration=iteration)
         return received.update
 
     def close(self) -> None:
-        self._queue.close()
+        self._queue.leave()
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def measure_queues(
             queues["ours"].dequeue(done["ours"])
         asleep = comm.bcast(asleep, root=SENDER)
         for queue in queues.values():
-            queue.close()
+            queue.leave()
     if comm.rank != OWNER:
         return None
     return MicroCell(*(Summary.of(np.array(times[name])) for name in ("ours", "mpi")), asleep_us=1e6 * asleep)

@@ -15,7 +15,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import DecentralizedOptimizer  # noqa: E402
+from pycollectives.torch import DecentralizedOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
 

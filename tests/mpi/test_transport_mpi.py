@@ -3,10 +3,10 @@
 import pytest
 from mpi4py import MPI
 
-from pycollectives import _testing
+from pycollectives import _testing_mpi
 
 
 @pytest.mark.skipif(MPI.COMM_WORLD.size == 1, reason="needs two ranks")
-@pytest.mark.parametrize("name", [name for name in _testing.cpp_tests() if name.startswith("mpi_")])
+@pytest.mark.parametrize("name", _testing_mpi.cpp_tests())
 def test_in_cpp(name):
-    _testing.run_cpp_test(name)
+    _testing_mpi.run_cpp_test(name)

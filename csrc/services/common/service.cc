@@ -63,6 +63,7 @@ std::size_t Service::head_bytes() const { return NodeRanks::bytes(nodes_.neighbo
 
 void Service::make(const std::shared_ptr<SharedMemory>& shared, const OnNode& on_node) {
   node_.emplace(shared->data(), nodes_, rank());
+  add_memory(on_node.of_rank != 0 ? on_node.of_rank : on_node.bytes / nodes_.neighbours(rank()).size());
   on_node.make({shared, shared->data() + head_bytes()});
 }
 
@@ -107,6 +108,11 @@ void Service::check_open() const {
   if (closed_) throw ClosedError("'" + name_ + "' is closed");
 }
 
+void Service::check_usable() {
+  engine_->check();
+  check_alive();
+}
+
 void Service::close() {
   engine_->check_process();
   engine_->exclusively([this] { leave(); });
@@ -134,6 +140,7 @@ void Service::wait_for(const Call& call, Seconds timeout, const Engine::Interrup
         const std::string recorded = text_of(call.awaited());
         const FlightRecorder::Waiting waiting(engine_->recorder(), id_, recorded.empty() ? call.what : recorded);
         const Seconds start = engine_->transport().now();
+        const TimeSpent time_spent(*engine_, waited_);
         const auto wait = [&](Seconds limit) {
           return wait_while_alive(
               *engine_, done, limit, interrupt, [this] { check_alive(); },

@@ -31,6 +31,12 @@ class Service : public Collective {
   /// Leaves for good. The engine brings to others what they have been offered. May be called again.
   void close();
   bool closed() const { return closed_; }
+  /// Throws what the next call would, if it cannot be used any more.
+  virtual void check_usable();
+  /// For which its calls have waited for other ranks.
+  Seconds waited() const { return waited_; }
+  /// Of what was made for this rank; of what ranks of a node share its part.
+  std::size_t memory_bytes() const { return memory_bytes_; }
   /// How often ranks of its node have woken this one, or would have if it had slept.
   std::uint32_t notified() const { return node_->notified(); }
 
@@ -56,6 +62,7 @@ class Service : public Collective {
     std::function<void(std::shared_ptr<std::byte>)> make;
     /// Collective, once all have: what needs the other parts.
     std::function<void()> complete = [] {};
+    std::size_t of_rank = 0;  ///< this rank's part of `bytes`; 0: ranks have equal parts
   };
   /// Collective over the engine's ranks: memory for each node, and enrolment. What `make` throws on one rank is a
   /// std::runtime_error on all. StallError as `Engine::compare`. The result keeps the engine alive.
@@ -99,6 +106,8 @@ class Service : public Collective {
   void check_open() const;
   /// What `close` does, under the progress lock.
   void leave();
+  /// This rank has made so much memory of its own.
+  void add_memory(std::size_t bytes) { memory_bytes_ += bytes; }
   /// The application calls, in a call that does not wait.
   void note_call() { called_ = engine_->transport().now(); }
   /// The application is in a call for as long as this lives; `wait_for` makes one too.
@@ -139,8 +148,10 @@ class Service : public Collective {
   const std::string name_;
   std::optional<NodeRanks> node_;
   std::uint32_t id_ = 0;         // set before the first call
+  std::size_t memory_bytes_ = 0;
   std::vector<Report> reports_;  // by rank, to the newest inquiry
   std::atomic<Seconds> called_;  // when the application called last
+  std::atomic<Seconds> waited_{0};
   std::atomic<bool> in_call_{false};
   std::atomic<bool> closed_{false};
 };

@@ -12,7 +12,8 @@ HopMember::HopMember(Engine& engine, Memory& memory, HopOptions options, const N
 
 Service::OnNode HopMember::on_node() {
   return {.bytes = HopBoard::bytes(options_, nodes_, rank()),
-          .make = [this](std::shared_ptr<std::byte> memory) { make(std::move(memory)); }};
+          .make = [this](std::shared_ptr<std::byte> memory) { make(std::move(memory)); },
+          .of_rank = HopBoard::bytes_of_rank(options_, rank())};
 }
 
 void HopMember::make(std::shared_ptr<std::byte> memory) {
@@ -20,6 +21,7 @@ void HopMember::make(std::shared_ptr<std::byte> memory) {
   for (const Rank r : on_other_nodes(neighbors_)) remotes_[r] = std::make_unique<Remote>();
   edges_ = std::make_unique<HopEdges>(*engine_, memory_, options_, board_->updates(rank()),
                                       on_other_nodes(options_.out_of(rank())), on_other_nodes(options_.in_of(rank())));
+  add_memory(edges_->bytes());
 }
 
 // ------------------------------------------------------------------------------------------------ the queues

@@ -23,8 +23,6 @@ class HopMember : public Service {
   const HopOptions& options() const { return options_; }
   /// Updates in this rank's queue.
   std::size_t queued() const;
-  /// Of this rank's queues, and of what it keeps for other nodes.
-  std::size_t memory_bytes() const { return HopBoard::bytes_of_rank(options_, rank()) + edges_->bytes(); }
 
   // ---- Collective
 

@@ -45,7 +45,7 @@ bool UpdateQueueCollective::has_room(Iteration iter) const {
 // ------------------------------------------------------------------------------------------------ the owner
 
 std::vector<std::size_t> UpdateQueueCollective::senders_of(Tags tags) const {
-  if (tags.w_id) return {options_.position(owner_, *tags.w_id)};
+  if (tags.sender) return {options_.position(owner_, *tags.sender)};
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < options_.in_of(owner_).size(); ++i) all.push_back(i);
   return all;
@@ -77,7 +77,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   check_open();
   const std::vector<Rank>& ranks = options_.in_of(owner_);
   if (tags.iter && *tags.iter < oldest()) {
-    throw std::invalid_argument("'" + name() + "': dequeue: iter: expected " + std::to_string(oldest()) +
+    throw std::invalid_argument("'" + name() + "': dequeue: iteration: expected " + std::to_string(oldest()) +
                                 " or later, since updates of earlier iterations are discarded, got " +
                                 std::to_string(*tags.iter));
   }

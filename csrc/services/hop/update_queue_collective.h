@@ -20,12 +20,12 @@ class UpdateQueueCollective final : public HopMember {
   /// Which updates: of one iteration, of one sender, or both.
   struct Tags {
     std::optional<Iteration> iter;
-    std::optional<Rank> w_id;
+    std::optional<Rank> sender;
   };
   struct Update {
     const std::byte* values;  ///< in the queue
     Iteration iter;
-    Rank w_id;
+    Rank sender;
   };
 
   /// `options`: a graph in which all edges lead to `owner`. As Hop::create.

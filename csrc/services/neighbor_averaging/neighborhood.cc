@@ -31,7 +31,7 @@ std::shared_ptr<Neighborhood> Neighborhood::create(std::shared_ptr<Engine> engin
   Neighborhood& m = *made;
   const std::size_t of_rank = NeighborhoodBoard::bytes(m.options_.published_bytes(), m.options_.buffers());
   const OnNode on_node{.bytes = nodes.neighbours(m.rank()).size() * of_rank,
-                       .make = [&m](std::shared_ptr<std::byte> memory) { m.make(std::move(memory)); }};
+                       .make = [&m](std::shared_ptr<std::byte> shared) { m.make(std::move(shared)); }};
   return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
@@ -47,6 +47,7 @@ void Neighborhood::make(std::shared_ptr<std::byte> memory) {
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
   model_ = std::make_unique<NeighborhoodModel>(memory_, options_);
   while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
+  add_memory((most + 1) * options_.published_bytes());  // ... and the model
 }
 
 void Neighborhood::open() {
@@ -74,6 +75,13 @@ void Neighborhood::wait(std::byte* out, Seconds timeout, const Engine::Interrupt
     throw std::runtime_error("'" + options_.name + "': wait: no step was started; call start first");
   read("step " + std::to_string(begun_ - 1), false, out, timeout, interrupt);
   given_ = begun_;
+}
+
+bool Neighborhood::test() {
+  check_open();
+  engine_->advance();
+  check_alive();
+  return given_ == begun_ || engine_->exclusively([this] { return can_read(false); });
 }
 
 void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt) {

@@ -125,6 +125,7 @@ class PairwiseAveraging final : public Service {
   }
   /// DeviceError if that has happened.
   void check_device() const;
+  void check_usable() override { check_device(); }  // it goes on without the dead
 
   PairwiseStatistics statistics();
   const Options& options() const { return options_; }

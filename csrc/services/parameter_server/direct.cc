@@ -91,7 +91,7 @@ Outcome Direct::outcome() const {
   return outcome_;
 }
 
-void Direct::leave(const Limit& limit) {
+void Direct::suspend(const Limit& limit) {
   check_open();
   std::optional<Decided> decided;
   const auto decide_to_leave = [&] {

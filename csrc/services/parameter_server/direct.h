@@ -25,7 +25,7 @@ class Direct final : public ParameterServer {
 
   bool is_released(Clock clock) override { return account().released.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave(const Limit& limit) override;
+  void suspend(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 
@@ -73,7 +73,7 @@ class Direct final : public ParameterServer {
   void call(Works& works);
   void do_all(Works works);
   void leave_to_engine(Works works);
-  void check_whole() const;
+  void check_whole() const override;
 
   UpdateCall update_;  // without a function: there is a rule
   std::mutex hands_;   // whoever works on the shard: the application, or the engine

@@ -49,7 +49,7 @@ class ParameterServer : public Service {
   /// Of the newest push that has been let go.
   virtual Outcome outcome() const = 0;
   /// Takes no part until the next push.
-  virtual void leave(const Limit& limit) = 0;
+  virtual void suspend(const Limit& limit) = 0;
   Clock clock() const { return clock_.load(); }
 
   // ---- all ranks
@@ -65,6 +65,10 @@ class ParameterServer : public Service {
   /// Of this server, whose function must be called by a thread that is lent; else null.
   virtual std::shared_ptr<UpdateCalls> update_calls() const { return nullptr; }
 
+  void check_usable() override {
+    Service::check_usable();
+    check_whole();
+  }
   const Options& options() const { return options_; }
   const Layout& layout() const { return layout_; }
 
@@ -72,6 +76,8 @@ class ParameterServer : public Service {
   ParameterServer(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   virtual void start(const std::byte* weights) = 0;
+  /// std::runtime_error if a function has left them half changed.
+  virtual void check_whole() const = 0;
 
   /// What `push` does once the push before is let go, and what `pull` does once the own push is.
   virtual void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) = 0;

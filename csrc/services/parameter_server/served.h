@@ -30,7 +30,7 @@ class Served final : public ParameterServer {
 
   bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave(const Limit& limit) override;
+  void suspend(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
   std::shared_ptr<UpdateCalls> update_calls() const override { return calls_; }
@@ -83,7 +83,7 @@ class Served final : public ParameterServer {
   /// A function may take long: it has its core for itself.
   bool is_calling() const { return executor_ && executor_->is_calling(); }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
-  void check_whole() const;
+  void check_whole() const override;
 
   // ---- the worker
 

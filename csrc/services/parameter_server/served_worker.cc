@@ -49,7 +49,7 @@ Outcome Served::outcome() const {
   return engine_->exclusively([this] { return outcome_; });
 }
 
-void Served::leave(const Limit&) {
+void Served::suspend(const Limit&) {
   check_open();
   tell_coordinator([this] { known(ledger_).leave(worker(), engine_->transport().now(), decisions_); },
                    messages::Leave{});

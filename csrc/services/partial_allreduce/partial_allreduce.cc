@@ -234,6 +234,12 @@ void PartialAllreduce::abort() {  // under the engine's lock
 // ------------------------------------------------------------------------------------------------ results
 
 PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
+  if (!call.flush) {
+    counts_.included += call.info.included ? 1 : 0;
+    counts_.late += call.late ? 1 : 0;
+    counts_.overrun += call.info.overrun ? 1 : 0;
+  }
+  counts_.missed += call.info.missed;
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
@@ -318,6 +324,24 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
   return handover_ ? wait_on_device(call, timeout, interrupt) : do_wait(call, timeout, interrupt);
 }
 
+PartialAllreduceStatistics PartialAllreduce::statistics() const {
+  PartialAllreduceStatistics counts = counts_;
+  counts.contributions = sequence_;
+  counts.waited = waited_;
+  return counts;
+}
+
+std::size_t PartialAllreduce::memory_bytes() const {
+  const Rank rank = engine_->rank();
+  return bytes_of_board(options_, nodes_, rank) / nodes_.neighbours(rank).size();
+}
+
+void PartialAllreduce::check_usable() const {
+  engine_->check();
+  inspector_.check_alive();
+  board_->check_failure();
+}
+
 PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   const auto look = [&] {
     engine_->check();
@@ -325,6 +349,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
   };
   if (naming_the_dead(look)) return call.info;
   const auto news = [&] { return has_news(call); };
+  const TimeSpent time_spent(*engine_, waited_);
   const Seconds begin = trace_.now();
   wait_.spin(news);
   if (naming_the_dead(look)) {

@@ -115,13 +115,13 @@ void PartialReduce::make_board_on_device(const std::shared_ptr<std::byte>& share
 
 // ------------------------------------------------------------------------------------------------ the application
 
-GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
-                              const Engine::Interrupt& interrupt) {
+GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+                                 const Engine::Interrupt& interrupt) {
   check_open();
   const InCall in_call = enter_call();
   engine_->exclusively([&] {
     throw_failure();
-    if (failed_) throw ClosedError("'" + name() + "' is unusable: an earlier synchronisation was given up");
+    throw_given_up();
     failed_ = true;  // unless it ends well
     values_ = values;
     step_ = step;
@@ -145,6 +145,7 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
   return engine_->exclusively([this] {
     throw_failure();
     failed_ = false;
+    ++averages_;
     return answer_;
   });
 }
@@ -310,6 +311,15 @@ void PartialReduce::receive(Rank from, ConstBytes message) {
 void PartialReduce::check_failure() {
   engine_->check();
   engine_->exclusively([this] { throw_failure(); });
+}
+
+void PartialReduce::check_usable() {
+  check_failure();
+  engine_->exclusively([this] { throw_given_up(); });
+}
+
+void PartialReduce::throw_given_up() const {
+  if (failed_) throw ClosedError("'" + name() + "' is unusable: an earlier average was given up");
 }
 
 bool PartialReduce::has_failed() {

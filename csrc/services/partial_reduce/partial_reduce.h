@@ -71,7 +71,7 @@ class PartialReduce final : public Service {
   /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
   /// the rule says. On a device no stream works on them from the call to the return. StallError after `timeout` seconds
   /// (negative: no limit); after an error no call works any more. std::runtime_error says whose device has failed.
-  GroupInfo sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+  GroupInfo average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
                  const Engine::Interrupt& interrupt);
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
   void close_with(const std::byte* values);
@@ -88,9 +88,12 @@ class PartialReduce final : public Service {
   }
   /// std::runtime_error if a device has failed.
   void check_failure();
+  void check_usable() override;
+  /// Calls of `average` that were answered.
+  std::uint64_t averages() const { return averages_; }
   bool has_failed();
 
-  /// Whether these values, given to `sync`, may still be read and written: after an error.
+  /// Whether these values, given to `average`, may still be read and written: after an error.
   bool uses(const std::byte* values);
   const Options& options() const { return options_; }
   /// Whether the run that a group needs was there or had to be made.
@@ -123,6 +126,7 @@ class PartialReduce final : public Service {
   void fail(const std::string& text);
   void end_call();
   void throw_failure() const;
+  void throw_given_up() const;
   bool has_ended();
   bool meets_on_board(const Turn& turn) const;
   GroupRuns::Kind kind_of(const Turn& turn) const;
@@ -158,6 +162,7 @@ class PartialReduce final : public Service {
   GroupInfo answer_;                     // of the one that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
+  std::uint64_t averages_ = 0;
 };
 
 }  // namespace pyc

@@ -5,6 +5,6 @@ import pytest
 from pycollectives import _testing
 
 
-@pytest.mark.parametrize("name", [name for name in _testing.cpp_tests() if not name.startswith("mpi_")])
+@pytest.mark.parametrize("name", _testing.cpp_tests())
 def test_in_cpp(name):
     _testing.run_cpp_test(name)

@@ -87,7 +87,7 @@ def test_wait_any_does_not_burn_the_processor(rounds):
 
 
 def test_wait_any_of_none():
-    with pytest.raises(ValueError, match="at least one round"):
+    with pytest.raises(ValueError, match="at least one request"):
         wait_any([])
 
 
