@@ -166,7 +166,7 @@ def run_workers(comm: MPI.Comm, averaging: Averaging, *, compute: float, window:
                 break
     finally:
         gc.enable()
-    averaging.leave()
+    averaging.close()
     history.final = model.value()
     barrier.wait()
     everything = comm.gather((Timeline(np.array(begins), np.array(ends)), history))

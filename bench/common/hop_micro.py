@@ -110,7 +110,7 @@ def measure_queues(
             queues["ours"].dequeue(done["ours"])
         asleep = comm.bcast(asleep, root=SENDER)
         for queue in queues.values():
-            queue.leave()
+            queue.close()
     if comm.rank != OWNER:
         return None
     return MicroCell(*(Summary.of(np.array(times[name])) for name in ("ours", "mpi")), asleep_us=1e6 * asleep)

@@ -273,19 +273,7 @@ Seconds Engine::deadline() const {
 
 PYC_HOT void Engine::check() {
   check_process();
-  if (failed_.load(std::memory_order_acquire)) throw_failure();
-}
-
-/// With those who have died since, where MPI tells who has failed.
-void Engine::throw_failure() const {
-  try {
-    std::rethrow_exception(error_);
-  } catch (const RankFailedError& first) {
-    if (closed_) throw;
-    const std::optional<std::vector<Rank>> failed = transport_->failed_ranks();
-    if (!failed || failed->size() <= first.ranks().size()) throw;
-    throw died("", *failed, "the communicator is unusable now");
-  }
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
 }
 
 bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,

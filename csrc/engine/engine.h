@@ -229,7 +229,6 @@ class Engine final : private Listener {
   bool pass();
   void fail(std::exception_ptr error);
   std::exception_ptr seen_death(std::exception_ptr reported) const;
-  void throw_failure() const;
   void look_for_the_dead();
   void tell_other_machines(const std::exception_ptr& error);
   void look_at_other_machines();

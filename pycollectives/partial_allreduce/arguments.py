@@ -136,7 +136,8 @@ class PartialAllreduceArguments(Arguments):
         choose = _choose if like.device is None else _choose_on_device
         nbytes = like.buffer.count * like.buffer.dtype.itemsize
         chosen, table = choose(self.algorithm, algorithm_names(), group.nodes, nbytes, sparse, group.costs)
-        staged = like.device is not None and len(set(group.nodes)) > 1
+        nodes = group.nodes if chosen.board else range(group.size)
+        staged = like.device is not None and len(set(nodes)) > 1
         object.__setattr__(self, "choice", chosen)
         object.__setattr__(self, "selection_table", table)
         object.__setattr__(self, "algorithm", chosen.staged_name if staged else chosen.name)

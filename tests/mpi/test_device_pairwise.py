@@ -239,7 +239,7 @@ def test_host_and_device_do_not_mix():
 def test_models_refused():
     with device_and_ranks(1) as (machine, comm):
         integers = OnDevice(machine, np.zeros(COUNT, "int32"))
-        with pytest.raises(TypeError, match="like: expected elements of float16"):
+        with pytest.raises(TypeError, match="initial: expected elements of float16"):
             comm.pairwise_averaging(integers)
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         for make in (comm.neighbor_averaging, comm.push_sum):
@@ -261,7 +261,7 @@ def test_arrays_refused():
             for call in (model.apply, model.read):
                 with pytest.raises(BufferError, match=r"^w: expected an array on CUDA device 0, .* got ndarray"):
                     call(x.like)
-                with pytest.raises(ValueError, match=r"^w: expected shape \(150,\), got \(151,\)"):
+                with pytest.raises(ValueError, match=r"^w: expected shape \(150,\) \(150 elements\), got \(151,\)"):
                     call(other)
                 with pytest.raises(TypeError, match=r"^w: dtype: expected float32, got float64"):
                     call(wide)

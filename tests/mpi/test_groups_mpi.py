@@ -99,6 +99,7 @@ def test_a_rank_that_leaves_takes_part_with_its_final_weights(comm):
             assert pr.average(weights, timeout=LIMIT).group == (0,)
         else:
             time.sleep(0.3)
+            pr.leave(weights)
 
 
 def test_a_stall_names_who_has_not_come(comm):

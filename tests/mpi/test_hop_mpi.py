@@ -146,8 +146,8 @@ def test_update_queues(comm, count):
         updates = mine.dequeue(P - 1, iteration=k, timeout=LIMIT)
         assert [u.sender for u in updates] == [rank for rank in range(P) if rank != comm.rank]
         for update in updates:
-            assert update.iter == k
-            assert (update.update == 100.0 * k + update.w_id).all()
+            assert update.iteration == k
+            assert (update.update == 100.0 * k + update.sender).all()
     for queue in queues:
         queue.leave()
 

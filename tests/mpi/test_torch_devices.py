@@ -133,7 +133,7 @@ def test_rank_0_warns_of_staging_that_nobody_asked_for():
     with pc.Communicator(WORLD, timeout=LIMIT) as comm, pytest.MonkeyPatch.context() as patch:
         patch.setattr(arguments, "memory_for", lambda device, staged: ("staged", "the moon is full"))
         expected = (
-            pytest.warns(RuntimeWarning, match="staged through the host, since the moon is full; give staged=True")
+            pytest.warns(RuntimeWarning, match="staged through the host, since the moon is full; pass staged=True")
             if WORLD.rank == 0
             else contextlib.nullcontext()
         )

@@ -53,9 +53,9 @@ def noted_deltas(hop):
     """The list to which each delta is added that `hop` is given from now on."""
     deltas, step = [], hop.step
 
-    def note(delta, timeout):
+    def note(delta, *, timeout):
         deltas.append(delta.copy())
-        step(delta, timeout)
+        step(delta, timeout=timeout)
 
     hop.step = note
     return deltas

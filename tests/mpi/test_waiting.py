@@ -59,8 +59,8 @@ def test_testing_completes_a_round_without_waiting(comm):
     end = time.monotonic() + LIMIT
     while not handle.test():
         assert time.monotonic() < end
-    assert handle.Test()
-    assert handle.Wait().contributors == tuple(range(comm.size))
+    assert handle.test()
+    assert handle.wait().contributors == tuple(range(comm.size))
     assert ar.result[0] == comm.size
     ar.leave()
 
