@@ -29,6 +29,7 @@ __all__ = [
     "Creation",
     "Group",
     "Template",
+    "as_given",
     "compared_as",
     "creating",
     "creation",
@@ -95,6 +96,11 @@ def creating(group: Group, default_name: str) -> Iterator[None]:
         yield
     finally:
         _creation.reset(token)
+
+
+def as_given(default: object) -> Any:
+    """Return a default that a converter takes, as it takes what a caller gives."""
+    return default
 
 
 def _statement(value: object) -> str | int | None:

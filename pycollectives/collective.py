@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Self
 
-    from .arguments import Arguments
+    from .arguments import Arguments, Template
     from .communicator import Communicator
     from .context import Context
     from .support.deadline import Deadline
@@ -263,12 +263,15 @@ class Collective(ABC, Generic[ArgumentsT]):
         return self._template.buffer.shape
 
     @property
-    def _template(self) -> Any:
-        return self._arguments.template
+    def _template(self) -> Template:
+        template = self._arguments.template
+        if template is None:
+            raise AttributeError(f"{type(self).__name__} has no arrays")
+        return template
 
     def __repr__(self) -> str:
         """Show what it is and whether it is closed."""
-        of = f" of {self.count} {self.dtype}" if self._template is not None else ""
+        of = "" if self._arguments.template is None else f" of {self.count} {self.dtype}"
         choices = "".join(f" {choice}" for choice in self._choices())
         return f"<{type(self).__name__} {self.name!r}{of}{choices}{' closed' if self.closed else ''}>"
 

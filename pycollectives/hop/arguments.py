@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from ..arguments import Arguments, Template, compared_as, creation, initial_model_on_host, template_on_host
+from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, template_on_host
 from ..support.validation import checked_choice, checked_integer, checked_rank
 from ..topology.arguments import checked_static_topology, described
 from .modes import MOST, Mode, NotifyAck, Skip, Standard, parse
@@ -89,10 +89,10 @@ class HopArguments(Arguments):
 
     initial: Template = attrs.field(converter=initial_model_on_host)
     topology: Topology = attrs.field(
-        default="ring-based", kw_only=True, converter=_topology, metadata=compared_as(described)
+        default=as_given("ring-based"), kw_only=True, converter=_topology, metadata=compared_as(described)
     )
     max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
-    mode: Mode = attrs.field(default="standard", kw_only=True, converter=_mode)
+    mode: Mode = attrs.field(default=as_given("standard"), kw_only=True, converter=_mode)
     skip: Skip | None = attrs.field(default=None, kw_only=True, converter=_skip)
     computation: str = attrs.field(default="parallel", kw_only=True, converter=_computation)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat
 
 import attrs
 
-from ..arguments import LOCAL, Arguments, Template, compared_as, creation, initial_model, model_like
+from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like
 from ..support.validation import checked_choice, checked_integer
 from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
 
@@ -50,7 +50,7 @@ class NeighborhoodArguments(Arguments):
 
     like: Template = attrs.field(converter=model_like)
     topology: AnyTopology = attrs.field(
-        default="ring", kw_only=True, converter=_topology, metadata=compared_as(described)
+        default=as_given("ring"), kw_only=True, converter=_topology, metadata=compared_as(described)
     )
     weights: str | None = attrs.field(default=None, kw_only=True)
 
@@ -139,7 +139,7 @@ class PushSumArguments(NeighborhoodArguments):
     usual_weights: ClassVar[str] = "push-sum"
 
     topology: AnyTopology = attrs.field(
-        default="one-peer-exponential", kw_only=True, converter=_topology, metadata=compared_as(described)
+        default=as_given("one-peer-exponential"), kw_only=True, converter=_topology, metadata=compared_as(described)
     )
     overlap: int = attrs.field(default=0, kw_only=True, converter=_overlap)
 
@@ -233,7 +233,10 @@ class PairwiseArguments(Arguments):
 
     initial: Template = attrs.field(converter=initial_model)
     topology: Topology = attrs.field(
-        default="bipartite-exponential", kw_only=True, converter=_static_topology, metadata=compared_as(described)
+        default=as_given("bipartite-exponential"),
+        kw_only=True,
+        converter=_static_topology,
+        metadata=compared_as(described),
     )
     pace: str = attrs.field(default="continuous", kw_only=True, converter=_pace)
     rate: float | None = attrs.field(default=None, kw_only=True, converter=_rate, metadata=LOCAL)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
-from ..arguments import FLOATS, Arguments, Template, compared_as, creation, template
+from ..arguments import FLOATS, Arguments, Template, as_given, compared_as, creation, template
 from ..groups import AnyGroups, GeneratedGroups, StaticGroups, as_groups
 from ..selection import tables
 from ..support import operations
@@ -87,7 +87,7 @@ class PartialReduceArguments(Arguments):
     service: ClassVar[str] = "partial_reduce"
 
     like: Template = attrs.field(converter=template)
-    groups: AnyGroups = attrs.field(default="smart", kw_only=True, converter=_groups)
+    groups: AnyGroups = attrs.field(default=as_given("smart"), kw_only=True, converter=_groups)
     op: str = attrs.field(default=operations.AVG, kw_only=True, converter=_op)
     coordinator_rank: int = attrs.field(default=0, kw_only=True, converter=_coordinator_rank)
     weighting: str = attrs.field(default="uniform", kw_only=True, converter=_weighting)

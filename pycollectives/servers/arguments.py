@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import attrs
 
-from ..arguments import Arguments, Template, compared_as, creation, initial_model_on_host
+from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host
 from ..support.validation import checked_choice, checked_rank
 from .sync import EAMSGD, Synchronization, parse
 from .update import UpdateRule
@@ -105,11 +105,11 @@ class ParameterServerArguments(Arguments):
     service: ClassVar[str] = "parameter_server"
 
     initial: Template = attrs.field(converter=initial_model_on_host)
-    sync: Synchronization = attrs.field(default="bsp", kw_only=True, converter=_sync)
+    sync: Synchronization = attrs.field(default=as_given("bsp"), kw_only=True, converter=_sync)
     update: UpdateRule | Callable[..., Any] | None = attrs.field(
         default=None, kw_only=True, metadata=compared_as(_described)
     )
-    servers: Placement = attrs.field(default=1, kw_only=True, converter=_servers, metadata=compared_as(str))
+    servers: Placement = attrs.field(default=as_given(1), kw_only=True, converter=_servers, metadata=compared_as(str))
     workers: tuple[int, ...] = attrs.field(default=None, kw_only=True, converter=_workers, metadata=compared_as(str))
     nan: str = attrs.field(default="reject", kw_only=True, converter=_nan)
 

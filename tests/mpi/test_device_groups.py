@@ -373,7 +373,7 @@ def test_a_stall_names_who_has_not_come(shape):
                 pr.average(x, step=1)
                 np.testing.assert_array_equal(x.get(), np.full(COUNT, (comm.size - 1) / 2, "float32"))
             else:
-                with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {BAD};"):
+                with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {BAD}."):
                     pr.average(x, step=1, timeout=0.3)
                 WORLD.Barrier()
         x.free()

@@ -111,6 +111,6 @@ def test_a_stall_names_who_has_not_come(comm):
         if comm.rank == comm.size - 1:
             WORLD.Barrier()
         else:
-            with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {comm.size - 1};"):
+            with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {comm.size - 1}."):
                 pr.average(weights, timeout=0.3)
             WORLD.Barrier()

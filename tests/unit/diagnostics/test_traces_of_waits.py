@@ -75,7 +75,9 @@ def test_a_pull_of_a_parameter_server(waits_of, servers):
     of_server = [wait for wait in waits_of(0) if wait["tid"] > 0]
     said = [wait["args"]["for"] for wait in of_server]
     assert said[0] == "pull after push 1"
-    assert {text.split()[0] for text in said} <= {"pull", "statistics"}, "then for another rank's work, and as it closes"
+    assert {text.split()[0] for text in said} <= {"pull", "statistics"}, (
+        "then for another rank's work, and as it closes"
+    )
     assert all(before["ts"] + before["dur"] <= after["ts"] for before, after in itertools.pairwise(of_server))
 
 

@@ -2,13 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
-import pycollectives as pc
 from pycollectives import _testing
-from pycollectives.support.native import core
-from pycollectives.testing import run_ranks
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
@@ -24,5 +20,3 @@ def test_a_rank_that_returns_keeps_nobody_waiting(size):
     texts = [str(rank).encode() * 3000 for rank in range(size)]
     with ThreadPoolExecutor(size) as threads:
         assert list(threads.map(compare, engines, texts)) == [texts] * size
-
-

@@ -267,7 +267,7 @@ def test_a_stalled_static_group_names_who_has_not_come():
             if comm.rank == 1:
                 assert given_up.wait(LIMIT)
             elif comm.rank == 0:
-                with pytest.raises(pc.StallError, match="group of ranks 0-2 in step 1: have not come: rank 1."):
+                with pytest.raises(pc.StallError, match=r"group of ranks 0-2 in step 1: have not come: rank 1\."):
                     pr.average(weights, timeout=0.2)
                 given_up.set()
             else:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.groups import StaticGroups
 from pycollectives import policies
+from pycollectives.groups import StaticGroups
 from pycollectives.simulation import allreduce, parameter_server
 from pycollectives.testing import loopback, run_ranks
 from pycollectives.train.registry import Choice
