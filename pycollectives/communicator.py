@@ -308,7 +308,7 @@ class Communicator:
         record: dict[str, Any] = json.loads(self._engine.flight_record())
         return record
 
-    def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
+    def agree(self, call: str, check: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
         """Compare the arguments of a call that is built on this communicator; collective.
 
         For calls that need all ranks with the same arguments: a mistake on one rank is an error on all of them, before
@@ -321,6 +321,8 @@ class Communicator:
         check
             Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
             mapping of names to texts, numbers or None. What it raises is raised here, after the others got it.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
@@ -333,14 +335,15 @@ class Communicator:
             Signatures differ between ranks, another rank's `check` raised, or another rank makes another call; names
             ranks and values. On all ranks.
         StallError
-            Some ranks do not make this call within the communicator's timeout.
+            Some ranks do not make this call in time; no collective can be made on it afterwards.
         ClosedError
             The communicator is closed.
         """
         self._context.check_flushed(call)
-        return self._context.rendezvous.agree(call, check)
+        with self._context.limited(timeout):
+            return self._context.rendezvous.agree(call, check)
 
-    def is_same_on_all_ranks(self, x: BufferSpec) -> bool:
+    def is_same_on_all_ranks(self, x: BufferSpec, *, timeout: float | None = None) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
         For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
@@ -353,6 +356,8 @@ class Communicator:
             C-contiguous host memory of any shape and element type: a NumPy array or anything that exports PEP 3118 or
             DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, a NaN
             is the same as one of the same bits.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
@@ -368,7 +373,7 @@ class Communicator:
         RuntimeError
             A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
         StallError
-            Some ranks do not call it within the communicator's timeout; no collective can be made on it afterwards.
+            Some ranks do not call it in time; no collective can be made on it afterwards.
         ClosedError
             The communicator is closed.
 
@@ -383,7 +388,8 @@ class Communicator:
         [(True, False), (True, False)]
         """
         self._context.check_flushed("is_same_on_all_ranks")
-        _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
+        with self._context.limited(timeout):
+            _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
         return all(reply == replies[0] for reply in replies)
 
     def flush(self, *, timeout: float | None = None) -> None:

@@ -144,11 +144,12 @@ class Context:
             return made
 
         self.check_flushed(call)
-        limited = (
-            contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of_agreement(timeout))
-        )
-        with limited:
+        with self.limited(timeout):
             return self.rendezvous.make(call, checked, build_and_enter)
+
+    def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
+        """Limit collective calls of the block together, if a limit is given; one that is refused they refuse."""
+        return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
 
     def checked(self, service: str, arguments: Callable[[], ArgumentsT]) -> ArgumentsT:
         """Return what `arguments` makes, for a collective on these ranks; local. Raises what it does."""
@@ -174,7 +175,7 @@ class Context:
         """Return the limit of a call in seconds: a checked `timeout`, or if that is None the default."""
         return self.timeout if timeout is None else checked_timeout(timeout)
 
-    def deadline_of_agreement(self, timeout: float | None) -> Deadline:
+    def deadline_of(self, timeout: float | None) -> Deadline:
         """Return the deadline of a call whose check refuses what `limit` does, so that the other ranks learn of it."""
         try:
             return Deadline(self.limit(timeout))

@@ -189,18 +189,23 @@ class PartialRequest(Request):
         """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
         return None if self._round is None else self._round.default_timeout
 
-    def Free(self) -> None:
+    def Free(self, *, timeout: float | None = None) -> None:
         """Leave the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         StallError
-            Not all ranks free their last request within the limit of `PYC_TIMEOUT`. `Free` again continues to wait.
+            Not all ranks free their last request in time. `Free` again continues to wait.
         """
         self._round = None
         self._collective.leave()
         if self._shared is not None:
-            self._shared.release()
+            self._shared.release(timeout)
             self._shared = None
 
     @classmethod
@@ -256,13 +261,13 @@ class _Shared:
             kept.users += 1
         return kept
 
-    def release(self) -> None:
+    def release(self, timeout: float | None = None) -> None:
         """Count one user less. The last closes the communicator, and counts until it is closed."""
         with _counting:
             if self.users > 1:
                 self.users -= 1
                 return
-        self.communicator.close()
+        self.communicator.close(timeout=timeout)
         self.users = 0
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `interop`."""
+"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `torch`."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
         context.part(ExplicitGroups).reduce(values, range(context.size), AVG, deadline.remaining(), caller="mean")
         return agreed.values
 
-    with context.rendezvous.within(context.deadline_of_agreement(timeout)):
+    with context.rendezvous.within(context.deadline_of(timeout)):
         values = context.rendezvous.make("mean", checked, average)
     return values if values.ndim else float(values)
 

@@ -153,7 +153,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _creation(self) -> Iterator[None]:
         """Limit the time of what is made in the block; abort if that fails."""
         try:
-            with self._within(self._comm._context.deadline_of_agreement(self._timeout)) as self._creating:
+            with self._within(self._comm._context.deadline_of(self._timeout)) as self._creating:
                 yield
         except BaseException:
             self.abort()
