@@ -9,6 +9,11 @@ from pathlib import Path
 _file = Path(environ["DEATH"])
 
 
+def note_death() -> None:
+    """Note the time, of who dies now."""
+    _file.write_text(str(time.monotonic()))
+
+
 def die(how: int = signal.SIGKILL) -> None:
     """Note the time and end by a signal."""
     kill_other(getpid(), how)
@@ -16,7 +21,7 @@ def die(how: int = signal.SIGKILL) -> None:
 
 def kill_other(process: int, how: int = signal.SIGKILL) -> None:
     """Note the time, and have a process of this job end by a signal."""
-    _file.write_text(str(time.monotonic()))
+    note_death()
     kill(process, how)
 
 

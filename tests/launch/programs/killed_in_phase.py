@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 from common import WORLD, arguments, say
-from death import die, die_later, time_of_death
+from death import die, die_later, note_death, time_of_death
 from gate import Gate
 
 import pycollectives as pc
@@ -55,6 +55,7 @@ def joining(comm):
 
 def die_at_the_gate():
     time.sleep(0.5)
+    note_death()  # without the gate's handler SIGSEGV ends who waits there, before this thread can
     ctypes.CDLL(None).signal(number, None)  # no other handler, whose the gate's may be
     die(signal.Signals(number))
 
