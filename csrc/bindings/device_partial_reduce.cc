@@ -119,11 +119,10 @@ void bind_device_partial_reduce(py::module_& m) {
       .method<&Bound::average>("average", "data, *, owner, streams, step, group=(), timeout=None")
       .method<&Bound::leave>("leave", "data=None, streams=()")
       .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
-      .property("failed",
-                [](Bound& b) {
-                  const GilReleased released;
-                  return (*b).has_failed();
-                });
+      .property("failed", [](Bound& b) {
+        const GilReleased released;
+        return (*b).has_failed();
+      });
   define_protocol<Bound>(Definitions(device_partial_reduce));
 }
 

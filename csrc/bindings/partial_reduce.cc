@@ -126,7 +126,7 @@ class BoundPartialReduce {
   }
 
   py::tuple average(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
-                 const py::object& timeout) {
+                    const py::object& timeout) {
     const OneThread one(in_use_, collective_->options().name);
     const py::buffer_info memory = values.request(true);
     if (static_cast<std::size_t>(memory.size) != collective_->options().count) {

@@ -39,7 +39,7 @@ std::string text_of(const std::vector<Awaited>& awaited) {
   for (const Missing& m : all) {
     if (!text.empty()) text += "; ";
     for (const char* c = m.what; *c != '\0'; ++c) {
-      text += *c == '#' ? std::to_string(m.number)
+      text += *c == '#'   ? std::to_string(m.number)
               : *c == '@' ? list_ranks({m.ranks.begin(), m.ranks.end()})
                           : std::string(1, *c);
     }
@@ -168,8 +168,8 @@ bool Service::sleep(const Call& call, const std::function<bool()>& done, Seconds
   const std::uint32_t seen = node_->notified();
   if (done()) return true;
   const std::vector<Awaited> awaited = call.awaited();
-  const bool all_notify =
-      !awaited.empty() && std::all_of(awaited.begin(), awaited.end(), [this](const Awaited& a) { return is_local(a.rank); });
+  const bool all_notify = !awaited.empty() && std::all_of(awaited.begin(), awaited.end(),
+                                                          [this](const Awaited& a) { return is_local(a.rank); });
   if (all_notify) node_->sleep(seen, limit);
   return all_notify;
 }

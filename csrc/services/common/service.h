@@ -36,7 +36,7 @@ class Service : public Collective {
   /// For which its calls have waited for other ranks.
   Seconds waited() const { return waited_; }
   /// Of what was made for this rank; of what ranks of a node share its part.
-  std::size_t memory_bytes() const { return memory_bytes_; }
+  virtual std::size_t memory_bytes() const { return memory_bytes_; }
   /// How often ranks of its node have woken this one, or would have if it had slept.
   std::uint32_t notified() const { return node_->notified(); }
 
@@ -116,16 +116,16 @@ class Service : public Collective {
   // ---- waiting
 
   struct Call {
-    std::string what;                                        ///< for messages: "step of iteration 3"
-    std::function<bool()> done;                              ///< does what can be done; whether that is all
-    std::function<std::vector<Awaited>()> awaited;           ///< as far as known here
-    std::function<std::vector<Awaited>()> find_awaited = {}; ///< ... and by asking other ranks, which takes time
-    Backoff::Sleep sleep = {};                               ///< default: if all that is awaited is of this node
+    std::string what;                                         ///< for messages: "step of iteration 3"
+    std::function<bool()> done;                               ///< does what can be done; whether that is all
+    std::function<std::vector<Awaited>()> awaited;            ///< as far as known here
+    std::function<std::vector<Awaited>()> find_awaited = {};  ///< ... and by asking other ranks, which takes time
+    Backoff::Sleep sleep = {};                                ///< default: if all that is awaited is of this node
     const char* if_none_is_missing = "every neighbor has come: it is slow, call again";
-    std::function<std::string(Seconds waited)> explain = {}; ///< why it is not done; default: as `awaited` says
-    const char* advice = "";                                 ///< at the end of a warning
-    bool after_close = false;                                ///< it may be called then too
-    bool unusable_after = false;                             ///< StallError says so: it cannot go on where it was
+    std::function<std::string(Seconds waited)> explain = {};  ///< why it is not done; default: as `awaited` says
+    const char* advice = "";                                  ///< at the end of a warning
+    bool after_close = false;                                 ///< it may be called then too
+    bool unusable_after = false;                              ///< StallError says so: it cannot go on where it was
   };
   /// Until `done()`. StallError after `timeout` seconds (negative: no limit): what is awaited of whom, and what those
   /// ranks do. The call may be repeated then.
@@ -147,7 +147,7 @@ class Service : public Collective {
   const std::string kind_;
   const std::string name_;
   std::optional<NodeRanks> node_;
-  std::uint32_t id_ = 0;         // set before the first call
+  std::uint32_t id_ = 0;  // set before the first call
   std::size_t memory_bytes_ = 0;
   std::vector<Report> reports_;  // by rank, to the newest inquiry
   std::atomic<Seconds> called_;  // when the application called last

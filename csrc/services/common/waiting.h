@@ -29,8 +29,7 @@ class InCall {
 /// Adds the time for which it lives to a sum.
 class TimeSpent {
  public:
-  TimeSpent(Engine& engine, std::atomic<Seconds>& sum)
-      : engine_(engine), sum_(sum), begin_(engine.transport().now()) {}
+  TimeSpent(Engine& engine, std::atomic<Seconds>& sum) : engine_(engine), sum_(sum), begin_(engine.transport().now()) {}
   ~TimeSpent() { sum_ += engine_.transport().now() - begin_; }
   TimeSpent(const TimeSpent&) = delete;
   TimeSpent& operator=(const TimeSpent&) = delete;

@@ -267,7 +267,8 @@ std::vector<Awaited> HopWorker::awaited() const {
       break;
     case Stage::kTaking:
       for (const Rank j : out()) {
-        if (stays(j) && links_.tokens(j) < ahead_) all.push_back(hop::token_of(j, iteration_ + ahead_, options_.max_ig));
+        if (stays(j) && links_.tokens(j) < ahead_)
+          all.push_back(hop::token_of(j, iteration_ + ahead_, options_.max_ig));
       }
       break;
     case Stage::kSending:

@@ -119,8 +119,8 @@ class Neighborhood final : public Service {
   std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
   std::uint64_t given_ = 0;                 // ... which the application has been given
   double weight_ = 1;
-  bool is_reading_ = false;      // the application reads the model: not now
-  std::vector<Term> terms_;      // of the sum that is being computed
+  bool is_reading_ = false;           // the application reads the model: not now
+  std::vector<Term> terms_;           // of the sum that is being computed
   std::atomic<bool> settled_{false};  // closed, and the model is final
 };
 

@@ -150,8 +150,9 @@ void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrup
     return engine_->exclusively([this] { return !on_node_ && (!messages_ || messages_->idle()); });
   };
   const auto awaited = [this] {
-    const Rank with = engine_->exclusively(
-        [this] { return on_node_ ? on_node_->with : messages_ ? messages_->partner() : kNoRank; });
+    const Rank with = engine_->exclusively([this] {
+      return on_node_ ? on_node_->with : messages_ ? messages_->partner() : kNoRank;
+    });
     std::vector<Awaited> all;
     if (with != kNoRank) all.push_back({.rank = with, .what = "the average with @", .known = RankState::kComplete});
     return all;

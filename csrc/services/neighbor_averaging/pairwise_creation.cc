@@ -102,8 +102,7 @@ void PairwiseAveraging::make_on_device(const std::shared_ptr<std::byte>& shared,
     boards.emplace_back(shared, shared.get() + local * ModelBoard::bytes(shape));
   }
   const std::shared_ptr<std::byte> seats(shared, shared.get() + ranks * ModelBoard::bytes(shape));
-  auto models =
-      std::make_unique<DeviceModels>(std::move(executor), shape, seats, ranks, nodes_.local_rank_of(rank()));
+  auto models = std::make_unique<DeviceModels>(std::move(executor), shape, seats, ranks, nodes_.local_rank_of(rank()));
   device_ = models.get();
   make_board(std::move(models), std::move(boards), initial);
 }
@@ -111,8 +110,7 @@ void PairwiseAveraging::make_on_device(const std::shared_ptr<std::byte>& shared,
 void PairwiseAveraging::make_board(std::unique_ptr<Models> models, std::vector<std::shared_ptr<std::byte>> boards,
                                    const std::byte* initial) {
   models_ = std::move(models);
-  board_ = std::make_unique<ModelBoard>(*models_, shape_of(options_), std::move(boards),
-                                        nodes_.local_rank_of(rank()));
+  board_ = std::make_unique<ModelBoard>(*models_, shape_of(options_), std::move(boards), nodes_.local_rank_of(rank()));
   board_->assign(elements_, options_.count, initial);
   if (has_neighbors_elsewhere()) sent_ = models_->make_values();
 }

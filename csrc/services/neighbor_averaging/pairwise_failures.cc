@@ -52,7 +52,7 @@ void PairwiseAveraging::note_failure(const std::string& text) {
 bool PairwiseAveraging::has_failed_device(Rank rank) const {
   if (device_ == nullptr) return false;
   return is_local(rank) ? board_->has_failed(nodes_.local_rank_of(rank))
-                          : device_failed_[static_cast<std::size_t>(rank)].load();
+                        : device_failed_[static_cast<std::size_t>(rank)].load();
 }
 
 /// If it is this rank's: its model is averaged no more.

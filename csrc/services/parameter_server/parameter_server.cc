@@ -105,9 +105,8 @@ void ParameterServer::wait_for(const std::string& what, const std::function<bool
                      .awaited = [] { return std::vector<Awaited>(); },
                      .find_awaited = [&] { return find_awaited(limit, obstacle); },
                      .sleep = sleep_once,
-                     .if_none_is_missing = obstacle.rank
-                                               ? "its process is not stopped: it is slow, call again"
-                                               : "no push is waited for: the servers are slow, call again"},
+                     .if_none_is_missing = obstacle.rank ? "its process is not stopped: it is slow, call again"
+                                                         : "no push is waited for: the servers are slow, call again"},
                     limit.timeout, limit.interrupt);
 }
 

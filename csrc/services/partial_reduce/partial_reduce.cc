@@ -44,8 +44,8 @@ std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<E
   std::shared_ptr<PartialReduce> made(new PartialReduce(e, host_memory(), std::move(options), nodes));
   PartialReduce& m = *made;
   const auto use_device = [&] {
-    m.device_ = std::make_unique<GroupDevice>(open_device(), m.data_of(nullptr, 0), nodes.count() > 1,
-                                              m.options_.piece_bytes);
+    m.device_ =
+        std::make_unique<GroupDevice>(open_device(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
   };
   OnNode on_node{.bytes = 0, .make = [&](const std::shared_ptr<std::byte>&) { use_device(); }};
   if (nodes.count() < nodes.size()) {
@@ -224,8 +224,7 @@ bool PartialReduce::perform() {
 }
 
 bool PartialReduce::meets_on_board(const Turn& turn) const {
-  return board_ && std::all_of(turn.members.begin(), turn.members.end(),
-                               [this](Rank r) { return is_local(r); });
+  return board_ && std::all_of(turn.members.begin(), turn.members.end(), [this](Rank r) { return is_local(r); });
 }
 
 GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
@@ -364,8 +363,8 @@ std::string PartialReduce::what() const {
 std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
   const std::string text = engine_->exclusively([this] {
     source_->inquire();
-    return "partial reduce '" + name() + "': " + what() + " after " +
-           in_seconds(engine_->transport().now() - asked_) + "; ";
+    return "partial reduce '" + name() + "': " + what() + " after " + in_seconds(engine_->transport().now() - asked_) +
+           "; ";
   });
   const auto explanation = [this] { return engine_->exclusively([this] { return source_->explanation(); }); };
   engine_->wait([&] { return is_answered() || explanation().has_value(); }, kAnswerTime, interrupt);

@@ -72,7 +72,7 @@ class PartialReduce final : public Service {
   /// the rule says. On a device no stream works on them from the call to the return. StallError after `timeout` seconds
   /// (negative: no limit); after an error no call works any more. std::runtime_error says whose device has failed.
   GroupInfo average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
-                 const Engine::Interrupt& interrupt);
+                    const Engine::Interrupt& interrupt);
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
   void close_with(const std::byte* values);
 
@@ -99,6 +99,7 @@ class PartialReduce final : public Service {
   /// Whether the run that a group needs was there or had to be made.
   std::uint64_t cache_hits() const { return runs_->cache_hits(); }
   std::uint64_t cache_misses() const { return runs_->cache_misses(); }
+  std::size_t memory_bytes() const override { return Service::memory_bytes() + runs_->scratch_bytes(); }
 
   // ---- Collective
 

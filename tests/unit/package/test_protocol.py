@@ -61,7 +61,7 @@ def test_what_is_known_of_one(service, ranks_per_node):
         with pytest.raises(dataclasses.FrozenInstanceError):
             counted.waited = 1.0
         assert counted.waited >= 0
-        assert counted.memory_bytes > 0 or comm.size == 1  # preduce alone takes nothing
+        assert counted.memory_bytes > 0 or service == "partial_reduce"  # for short values, nothing before a group
         assert comm.statistics().memory_bytes == counted.memory_bytes
         assert comm.open == (made,)
         assert service in repr(made)

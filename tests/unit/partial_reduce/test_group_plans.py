@@ -110,3 +110,20 @@ def test_counters_are_read_while_a_plan_is_built(slow_star, groups):
 
     assert all(count > 0 for count in run_ranks(4, program, ranks_per_node=1))
     assert set(slow_star) == {2, 4}
+
+
+@pytest.mark.parametrize("count", [8, 40_000], ids=["by_messages", "on_board"])
+def test_the_memory_that_groups_take(count):
+    """What a group by messages needs is made when the first one comes; what a node shares is made at once."""
+
+    def program(comm):
+        values = np.ones(count, np.float16)  # sums are wider
+        pr = comm.partial_reduce(values, groups=pc.groups.StaticGroups(2))
+        before = pr.statistics().memory_bytes
+        for _ in range(2):  # in its first step each rank is alone
+            pr.average(values, timeout=LIMIT)
+        return before, pr.statistics().memory_bytes
+
+    for before, after in run_ranks(2, program):
+        assert (before > 0) == (count > 8)
+        assert after > before or count > 8
