@@ -67,8 +67,8 @@ constexpr std::uint32_t kind_of() {
 /// Kinds of messages that every service has begin here (service.h).
 inline constexpr std::uint32_t kFirstKindOfServices = 1U << 16U;
 
-/// Kinds are numbered from `kFirst` on.
-template <std::uint32_t kFirst, class... Messages>
+/// Kinds are numbered from `First` on.
+template <std::uint32_t First, class... Messages>
 class MailboxFrom {
  public:
   static_assert((mailbox::kIsPlain<Messages> && ...));
@@ -98,7 +98,7 @@ class MailboxFrom {
   /// Whether what was received is one of these messages.
   static bool has(ConstBytes bytes) {
     const std::uint32_t kind = read_front<MessageHeader>(bytes).kind;
-    return kind >= kFirst && kind < kFirst + sizeof...(Messages);
+    return kind >= First && kind < First + sizeof...(Messages);
   }
 
   /// Calls the handler of what was received: `handlers(from, message)` or, with a tail, `handlers(from, message,
@@ -107,7 +107,7 @@ class MailboxFrom {
   static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
     const auto header = read_front<MessageHeader>(bytes);
     const ConstBytes body = bytes.subspan(sizeof header);
-    std::uint32_t kind = kFirst;
+    std::uint32_t kind = First;
     const bool known = ((kind++ == header.kind && (decode<Messages>(from, body, handlers), true)) || ...);
     if (!known) throw InternalError("a message of unknown kind " + std::to_string(header.kind));
   }
@@ -119,7 +119,7 @@ class MailboxFrom {
     static_assert(kKind < sizeof...(Messages), "this mailbox does not list this message");
     constexpr std::size_t kLength = sizeof(MessageHeader) + mailbox::kBytes<Message>;
     std::array<std::byte, mailbox::kLongestMessage> bytes;
-    const MessageHeader header{collective_, kFirst + kKind};
+    const MessageHeader header{collective_, First + kKind};
     std::memcpy(bytes.data(), &header, sizeof header);
     if constexpr (!std::is_empty_v<Message>) std::memcpy(bytes.data() + sizeof header, &message, sizeof message);
     std::copy(tail.begin(), tail.end(), bytes.begin() + kLength);

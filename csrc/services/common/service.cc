@@ -62,7 +62,7 @@ Service::Service(Engine& engine, const Nodes& nodes, std::string kind, std::stri
 std::size_t Service::head_bytes() const { return NodeRanks::bytes(nodes_.neighbours(rank()).size()); }
 
 void Service::make(const std::shared_ptr<SharedMemory>& shared, const OnNode& on_node) {
-  node_.emplace(shared->data(), nodes_, rank());
+  node_ = std::make_unique<NodeRanks>(shared->data(), nodes_, rank());
   add_memory(on_node.of_rank != 0 ? on_node.of_rank : on_node.bytes / nodes_.neighbours(rank()).size());
   on_node.make({shared, shared->data() + head_bytes()});
 }

@@ -116,6 +116,7 @@ class Service : public Collective {
   // ---- waiting
 
   struct Call {
+    // NOLINTBEGIN(readability-redundant-member-init): GCC warns where an initializer leaves out a member without one
     std::string what;                                         ///< for messages: "step of iteration 3"
     std::function<bool()> done;                               ///< does what can be done; whether that is all
     std::function<std::vector<Awaited>()> awaited;            ///< as far as known here
@@ -126,6 +127,7 @@ class Service : public Collective {
     const char* advice = "";                                  ///< at the end of a warning
     bool after_close = false;                                 ///< it may be called then too
     bool unusable_after = false;                              ///< StallError says so: it cannot go on where it was
+    // NOLINTEND(readability-redundant-member-init)
   };
   /// Until `done()`. StallError after `timeout` seconds (negative: no limit): what is awaited of whom, and what those
   /// ranks do. The call may be repeated then.
@@ -146,7 +148,7 @@ class Service : public Collective {
 
   const std::string kind_;
   const std::string name_;
-  std::optional<NodeRanks> node_;
+  std::unique_ptr<NodeRanks> node_;
   std::uint32_t id_ = 0;  // set before the first call
   std::size_t memory_bytes_ = 0;
   std::vector<Report> reports_;  // by rank, to the newest inquiry
