@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, SupportsFloat
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
 
 import torch
 
@@ -22,7 +22,7 @@ from .deadlock_guard import DeadlockGuard, Waits
 from .drift import warn_of_running_statistics
 from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
-from .parameters import Signature, check_one_device, parameters_of
+from .parameters import Signature, check_one_device, name_of, parameters_of
 from .refusals import OpenWrappers, check_model, check_no_ddp
 from .wrapped import WrappedOptimizer
 
@@ -103,6 +103,9 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
         self._timeout = timeout
         self._looked_for_ddp = False
+
+    def _name_of(self, parameter: torch.Tensor) -> str:
+        return name_of(self.optimizer, parameter, self._model)
 
     # ------------------------------------------------------------------------------------------ for derived classes
 
@@ -198,7 +201,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
-        signature = self._initial.signature(parameters, options)
+        signature = self._initial.signature(parameters, self._name_of, options)
         check_one_device(parameters)
         check_no_ddp(parameters)
         self._initial.pack()
@@ -216,7 +219,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _checked_groups(self, first_group: int) -> Signature:
         """Check parameter groups that were added, from one on, and return what must be the same on all ranks."""
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
-        signature = Signature.of(parameters)
+        signature = Signature.of(parameters, self._name_of)
         check_one_device(parameters_of(self.optimizer.param_groups))
         check_no_ddp(parameters)
         self._initial.pack(first_group)
@@ -482,6 +485,19 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush and close; after an exception close at once and warn of what is discarded."""
         can_lose = self._discards and not self.closed
         exit_context(self._name, kind, close=self.close, abort=self.abort, is_open=can_lose)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state, between steps; averages that no `step()` used are dropped.
+
+        Raises
+        ------
+        RuntimeError
+            A step has begun and is not done: call `step()` again before.
+        """
+        if not self.closed:
+            self._end_step()
+            self._check_no_step_under_way("load_state_dict")
+        super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's."""
