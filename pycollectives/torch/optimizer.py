@@ -23,7 +23,7 @@ from .drift import warn_of_running_statistics
 from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
 from .parameters import Signature, check_one_device, name_of, parameters_of
-from .refusals import OpenWrappers, check_model, check_no_ddp
+from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -35,22 +35,12 @@ if TYPE_CHECKING:
 
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["CollectiveOptimizer", "open_optimizers"]
+__all__ = ["CollectiveOptimizer"]
 
 LEFT = "left the communicator"
 """By which a `StallError` tells of ranks that will never make a call."""
 
 _deadlock_guard = DeadlockGuard()
-_open_wrappers = OpenWrappers()
-
-
-def open_optimizers() -> list[CollectiveOptimizer]:
-    """Return the optimizers of this process that are wrapped and not closed, such as one whose name was used again.
-
-    An open one lives as long as its parameters, and they can be in no other one. To leave it, call its `close()` on all
-    ranks.
-    """
-    return [wrapper for wrapper in _open_wrappers.open() if isinstance(wrapper, CollectiveOptimizer)]
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
@@ -189,12 +179,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return self._initial.take_from_rank_0(self._creating)
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
-        if isinstance(self.optimizer, (torch.optim.LBFGS, CollectiveOptimizer)):
-            raise TypeError(
-                f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
-            )
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
+        check_optimizer(self.optimizer)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()
@@ -205,7 +190,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         check_one_device(parameters)
         check_no_ddp(parameters)
         self._initial.pack()
-        _open_wrappers.admit(self)
+        open_wrappers.admit(self)
         if self._comm.size > 1:
             _deadlock_guard.admit(self, waits)
         return signature
@@ -223,7 +208,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         check_one_device(parameters_of(self.optimizer.param_groups))
         check_no_ddp(parameters)
         self._initial.pack(first_group)
-        _open_wrappers.admit(self)
+        open_wrappers.admit(self)
         return signature
 
     # ------------------------------------------------------------------------------------------------ all ranks
