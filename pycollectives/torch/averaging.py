@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.profiler import record_function
 
 from .buckets import Bucket, fused, summed_in
 from .checkpoints import graph_task, in_reentrant_checkpoint
@@ -232,7 +231,7 @@ class GradientAverager:
                     "before the next gradients"
                 )
 
-    @record_function("pycollectives: wait for averages")
+    @torch.profiler.record_function("pycollectives: wait for averages")
     def _wait(self, deadline: Deadline) -> None:
         waiting = [bucket for bucket in self.buckets if bucket.must_wait()]
         for bucket in waiting:

@@ -25,7 +25,6 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from torch.profiler import record_function
 
 from .memory import first_difference, increment_version
 
@@ -144,7 +143,7 @@ class Bucket:
         every = ((parameter, parameter.grad, part) for parameter, part in zip(self.parameters, self.parts, strict=True))
         return [(parameter, gradient, part) for parameter, gradient, part in every if gradient is not None]
 
-    @record_function("pycollectives: contribute gradients")
+    @torch.profiler.record_function("pycollectives: contribute gradients")
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
         gradients = [parameter.grad for parameter in self.parameters]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from torch.profiler import record_function
+import torch
 
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
@@ -18,7 +18,6 @@ from .shown import ShownParameters
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
     from mpi4py import MPI
 
     from ..collective import Statistics
@@ -222,11 +221,11 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         self._check_can_step()
         deadline = Deadline(self._timeout)
         if self._updated is None:
-            with record_function("pycollectives: exchange before the update"):
+            with torch.profiler.record_function("pycollectives: exchange before the update"):
                 self._exchange.before_update(deadline)
             loss: float | None = self.optimizer.step() if closure is None else self.optimizer.step(closure)
             self._updated = (loss,)
-        with record_function("pycollectives: exchange after the update"):
+        with torch.profiler.record_function("pycollectives: exchange after the update"):
             self._exchange.after_update(deadline)
         (loss,), self._updated = self._updated, None
         return loss
