@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from ..collective import Statistics
     from ..communicator import Communicator
+    from ..context import AnyCollective
     from ..topology.graph import Topology
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
@@ -214,7 +214,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         ValueError
             The model was given to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
-            Not done in time, or neighbors have died. To be called again: it goes on where it was.
+            Not done in time, or ranks have died. To be called again: it goes on where it was. Under "p-reduce" it
+            cannot: `abort` it.
         ClosedError
             This rank has left.
         """
@@ -311,8 +312,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def _leave(self) -> None:
         self._exchange.leave()
 
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        return self._exchange.statistics()
+    def _collectives(self) -> Sequence[AnyCollective]:
+        return self._exchange.collectives
 
     def _leave_at_once(self) -> int:
         exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None: it could not be made

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from ..collective import Statistics
     from ..communicator import Communicator
+    from ..context import AnyCollective
     from ..partial_allreduce.eager_mean import DivideBy
     from ..support.typing import Missed
     from .deadlock_guard import Waits
@@ -387,8 +387,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def _leave(self) -> None:
         self._gradients.leave()
 
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        return self._gradients.statistics()
+    def _collectives(self) -> Sequence[AnyCollective]:
+        return [bucket.mean.collective for bucket in self._gradients.buckets]
 
     def _leave_at_once(self) -> int:
         return self._gradients.abort()

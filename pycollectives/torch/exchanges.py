@@ -1,7 +1,7 @@
 """How ranks exchange parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
 
 A class says what happens around the update that a rank computes with its own gradient: `before_update`, `after_update`.
-Both may be called again after an error, and go on where they were.
+Both may be called again after an error, and go on where they were, unless the class says that it cannot.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .deadlock_guard import Waits
 from .exact_mean import ExactMean
 
 if TYPE_CHECKING:
-    from ..collective import Statistics
     from ..communicator import Communicator
+    from ..context import AnyCollective
     from ..support.deadline import Deadline
     from ..support.typing import Array
     from .shown import ShownParameters
@@ -99,9 +99,10 @@ class Exchange(ABC, Generic[AveragingT]):
         """Leave at once; return how many contributions are lost."""
         return self.averaging.abort()
 
-    def statistics(self) -> list[Statistics]:
-        """Return what this rank has counted, of each collective."""
-        return [self.averaging.statistics()]
+    @property
+    def collectives(self) -> list[AnyCollective]:
+        """All that it stands on."""
+        return [self.averaging]
 
 
 class AdPsgd(Exchange[PairwiseAveraging]):
@@ -155,9 +156,10 @@ class WithMean(Exchange[AveragingT]):
         self._mean.abort()
         return super().abort()
 
-    def statistics(self) -> list[Statistics]:
-        """Return what this rank has counted, of each collective."""
-        return [*super().statistics(), self._mean.statistics()]
+    @property
+    def collectives(self) -> list[AnyCollective]:
+        """All that it stands on."""
+        return [*super().collectives, self._mean.rounds]
 
 
 class Stepwise(WithMean[StepwiseT]):
@@ -312,8 +314,9 @@ class PReduce(Stepwise[PartialReduce]):
     options = ("groups", "weighting", "coordinator_rank")
 
     def after_update(self, deadline: Deadline) -> None:
-        """Average the updated model with this rank's next group, and show it."""
-        self._model += self._shown.change()
+        """Average the updated model with this rank's next group, and show it; after an error it cannot go on."""
+        if self.averaging.failed is None:
+            self._model += self._shown.change()
         self.averaging.average(self._model, timeout=deadline.remaining())
         self._shown.show(self._model)
 
@@ -352,6 +355,8 @@ class ParameterServer(WithMean[Server]):
         )
         self._model: Array = self._shown.values.copy()
         self._pushed = False
+        self._flushed = False
+        self._met = False  # all ranks have flushed
 
     def after_update(self, deadline: Deadline) -> None:
         """Push what the update has changed, which the server subtracts, and show the model when this rank may go on."""
@@ -364,17 +369,28 @@ class ParameterServer(WithMean[Server]):
         """Nothing: it takes an answer of the servers."""
 
     def wait_for_flush(self, deadline: Deadline) -> None:
-        """Push what the program has changed, suspend this rank, and show the model that all updates have made."""
-        if not self._pushed:
+        """Push what the program has changed, suspend this rank, and show the newest model."""
+        if self._flushed:
+            return
+        if not self._pushed and self._shown.change().any():
             self._push(deadline)
         self.averaging.suspend(timeout=deadline.remaining())  # no other rank waits for it
         self.averaging.flush(timeout=deadline.remaining())
         self._pull(deadline)
-        self._pushed = False
+        self._pushed, self._flushed = False, True
+
+    def end_flush(self, rejoin: bool) -> None:
+        """Note that it is over."""
+        self._flushed = False
 
     def equalize(self, deadline: Deadline) -> None:
-        """Show the mean of what ranks have pulled: some may have gone on since others flushed."""
+        """Show the model that all updates of all ranks have made; the mean, should some pull a newer one."""
+        if not self._met:
+            self._mean(self._shown.values, deadline)
+            self._met = True
+        self._pull(deadline)
         self._shown.show(self._mean(self._shown.values, deadline))
+        self._met = False
 
     def _push(self, deadline: Deadline) -> None:
         clock = self.averaging.clock

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
 
 import torch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from typing_extensions import Self
 
+    from ..context import AnyCollective
     from ..support.typing import Array, BufferSpec
 
 __all__ = ["CollectiveOptimizer"]
@@ -93,9 +95,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
         self._timeout = timeout
         self._looked_for_ddp = False
-
-    def _name_of(self, parameter: torch.Tensor) -> str:
-        return name_of(self.optimizer, parameter, self._model)
+        self._name_of = partial(name_of, optimizer, model=model)
 
     # ------------------------------------------------------------------------------------------ for derived classes
 
@@ -137,8 +137,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Close the collectives without waiting for other ranks; return how many contributions are discarded."""
 
     @abstractmethod
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        """Return what this rank has counted, of each collective."""
+    def _collectives(self) -> Sequence[AnyCollective]:
+        """Return all that it stands on."""
 
     # ------------------------------------------------------------------------------------------------ creation
 
@@ -264,8 +264,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
-                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
-                f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
+                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer "
+                f"steps than sync_every asks of all ({error})"
             ) from None
 
     def _meet(self, call: str, deadline: Deadline) -> None:
@@ -350,8 +350,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `Communicator.mean`.
         """
         self._check_between_steps("average")
-        deadline = self._deadline(timeout)
-        self._flush(deadline)
+        self._flush(deadline := self._deadline(timeout))
         on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
         self._meet("average", deadline)
         return self._comm.mean(on_host, timeout=deadline.remaining())
@@ -437,7 +436,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def statistics(self) -> Statistics:
         """Return what this rank has counted, of all collectives of this optimizer; local, without communication."""
-        each = self._collective_statistics()
+        each = [collective.statistics() for collective in self._collectives()]
         return Statistics(waited=sum(one.waited for one in each), memory_bytes=sum(one.memory_bytes for one in each))
 
     @property
@@ -458,7 +457,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     @property
     def failed(self) -> Exception | None:
         """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
-        return None if self.closed else self._comm.failed
+        every = [] if self.closed else [self._comm.failed, *(each.failed for each in self._collectives())]
+        return next((error for error in every if error is not None), None)
 
     def __enter__(self) -> Self:
         """Return itself."""

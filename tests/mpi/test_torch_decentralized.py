@@ -172,12 +172,12 @@ def test_what_the_program_changes_itself_counts_as_an_update(comm, method):
     with decentralized(torch.optim.SGD(parameters, lr=1.0), comm, method) as optimizer:
         push(optimizer, parameters, 1.0, 2)
         with torch.no_grad():
-            parameters[0] += WORLD.rank
+            parameters[0] += WORLD.rank + 1
         push(optimizer, parameters, 1.0, 2)
         with torch.no_grad():
-            parameters[0] += WORLD.rank
+            parameters[0] += WORLD.rank + 1
         optimizer.finish()
-    np.testing.assert_allclose(parameters[0].detach().numpy(), 4 + (WORLD.size - 1), rtol=1e-12)
+    np.testing.assert_allclose(parameters[0].detach().numpy(), 4 + (WORLD.size + 1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("method", EXACT)
