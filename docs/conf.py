@@ -73,6 +73,8 @@ nitpick_ignore = [
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
     ("py:class", "Servers"),  # int | Iterable[int] | Literal["node"]
     ("py:class", "CollectiveOptimizer"),  # the base of both optimizers
+    ("py:class", "pycollectives.groups.GeneratedGroups"),
+    ("py:class", "pycollectives.torch.refusals.Wrapper"),  # one of them
     ("py:class", "pycollectives.torch.optimizer.CollectiveOptimizer"),
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
     ("py:class", "RemovableHandle"),  # of torch.utils.hooks

@@ -181,12 +181,14 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     def abort(self) -> int:
         """Leave at once and discard what waits; the number of contributions that no rank will get."""
-        discarded = 0
-        if not self.closed and self._context.engine.in_own_process:
+        try:
+            if self.closed or not self._context.engine.in_own_process:
+                return 0
             with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
-                discarded = self._discard()
-        self._context.forget(self)
-        return discarded
+                return self._discard()
+            return 0
+        finally:
+            self._context.forget(self)
 
     def _discard(self) -> int:
         """Leave and discard what waits; the number of contributions. Here: nothing waits."""
@@ -326,8 +328,15 @@ def creates(
     """Return a method of a communicator that makes a collective: its parameters are the fields of the arguments."""
 
     def create(self: Creator, /, *positional: P.args, **named: P.kwargs) -> CollectiveT:
+        def checked() -> Arguments:
+            try:
+                of_fields.bind(*positional, **named)
+            except TypeError as error:
+                raise TypeError(f"{kind.arguments.service}: {error}") from None
+            return arguments(*positional, **named)
+
         limit: Any = named.get("timeout")
-        return kind.make(self._context, lambda: arguments(*positional, **named), timeout=limit)
+        return kind.make(self._context, checked, timeout=limit)
 
     of_fields = inspect.signature(arguments)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -283,7 +283,7 @@ class Communicator:
         return CommunicatorStatistics(
             open=len(each),
             preduce_cache=means.plan_cache(self),
-            waited=sum(one.waited for one in each),
+            waited=sum((one.waited for one in each), 0.0),
             memory_bytes=sum(one.memory_bytes for one in each),
         )
 

@@ -203,7 +203,7 @@ class Context:
     def start_flush(self) -> None:
         """Let no rank wait in one collective for this one, while it waits in another's flush."""
         for collective in self.open:
-            if not collective.closed:
+            if not collective.closed and collective.failed is None:
                 collective.start_flush()
 
     def flush(self, deadline: Deadline) -> None:
@@ -214,11 +214,12 @@ class Context:
                 collective.flush(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Leave what is open, without waiting."""
-        for collective in self.open:
-            collective.leave()
-        for part in tuple(self._parts.values()):
-            part.close()
+        """Leave what is open, without waiting; all of it even if one raises."""
+        with contextlib.ExitStack() as stack:
+            for part in self._parts.values():
+                stack.callback(part.close)
+            for collective in reversed(self.open):
+                stack.callback(collective.leave)
 
     def close(self, deadline: Deadline) -> None:
         """Flush and leave what is open, in the order of creation; collective."""

@@ -15,7 +15,7 @@ from .communicator import Communicator
 from .partial_allreduce.arguments import PartialAllreduceArguments
 from .partial_allreduce.collective import PartialAllreduce
 from .policies import Full, Policy
-from .request import Request
+from .request import Request, wait_all
 from .support import buffers
 from .support.validation import with_prefix
 
@@ -43,6 +43,7 @@ def Allreduce_init(
     algorithm: str = "auto",
     history: int = 8,
     name: str | None = None,
+    timeout: float | None = None,
 ) -> PartialRequest:
     """Make a persistent request for a partial allreduce; collective.
 
@@ -59,7 +60,7 @@ def Allreduce_init(
         ones share it, and freeing the last request closes it (collective). Or a `Communicator`, which stays open.
     policy
         Who may start a round. Default: all ranks together, as in `MPI_Allreduce_init`.
-    late, missed, max_staleness, algorithm, history, name
+    late, missed, max_staleness, algorithm, history, name, timeout
         As for `Communicator.partial_allreduce`.
 
     Raises
@@ -92,8 +93,10 @@ def Allreduce_init(
                 algorithm=algorithm,
                 history=history,
                 name=name,
+                timeout=timeout,
             ),
             call="Allreduce_init",
+            timeout=timeout,
         )
     except BaseException:
         if shared is not None:
@@ -215,9 +218,9 @@ class PartialRequest(Request):
             request.Start()
 
     @classmethod
-    def Waitall(cls, requests: Sequence[PartialRequest]) -> list[RoundInfo]:
-        """Wait for all of them; the information of each."""
-        return [request.Wait() for request in requests]
+    def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo]:
+        """Wait for all of them, as `pycollectives.wait_all`; the information of each."""
+        return wait_all(requests, timeout=timeout)
 
     def _complete(self, info: RoundInfo) -> None:
         np.copyto(self._recv, self._collective.result)

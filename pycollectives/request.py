@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .support.deadline import Deadline
@@ -60,15 +61,18 @@ class Request(ABC):
         """Seconds that `wait` takes at most if it is given no limit; None: there is none."""
 
 
-def wait_all(requests: Sequence[Request], *, timeout: float | None = None) -> list[Any]:
+def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
     """Wait until all requests are done.
+
+    A collective's `result` is then that of its last request in the list: of several contributions to one partial
+    allreduce, wait for one after the other, and read `result` after each.
 
     Parameters
     ----------
     requests
         Of one or more collectives, of any kinds.
     timeout
-        Seconds for all of them together; None for the default of the communicator that the first is of.
+        Seconds for all of them together; None for the default of the communicator that the first active one is of.
 
     Returns
     -------
@@ -80,11 +84,12 @@ def wait_all(requests: Sequence[Request], *, timeout: float | None = None) -> li
     StallError
         At the first that is not done in time; names its collective and the ranks that are missing.
     """
+    requests = _checked("wait_all", requests)
     deadline = _deadline(requests, timeout)
     return [request.wait(timeout=deadline.remaining()) for request in requests]
 
 
-def wait_any(requests: Sequence[Request], *, timeout: float | None = None) -> int:
+def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> int:
     """Wait until one of the requests is done and return its index: the lowest, if several are.
 
     A request that is done stays done, so take it out of the sequence before the next call. Inactive requests of
@@ -104,12 +109,13 @@ def wait_any(requests: Sequence[Request], *, timeout: float | None = None) -> in
     StallError
         None is done in time; the text is that of the first active one.
     """
+    requests = _checked("wait_any", requests)
     if not requests:
         raise ValueError("wait_any: expected at least one request, got none")
-    active = [(index, request) for index, request in enumerate(requests) if getattr(request, "active", True)]
+    active = _active(requests)
     if not active:
         raise ValueError("wait_any: expected a request that was started, got only inactive ones")
-    deadline = _deadline([request for _, request in active], timeout)
+    deadline = _deadline(requests, timeout)
     passes = 0
     while True:
         for index, request in active:
@@ -122,8 +128,24 @@ def wait_any(requests: Sequence[Request], *, timeout: float | None = None) -> in
         time.sleep(0 if passes <= _YIELDS else _NAP)
 
 
+def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
+    if not isinstance(requests, Iterable):
+        raise TypeError(f"{call}: expected a list of requests, got {type(requests).__name__}")
+    checked = list(requests)
+    for request in checked:
+        if not isinstance(request, Request):
+            raise TypeError(f"{call}: expected requests, got {type(request).__name__}")
+    return checked
+
+
+def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
+    """Return those that are under way or done, with their places: not those that were never started, or are idle."""
+    return [(index, request) for index, request in enumerate(requests) if getattr(request, "active", True)]
+
+
 def _deadline(requests: Sequence[Request], timeout: float | None) -> Deadline:
     limit = checked_timeout(timeout)
-    if limit is None and requests:
-        limit = requests[0].default_timeout
+    active = _active(requests)
+    if limit is None and active:
+        limit = active[0][1].default_timeout
     return Deadline(math.inf if limit is None else limit)

@@ -101,6 +101,10 @@ class Equalizer:
         """Whether a call ran into its time limit, and is to be called again."""
         return self._under_way is not None
 
+    def statistics(self) -> dict[str, Any]:
+        """Return what its rounds have counted on this rank."""
+        return self._rounds.statistics()
+
     def leave(self) -> None:
         """Take no further part; without waiting."""
         self._rounds.leave()

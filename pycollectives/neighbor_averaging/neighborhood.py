@@ -67,6 +67,7 @@ class StepRequest(Request):
         """For `Neighborhood`."""
         self._collective = collective
         self._info: StepInfo | None = None
+        self._in_place: Array | None = None  # what `average` was given
         self.step = step
 
     def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
@@ -130,7 +131,7 @@ class Neighborhood(Collective[ArgumentsT]):
         super().__init__(context, arguments, deadline)
         self._result: Array | None = None
         self._shown: Array | None = None
-        self._has_stalled = False  # a step of `average`, which goes on
+        self._request: StepRequest | None = None
         self._collective = core.Neighborhood(
             context.engine,
             push_sum=self.push_sum,
@@ -158,12 +159,22 @@ class Neighborhood(Collective[ArgumentsT]):
         ValueError, TypeError, BufferError
             Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
         RuntimeError
-            The step before has not been waited for, or another thread is in a call of this object.
+            The step before is not done (wait on `request`), or another thread is in a call of this object.
         ClosedError
             This rank has left.
         """
-        self._collective.start(buffers.as_bytes_exporter(readable_array(w, self._template.buffer, self.name)))
-        return StepRequest(self, self._collective.steps - 1)
+        array = readable_array(w, self._template.buffer, self.name)
+        before = self._request
+        if before is not None and before._info is None and self._collective.test():
+            before.wait(timeout=0.0)  # it was dropped
+        self._collective.start(buffers.as_bytes_exporter(array))
+        self._request = StepRequest(self, self._collective.steps - 1)
+        return self._request
+
+    @property
+    def request(self) -> StepRequest | None:
+        """The request of the newest step; None before the first."""
+        return self._request
 
     def average(self, w: BufferSpec, *, timeout: float | None = None) -> StepInfo:
         """Do a step in place: `start` and `wait`.
@@ -179,18 +190,24 @@ class Neighborhood(Collective[ArgumentsT]):
         ------
         StallError
             Not done in time: names the neighbors that have not come, and the step. `w` is unchanged. Call it again,
-            with the same `w`: the step goes on.
-        ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
+            with the same `w`: the step goes on, with the values that it began with.
+        RuntimeError
+            A step that ended by an error, or by Ctrl-C, began with other memory: pass that, or wait on `request`.
+        ValueError, TypeError, BufferError, RankFailedError, ClosedError
             As `start` and its request's `wait`.
         """
         self._context.limit(timeout)
         array = self._writable(w)
-        if not self._has_stalled:
-            self._collective.start(buffers.as_bytes_exporter(array))
-            self._has_stalled = True
-        self._end_step(array, timeout)
-        self._has_stalled = False
-        return StepInfo(self._collective.steps - 1, self._weight)
+        step = self._request
+        if step is None or step._info is not None or step._in_place is None:
+            step = self.start(array)
+            step._in_place = array
+        elif step._in_place.__array_interface__["data"] != array.__array_interface__["data"]:
+            raise RuntimeError(
+                f"{self.name!r}: average: step {step.step} has begun with other memory, and is not done: pass that, or "
+                "wait on `request`"
+            )
+        return step.wait(out=array, timeout=timeout)
 
     @property
     def result(self) -> Array:

@@ -223,13 +223,15 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         return result
 
     def _flush(self, timeout: float | None) -> None:
-        """Equalize; after an error of that nothing, with a warning: then models may differ."""
-        if self._equalizer.failed:
-            warnings.warn(
-                f"{self.name}: models may differ: equalize has ended by an error", RuntimeWarning, stacklevel=3
-            )
-            return
         self.equalize(timeout=timeout)
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """See `Collective.close`. After an error of `equalize` it only leaves, with a warning: models may differ."""
+        if not self.closed and self._equalizer.failed:
+            text = f"{self.name}: models may differ: equalize has ended by an error"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            self.leave()
+        super().close(timeout=timeout)
 
     def leave(self) -> None:
         """See `Collective.leave`: this rank's model is averaged no more."""
@@ -246,6 +248,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def statistics(self) -> PairwiseStatistics:
         """Return what this rank has done so far; local, without communication."""
         counts = self._collective.statistics()
+        equalizing = self._equalizer.statistics()
         return PairwiseStatistics(
             exchanges=counts["averages"],
             begun=counts["begun"],
@@ -255,8 +258,8 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
             applied=counts["applied"],
             staleness_mean=counts["staleness_sum"] / max(counts["applied"], 1),
             staleness_max=counts["staleness_max"],
-            waited=counts["waited"],
-            memory_bytes=counts["memory_bytes"],
+            waited=counts["waited"] + equalizing["waited"],
+            memory_bytes=counts["memory_bytes"] + equalizing["memory_bytes"],
         )
 
     @property

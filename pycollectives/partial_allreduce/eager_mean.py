@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
     from ..support.typing import Missed
-    from .collective import AllreduceStatistics
+    from .collective import PartialAllreduce
 
 __all__ = ["DivideBy", "EagerMean", "check_divide_by"]
 
@@ -104,9 +104,10 @@ class EagerMean:
         """Take no further part; without waiting."""
         self._collective.leave()
 
-    def statistics(self) -> AllreduceStatistics:
-        """Return what this rank has counted."""
-        return self._collective.statistics()
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The partial allreduce that it stands on."""
+        return self._collective
 
     def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""

@@ -85,7 +85,7 @@ class ParameterServerArguments(Arguments):
         How gradients change the weights: `SGD(rate, momentum)` or `Adam(rate)`; or a function `update(weights,
         gradient)`, which changes `weights` in place. Each server calls that of its own rank, in a thread, with its
         part of both: of the shape of `initial` if it is the only server, else one-dimensional. With servers="node" on
-        one node the rank that pushes calls it, one at a time. None under `EAMSGD`.
+        one node the rank that pushes calls it, one at a time. Required; None under `EAMSGD`.
     servers
         Who has the weights: a number of ranks, the lowest, or a list of ranks. Each serves its part in the
         background, whatever its application does. "node": the weights lie in the node's shared memory, and whoever

@@ -9,6 +9,7 @@ from ..collective import Collective
 from ..request import Request
 from ..support import buffers
 from ..support.deadline import Deadline
+from ..support.errors import StallError
 from ..support.validation import with_prefix
 from .arguments import ParameterServerArguments
 from .statistics import ParameterServerStatistics, PushInfo, ServerStatistics, WorkerStatistics
@@ -225,10 +226,18 @@ class ParameterServer(Collective[ParameterServerArguments]):
             push counts, and `pull` goes on. The same holds for an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
-        limit = self._context.limit(timeout)
-        self._end_push(Deadline(limit))
+        deadline = Deadline(self._context.limit(timeout))
+        self._end_push(deadline)
         self._suspended = False
-        self._collective.push_pull(buffers.as_bytes_exporter(given), buffers.as_bytes_exporter(taken), timeout=limit)
+        clock, limit = self.clock, deadline.remaining()
+        try:
+            self._collective.push_pull(
+                buffers.as_bytes_exporter(given), buffers.as_bytes_exporter(taken), timeout=limit
+            )
+        except StallError as error:
+            if self.clock == clock:
+                raise
+            raise StallError(f"{error}. The push counts: go on with pull, not push_pull") from None
         self._pulled = time.monotonic()
 
     def give_up(self, *, timeout: float | None = None) -> PushRequest:

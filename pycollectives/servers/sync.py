@@ -99,7 +99,8 @@ class BSP(Patient):
     """Bulk synchronous parallel: all workers push, the mean of their gradients is an update, all go on. Section 2.2.
 
     It is serial training on the gradients' mean, bit for bit. So no worker is taken out by default: `patience` is
-    infinite.
+    infinite. A gradient counts if it was computed at the newest weights: one that is pushed without a `pull` since the
+    last update is discarded, and its `PushInfo` has `used=False`.
 
     >>> BSP()
     BSP(patience=inf)

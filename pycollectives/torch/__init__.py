@@ -12,6 +12,6 @@ except ModuleNotFoundError as error:
 
 from .decentralized import DecentralizedOptimizer
 from .eager import EagerOptimizer
-from .optimizer import open_optimizers
+from .refusals import open_optimizers
 
 __all__ = ["DecentralizedOptimizer", "EagerOptimizer", "open_optimizers"]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from .._core import RoundInfo
-    from ..partial_allreduce.collective import AllreduceStatistics
     from ..support.deadline import Deadline
     from .means import TensorMean
 
@@ -231,6 +230,7 @@ class GradientAverager:
                     "before the next gradients"
                 )
 
+    @torch.profiler.record_function("pycollectives: wait for averages")
     def _wait(self, deadline: Deadline) -> None:
         waiting = [bucket for bucket in self.buckets if bucket.must_wait()]
         for bucket in waiting:
@@ -304,10 +304,6 @@ class GradientAverager:
         for bucket in self.buckets:
             bucket.mean.leave()
         self._remove_hooks()
-
-    def statistics(self) -> list[AllreduceStatistics]:
-        """Return what this rank has counted, of each bucket's collective."""
-        return [bucket.mean.statistics() for bucket in self.buckets]
 
     def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""

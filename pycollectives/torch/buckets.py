@@ -143,6 +143,7 @@ class Bucket:
         every = ((parameter, parameter.grad, part) for parameter, part in zip(self.parameters, self.parts, strict=True))
         return [(parameter, gradient, part) for parameter, gradient, part in every if gradient is not None]
 
+    @torch.profiler.record_function("pycollectives: contribute gradients")
     def contribute(self) -> None:
         """Hand the gradients over; who has none counts as zeros."""
         gradients = [parameter.grad for parameter in self.parameters]

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
+import torch
+
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError
 from ..support.validation import checked_choice
 from ..topology.arguments import checked_topology, described
 from .exchanges import EXCHANGES
 from .optimizer import CollectiveOptimizer
-from .parameters import name_of, parameters_of
+from .parameters import parameters_of
 from .shown import ShownParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
     from mpi4py import MPI
 
-    from ..collective import Statistics
     from ..communicator import Communicator
-    from ..hop.collective import Hop
-    from ..neighbor_averaging.d_psgd import NeighborAveraging
-    from ..neighbor_averaging.pairwise import PairwiseAveraging
-    from ..neighbor_averaging.push_sum import PushSum
+    from ..context import AnyCollective
     from ..topology.graph import Topology
     from ..topology.time_varying import TimeVarying
     from .deadlock_guard import Waits
-    from .exchanges import Exchange
+    from .exchanges import Averaging, Exchange
 
 __all__ = ["DecentralizedOptimizer"]
 
@@ -40,25 +37,31 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     method. Then the parameters are those at which the next gradient is to be computed. Moments, such as momentum and
     Adam's, stay each rank's own.
 
-    =========  =======================================================================================================
-    method     what a step does, and for whom it waits
-    =========  =======================================================================================================
-    "ad-psgd"  The update is added to whatever this rank's model has become: it is averaged with one neighbor at a time
-               in the background. Waits for no rank (Lian et al. 2018).
-    "a2cid2"   The same with momentum between averages, for graphs in which they spread slowly (Nabli et al. 2023).
-    "d-psgd"   The update is added to the average with the neighbors' models, which travel while gradients are computed.
-               Waits for neighbors (Lian et al. 2017).
-    "sgp"      Shares of the updated model go to out-neighbors; parameters are de-biased. Waits for in-neighbors, with
-               `overlap=1` for their step before (Assran et al. 2019).
-    "hop"      The update is added to the average with the neighbors' models, which may be some iterations apart. Waits
-               as its mode says (Luo et al. 2019).
-    =========  =======================================================================================================
+    ==================  ==============================================================================================
+    method              what a step does, and for whom it waits
+    ==================  ==============================================================================================
+    "ad-psgd"           The update is added to whatever this rank's model has become: it is averaged with one neighbor
+                        at a time in the background. Waits for no rank (Lian et al. 2018).
+    "a2cid2"            The same with momentum between averages, for graphs in which they spread slowly (Nabli et al.
+                        2023).
+    "d-psgd"            The update is added to the average with the neighbors' models, which travel while gradients are
+                        computed. Waits for neighbors (Lian et al. 2017).
+    "sgp"               Shares of the updated model go to out-neighbors; parameters are de-biased. Waits for
+                        in-neighbors, with `overlap=1` for their step before (Assran et al. 2019).
+    "hop"               The update is added to the average with the neighbors' models, which may be some iterations
+                        apart. Waits as its mode says (Luo et al. 2019).
+    "p-reduce"          The updated model is averaged in a group that a generator forms. Waits for its members (Luo et
+                        al. 2020).
+    "parameter-server"  The update is added to the model that servers keep, and this rank takes what that has become.
+                        Waits as its synchronization says (Zhao et al. 2021).
+    ==================  ==============================================================================================
 
     Made and closed by all ranks. Ranks may make different numbers of steps. As a context manager it is flushed and
     closed at the end (collective); if the block raises, it is closed at once, and neighbors go on without this rank.
 
-    Under "d-psgd", "sgp" and "hop" a flush gives all ranks the mean of their parameters; under "ad-psgd" and "a2cid2"
-    it does nothing. `finish` gives it them under all.
+    Under "d-psgd", "sgp", "hop" and "p-reduce" a flush gives all ranks the mean of their parameters, under
+    "parameter-server" the newest model that the servers have; under "ad-psgd" and "a2cid2" it does nothing. `finish`
+    gives all ranks the same model under all.
 
     Parameters
     ----------
@@ -71,7 +74,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         See above.
     topology
         Who averages with whom: a graph of `pycollectives.topology`, or its name. None: "bipartite-exponential" for
-        "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp", "ring-based" for "hop".
+        "ad-psgd" and "a2cid2", "ring" for "d-psgd", "one-peer-exponential" for "sgp", "ring-based" for "hop". The
+        other methods have none.
     model
         Whose buffers, such as running statistics, and other parameters are broadcast too, and whose buffers `finish`
         averages. None: there are none, or they stay each rank's own.
@@ -88,7 +92,9 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         Of the method: for "ad-psgd" and "a2cid2" `pace`, `rate`, `order`, `seed` and `weighting`, as of
         `Communicator.pairwise_averaging`; for "d-psgd" `weights`, as of `Communicator.neighbor_averaging`; for "sgp"
         `overlap` and `weights`, as of `Communicator.push_sum`; for "hop" `mode`, `skip`, `max_ig` and `computation`, as
-        of `Communicator.hop`.
+        of `Communicator.hop`; for "p-reduce" `groups`, `weighting` and `coordinator_rank`, as of
+        `Communicator.partial_reduce`; for "parameter-server" `sync` and `servers`, as of
+        `Communicator.parameter_server`.
 
     Raises
     ------
@@ -141,6 +147,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         )
         self._method = method
         self._options = options
+        self._topology: dict[str, Topology | TimeVarying] = {}
         self._updated: tuple[float | None] | None = None  # the loss of a step whose update is not handed over yet
         self._is_flushing = False
         self._ending = False
@@ -150,7 +157,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
             self._with_exchange = set(map(id, parameters))
             self._memory: Literal["host", "staged"] = "staged" if parameters[0].is_cuda else "host"
             self._exchange: Exchange[Any] = EXCHANGES[method](
-                self._comm, ShownParameters(parameters), self._topology, name=f"{name} {method}", **options
+                self._comm, ShownParameters(parameters), name=f"{name} {method}", **self._topology, **options
             )
 
     def _checked_arguments(
@@ -160,8 +167,14 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         for option in sorted(self._options.keys() - set(kind.options)):
             known = ", ".join(kind.options)
             raise TypeError(f"{option}: unknown option of method {self._method!r}; expected some of {known}")
-        self._topology = checked_topology(kind.topology if topology is None else topology, self._comm.size)
-        return {"method": self._method, "topology": described(self._topology)}, kind.waits
+        kind.check(**self._options)
+        if kind.topology is not None:
+            chosen = checked_topology(kind.topology if topology is None else topology, self._comm.size)
+            self._topology = {"topology": chosen}
+        elif topology is not None:
+            raise TypeError(f"topology: method {self._method!r} has none")
+        compared = {what: described(chosen) for what, chosen in self._topology.items()}
+        return {"method": self._method, **compared}, kind.waits
 
     @property
     def memory(self) -> Literal["host", "staged"]:
@@ -169,12 +182,12 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         return self._memory
 
     @property
-    def averaging(self) -> PairwiseAveraging | NeighborAveraging | PushSum | Hop:
+    def averaging(self) -> Averaging:
         """The collective that the method stands on, for its `statistics()`, `topology` or `weight`.
 
-        Under "d-psgd" and "sgp" it is another one after a flush.
+        Under "d-psgd", "sgp", "hop" and "p-reduce" it is another one after a flush.
         """
-        averaging: PairwiseAveraging | NeighborAveraging | PushSum | Hop = self._exchange.averaging
+        averaging: Averaging = self._exchange.averaging
         return averaging
 
     @overload
@@ -201,17 +214,20 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         ValueError
             The model was given to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
-            Not done in time, or neighbors have died. To be called again: it goes on where it was.
+            Not done in time, or ranks have died. To be called again: it goes on where it was. Under "p-reduce" it
+            cannot: `abort` it.
         ClosedError
             This rank has left.
         """
         self._check_can_step()
         deadline = Deadline(self._timeout)
         if self._updated is None:
-            self._exchange.before_update(deadline)
+            with torch.profiler.record_function("pycollectives: exchange before the update"):
+                self._exchange.before_update(deadline)
             loss: float | None = self.optimizer.step() if closure is None else self.optimizer.step(closure)
             self._updated = (loss,)
-        self._exchange.after_update(deadline)
+        with torch.profiler.record_function("pycollectives: exchange after the update"):
+            self._exchange.after_update(deadline)
         (loss,), self._updated = self._updated, None
         return loss
 
@@ -225,7 +241,7 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         for parameter in parameters_of(self.optimizer.param_groups):
             if parameter.requires_grad and id(parameter) not in self._with_exchange:
                 raise RuntimeError(
-                    f"parameter {name_of(self.optimizer, parameter)} requires gradients, and did not, or was not "
+                    f"parameter {self._name_of(parameter)} requires gradients, and did not, or was not "
                     f"there, when {self._name} was made: finish() it, and make another one, on all ranks"
                 )
 
@@ -296,8 +312,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def _leave(self) -> None:
         self._exchange.leave()
 
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        return self._exchange.statistics()
+    def _collectives(self) -> Sequence[AnyCollective]:
+        return self._exchange.collectives
 
     def _leave_at_once(self) -> int:
         exchange: Exchange[Any] | None = getattr(self, "_exchange", None)  # None: it could not be made
@@ -306,5 +322,6 @@ class DecentralizedOptimizer(CollectiveOptimizer):
     def __repr__(self) -> str:
         """Show the wrapped optimizer and the method."""
         memory = ", staged through the host" if self._memory == "staged" else ""
+        topology = "".join(f", {chosen!r}" for chosen in self._topology.values())
         state = f"{memory}{', closed' if self.closed else ''}"
-        return f"DecentralizedOptimizer({self.optimizer!r}, {self._method!r}, {self._topology!r}{state})"
+        return f"DecentralizedOptimizer({self.optimizer!r}, {self._method!r}{topology}{state})"

@@ -15,7 +15,7 @@ from .arguments import Arguments
 from .averaging import GradientAverager
 from .drift import is_adaptive
 from .optimizer import CollectiveOptimizer
-from .parameters import Signature, name_of, parameters_of
+from .parameters import Signature, parameters_of
 from .statistics import StepStatistics
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from mpi4py import MPI
 
-    from ..collective import Statistics
     from ..communicator import Communicator
+    from ..context import AnyCollective
     from ..partial_allreduce.eager_mean import DivideBy
     from ..support.typing import Missed
     from .deadlock_guard import Waits
@@ -155,7 +155,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         self._gradients = GradientAverager(
             self._make_mean,
             overlap=overlap,
-            name_of=partial(name_of, optimizer),
+            name_of=self._name_of,
             is_open=lambda: not self._comm.closed,
         )
         with self._creation():
@@ -245,7 +245,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
         without = self._gradients.without_bucket(self.optimizer.param_groups)
         parameters = [parameter for parameter in without if parameter.requires_grad]
         with self._within(deadline):
-            self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters))
+            self._comm.agree("EagerOptimizer.add_unfrozen", lambda: Signature.of(parameters, self._name_of))
             self._initial.broadcast_parameters(parameters, deadline)
             self._gradients.add(parameters, self._arguments.bucket_bytes)
 
@@ -387,8 +387,8 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
     def _leave(self) -> None:
         self._gradients.leave()
 
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        return self._gradients.statistics()
+    def _collectives(self) -> Sequence[AnyCollective]:
+        return [bucket.mean.collective for bucket in self._gradients.buckets]
 
     def _leave_at_once(self) -> int:
         return self._gradients.abort()
@@ -400,7 +400,7 @@ class EagerOptimizer(StepStatistics, CollectiveOptimizer):
             if parameter.requires_grad or parameter.grad is not None:
                 what = "requires gradients" if parameter.requires_grad else "has a gradient and requires none"
                 raise RuntimeError(
-                    f"parameter {name_of(self.optimizer, parameter)} {what}, and did not, or was not there, when "
+                    f"parameter {self._name_of(parameter)} {what}, and did not, or was not there, when "
                     "buckets were made: after unfreezing, and before backward(), call add_unfrozen() on all ranks"
                 )
 

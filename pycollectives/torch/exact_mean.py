@@ -8,7 +8,6 @@ from ..support.operations import AVG
 
 if TYPE_CHECKING:
     from .._core import Round
-    from ..collective import Statistics
     from ..communicator import Communicator
     from ..support.deadline import Deadline
     from ..support.typing import Array
@@ -17,12 +16,18 @@ __all__ = ["ExactMean"]
 
 
 class ExactMean:
-    """One rank's side; collective to make and to call. A rank that has left has no part."""
+    """One rank's side; collective to make and to call. A rank that has left has no part.
+
+    Attributes
+    ----------
+    rounds
+        The partial allreduce that it stands on.
+    """
 
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
         """Make it for arrays of the count and dtype of `like`."""
-        self._rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
-        self._rounds.discards = False  # what a mean lacks is in no later one
+        self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
+        self.rounds.discards = False  # what a mean lacks is in no later one
         self._round: Round | None = None
         self._mean: Array | None = None
 
@@ -35,22 +40,18 @@ class ExactMean:
             Not done in time. The next call goes on where this one was, whatever its `values` are.
         """
         if self._round is None:
-            self._round = self._rounds.contribute(values)
+            self._round = self.rounds.contribute(values)
         self._round.wait(timeout=deadline.remaining())
         if self._mean is None:
-            self._mean = self._rounds.result.copy()
-        self._rounds.flush(timeout=deadline.remaining())
+            self._mean = self.rounds.result.copy()
+        self.rounds.flush(timeout=deadline.remaining())
         mean, self._mean, self._round = self._mean, None, None
         return mean
 
     def leave(self) -> None:
         """Take no further part; without waiting."""
-        self._rounds.leave()
-
-    def statistics(self) -> Statistics:
-        """Return what this rank has counted."""
-        return self._rounds.statistics()
+        self.rounds.leave()
 
     def abort(self) -> None:
         """Leave at once."""
-        self._rounds.abort()
+        self.rounds.abort()

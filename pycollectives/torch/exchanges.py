@@ -1,7 +1,7 @@
 """How ranks exchange parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
 
 A class says what happens around the update that a rank computes with its own gradient: `before_update`, `after_update`.
-Both may be called again after an error, and go on where they were.
+Both may be called again after an error, and go on where they were, unless the class says that it cannot.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from ..hop.collective import Hop as HopCollective
 from ..neighbor_averaging.d_psgd import NeighborAveraging
 from ..neighbor_averaging.pairwise import PairwiseAveraging
 from ..neighbor_averaging.push_sum import PushSum
+from ..partial_reduce.collective import PartialReduce
+from ..servers.collective import ParameterServer as Server
+from ..servers.sync import EAMSGD, parse
+from ..servers.update import SGD
 from .deadlock_guard import Waits
 from .exact_mean import ExactMean
 
 if TYPE_CHECKING:
-    from ..collective import Statistics
     from ..communicator import Communicator
+    from ..context import AnyCollective
     from ..support.deadline import Deadline
     from ..support.typing import Array
-    from ..topology.graph import Topology
-    from ..topology.time_varying import TimeVarying
     from .shown import ShownParameters
 
-__all__ = ["EXCHANGES", "Exchange"]
+__all__ = ["EXCHANGES", "Averaging", "Exchange"]
 
-AveragingT = TypeVar("AveragingT", bound=PairwiseAveraging | NeighborAveraging | PushSum | HopCollective)
-StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective)
+Averaging = PairwiseAveraging | NeighborAveraging | PushSum | HopCollective | PartialReduce | Server
+AveragingT = TypeVar("AveragingT", bound=Averaging)
+StepwiseT = TypeVar("StepwiseT", bound=NeighborAveraging | PushSum | HopCollective | PartialReduce)
 
 NO_END = 1 << 40
 """Iterations: training says when it ends."""
@@ -46,21 +49,23 @@ class Exchange(ABC, Generic[AveragingT]):
     """
 
     waits: ClassVar[Waits]
-    topology: ClassVar[str]
-    """By default."""
+    topology: ClassVar[str | None]
+    """By default; None: the method has none."""
 
     options: ClassVar[tuple[str, ...]]
     """That it takes besides, those of the collective."""
 
     averaging: AveragingT
 
-    def __init__(
-        self, comm: Communicator, shown: ShownParameters, topology: Topology | TimeVarying, name: str, **options: Any
-    ) -> None:
+    def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._comm = comm
         self._shown = shown
-        self._arguments = {"topology": topology, "name": name, **options}
+        self._arguments = {"name": name, **options}
         self.join()
+
+    @classmethod
+    def check(cls, **options: Any) -> None:
+        """Raise ValueError where an option is one of the collective's, and not of this method's."""
 
     @abstractmethod
     def join(self) -> None:
@@ -94,9 +99,10 @@ class Exchange(ABC, Generic[AveragingT]):
         """Leave at once; return how many contributions are lost."""
         return self.averaging.abort()
 
-    def statistics(self) -> list[Statistics]:
-        """Return what this rank has counted, of each collective."""
-        return [self.averaging.statistics()]
+    @property
+    def collectives(self) -> list[AnyCollective]:
+        """All that it stands on."""
+        return [self.averaging]
 
 
 class AdPsgd(Exchange[PairwiseAveraging]):
@@ -133,22 +139,12 @@ class A2cid2(AdPsgd):
         super().__init__(*arguments, acceleration="a2cid2", **options)
 
 
-class Stepwise(Exchange[StepwiseT]):
-    """Ranks average step by step, and wait for their neighbors' models of the same step.
+class WithMean(Exchange[AveragingT]):
+    """A method whose ranks take the mean of all their models too, where those settle."""
 
-    To flush is to settle: each rank leaves, so that those with more steps go on without it, all take the mean of all
-    models, and make the collective anew.
-    """
-
-    waits = Waits.DATA
-    _left: bool  # and shows the settled model
-    _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
-
-    def __init__(
-        self, comm: Communicator, shown: ShownParameters, topology: Topology | TimeVarying, name: str, **options: Any
-    ) -> None:
+    def __init__(self, comm: Communicator, shown: ShownParameters, name: str, **options: Any) -> None:
         self._mean = ExactMean(comm, shown.values, f"{name}.mean")
-        super().__init__(comm, shown, topology, name, **options)
+        super().__init__(comm, shown, name, **options)
 
     def leave(self) -> None:
         """Take no further part; without waiting."""
@@ -160,9 +156,22 @@ class Stepwise(Exchange[StepwiseT]):
         self._mean.abort()
         return super().abort()
 
-    def statistics(self) -> list[Statistics]:
-        """Return what this rank has counted, of each collective."""
-        return [*super().statistics(), self._mean.statistics()]
+    @property
+    def collectives(self) -> list[AnyCollective]:
+        """All that it stands on."""
+        return [*super().collectives, self._mean.rounds]
+
+
+class Stepwise(WithMean[StepwiseT]):
+    """Ranks average step by step, and wait for the models of others.
+
+    To flush is to settle: each rank leaves, so that those with more steps go on without it, all take the mean of all
+    models, and make the collective anew.
+    """
+
+    waits = Waits.DATA
+    _left: bool  # and shows the settled model
+    _settled: Array | None = None  # this rank's part of the mean, between two calls of `wait_for_flush`
 
     def start_flush(self) -> None:
         """Leave the neighbors."""
@@ -298,11 +307,110 @@ class Hop(Stepwise[HopCollective]):
         return self.averaging.parameters if self._stepped else self.averaging.parameters + changed
 
 
+class PReduce(Stepwise[PartialReduce]):
+    """P-Reduce (Luo et al. 2020, section 3): the updated model is averaged in a group that a generator forms."""
+
+    topology = None
+    options = ("groups", "weighting", "coordinator_rank")
+
+    def after_update(self, deadline: Deadline) -> None:
+        """Average the updated model with this rank's next group, and show it; after an error it cannot go on."""
+        if self.averaging.failed is None:
+            self._model += self._shown.change()
+        self.averaging.average(self._model, timeout=deadline.remaining())
+        self._shown.show(self._model)
+
+    def _make(self) -> PartialReduce:
+        return self._comm.partial_reduce(self._shown.values, **self._arguments)
+
+    def _sum(self, deadline: Deadline) -> Array:
+        return self._model + self._shown.change()
+
+
+class ParameterServer(WithMean[Server]):
+    """A parameter server (Zhao et al. 2021): ranks push updates, and pull what the model has become.
+
+    The server adds the updates of one round, as the synchronization says, divided by their number.
+    """
+
+    waits = Waits.DATA
+    topology = None
+    options = ("sync", "servers")
+
+    @classmethod
+    def check(cls, **options: Any) -> None:
+        """Refuse a synchronization in which ranks push models."""
+        sync = options.get("sync")
+        if isinstance(parse(sync) if isinstance(sync, str) else sync, EAMSGD):
+            raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}")
+
+    def join(self) -> None:
+        """Give the servers the model that all ranks have."""
+        self.averaging = self._comm.parameter_server(
+            self._shown.values,
+            update=SGD(rate=1.0),
+            workers=range(self._comm.size),
+            nan="accept",
+            **self._arguments,
+        )
+        self._model: Array = self._shown.values.copy()
+        self._pushed = False
+        self._flushed = False
+        self._met = False  # all ranks have flushed
+
+    def after_update(self, deadline: Deadline) -> None:
+        """Push what the update has changed, which the server subtracts, and show the model when this rank may go on."""
+        if not self._pushed:
+            self._push(deadline)
+        self._pull(deadline)
+        self._pushed = False
+
+    def start_flush(self) -> None:
+        """Nothing: it takes an answer of the servers."""
+
+    def wait_for_flush(self, deadline: Deadline) -> None:
+        """Push what the program has changed, suspend this rank, and show the newest model."""
+        if self._flushed:
+            return
+        if not self._pushed and self._shown.change().any():
+            self._push(deadline)
+        self.averaging.suspend(timeout=deadline.remaining())  # no other rank waits for it
+        self.averaging.flush(timeout=deadline.remaining())
+        self._pull(deadline)
+        self._pushed, self._flushed = False, True
+
+    def end_flush(self, rejoin: bool) -> None:
+        """Note that it is over."""
+        self._flushed = False
+
+    def equalize(self, deadline: Deadline) -> None:
+        """Show the model that all updates of all ranks have made; the mean, should some pull a newer one."""
+        if not self._met:
+            self._mean(self._shown.values, deadline)
+            self._met = True
+        self._pull(deadline)
+        self._shown.show(self._mean(self._shown.values, deadline))
+        self._met = False
+
+    def _push(self, deadline: Deadline) -> None:
+        clock = self.averaging.clock
+        try:
+            self.averaging.push(np.negative(self._shown.change()), timeout=deadline.remaining())
+        finally:
+            self._pushed = self.averaging.clock > clock
+
+    def _pull(self, deadline: Deadline) -> None:
+        self.averaging.pull(self._model, timeout=deadline.remaining())
+        self._shown.show(self._model)
+
+
 EXCHANGES: dict[str, type[Exchange[Any]]] = {
     "ad-psgd": AdPsgd,
     "a2cid2": A2cid2,
     "d-psgd": DPsgd,
     "sgp": Sgp,
     "hop": Hop,
+    "p-reduce": PReduce,
+    "parameter-server": ParameterServer,
 }
 """By the names that `DecentralizedOptimizer` takes."""

@@ -9,7 +9,7 @@ from .broadcast import PackedState, broadcast_state, broadcast_tensors
 from .parameters import LONGEST, Signature, in_words, parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -56,12 +56,18 @@ class InitialState:
         self._caller = caller
         self._packed: PackedState | None = None
 
-    def signature(self, parameters: list[torch.Tensor], options: Mapping[str, str | int | None]) -> Signature:
+    def signature(
+        self,
+        parameters: list[torch.Tensor],
+        name_of: Callable[[torch.Tensor], str],
+        options: Mapping[str, str | int | None],
+    ) -> Signature:
         """Return what must be the same on all ranks."""
         frozen, buffers = self._of_the_model(parameters)
         groups = " + ".join(str(len(group["params"])) for group in self._optimizer.param_groups)
         return Signature.of(
             parameters,
+            name_of,
             optimizer=type(self._optimizer).__name__,
             groups=shortened(groups, LONGEST),
             model=None if self._model is None else in_words([*frozen, *buffers]),

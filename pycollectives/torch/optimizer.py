@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, SupportsFloat
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
 
 import torch
 
@@ -22,8 +23,8 @@ from .deadlock_guard import DeadlockGuard, Waits
 from .drift import warn_of_running_statistics
 from .initial_state import InitialState
 from .module_buffers import ModuleBuffers
-from .parameters import Signature, check_one_device, parameters_of
-from .refusals import OpenWrappers, check_model, check_no_ddp
+from .parameters import Signature, check_one_device, name_of, parameters_of
+from .refusals import check_model, check_no_ddp, check_optimizer, open_wrappers
 from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
@@ -33,24 +34,15 @@ if TYPE_CHECKING:
     from mpi4py import MPI
     from typing_extensions import Self
 
+    from ..context import AnyCollective
     from ..support.typing import Array, BufferSpec
 
-__all__ = ["CollectiveOptimizer", "open_optimizers"]
+__all__ = ["CollectiveOptimizer"]
 
 LEFT = "left the communicator"
 """By which a `StallError` tells of ranks that will never make a call."""
 
 _deadlock_guard = DeadlockGuard()
-_open_wrappers = OpenWrappers()
-
-
-def open_optimizers() -> list[CollectiveOptimizer]:
-    """Return the optimizers of this process that are wrapped and not closed, such as one whose name was used again.
-
-    An open one lives as long as its parameters, and they can be in no other one. To leave it, call its `close()` on all
-    ranks.
-    """
-    return [wrapper for wrapper in _open_wrappers.open() if isinstance(wrapper, CollectiveOptimizer)]
 
 
 class CollectiveOptimizer(WrappedOptimizer, ABC):
@@ -103,6 +95,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         self._initial = InitialState(optimizer, self._comm, model, broadcast, broadcast_state, type(self).__name__)
         self._timeout = timeout
         self._looked_for_ddp = False
+        self._name_of = partial(name_of, optimizer, model=model)
 
     # ------------------------------------------------------------------------------------------ for derived classes
 
@@ -144,8 +137,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Close the collectives without waiting for other ranks; return how many contributions are discarded."""
 
     @abstractmethod
-    def _collective_statistics(self) -> Sequence[Statistics]:
-        """Return what this rank has counted, of each collective."""
+    def _collectives(self) -> Sequence[AnyCollective]:
+        """Return all that it stands on."""
 
     # ------------------------------------------------------------------------------------------------ creation
 
@@ -186,23 +179,18 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         return self._initial.take_from_rank_0(self._creating)
 
     def _checked(self, check: Callable[[], tuple[Mapping[str, str | int | None], Waits]]) -> Signature:
-        if isinstance(self.optimizer, (torch.optim.LBFGS, CollectiveOptimizer)):
-            raise TypeError(
-                f"optimizer: {type(self.optimizer).__name__} is refused: expected one that uses each gradient once"
-            )
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(self.optimizer).__name__}")
+        check_optimizer(self.optimizer)
         self._timeout = checked_timeout(self._timeout)
         check_model(self._model)
         options, waits = check()
         parameters = parameters_of(self.optimizer.param_groups)
         if not any(parameter.requires_grad for parameter in parameters):
             raise ValueError("optimizer: none of its parameters requires gradients")
-        signature = self._initial.signature(parameters, options)
+        signature = self._initial.signature(parameters, self._name_of, options)
         check_one_device(parameters)
         check_no_ddp(parameters)
         self._initial.pack()
-        _open_wrappers.admit(self)
+        open_wrappers.admit(self)
         if self._comm.size > 1:
             _deadlock_guard.admit(self, waits)
         return signature
@@ -216,11 +204,11 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     def _checked_groups(self, first_group: int) -> Signature:
         """Check parameter groups that were added, from one on, and return what must be the same on all ranks."""
         parameters = parameters_of(self.optimizer.param_groups[first_group:])
-        signature = Signature.of(parameters)
+        signature = Signature.of(parameters, self._name_of)
         check_one_device(parameters_of(self.optimizer.param_groups))
         check_no_ddp(parameters)
         self._initial.pack(first_group)
-        _open_wrappers.admit(self)
+        open_wrappers.admit(self)
         return signature
 
     # ------------------------------------------------------------------------------------------------ all ranks
@@ -276,8 +264,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
-                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or after "
-                f"fewer steps: with sync_every all ranks make equally many steps, never uneven numbers ({error})"
+                f"{self._name}: parameters cannot be synchronized, since a rank has left, by an exception or by fewer "
+                f"steps than sync_every asks of all ({error})"
             ) from None
 
     def _meet(self, call: str, deadline: Deadline) -> None:
@@ -362,8 +350,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `Communicator.mean`.
         """
         self._check_between_steps("average")
-        deadline = self._deadline(timeout)
-        self._flush(deadline)
+        self._flush(deadline := self._deadline(timeout))
         on_host = metric.cpu() if isinstance(metric, torch.Tensor) else metric
         self._meet("average", deadline)
         return self._comm.mean(on_host, timeout=deadline.remaining())
@@ -449,7 +436,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def statistics(self) -> Statistics:
         """Return what this rank has counted, of all collectives of this optimizer; local, without communication."""
-        each = self._collective_statistics()
+        each = [collective.statistics() for collective in self._collectives()]
         return Statistics(waited=sum(one.waited for one in each), memory_bytes=sum(one.memory_bytes for one in each))
 
     @property
@@ -470,7 +457,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     @property
     def failed(self) -> Exception | None:
         """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
-        return None if self.closed else self._comm.failed
+        every = [] if self.closed else [self._comm.failed, *(each.failed for each in self._collectives())]
+        return next((error for error in every if error is not None), None)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -482,6 +470,19 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """Flush and close; after an exception close at once and warn of what is discarded."""
         can_lose = self._discards and not self.closed
         exit_context(self._name, kind, close=self.close, abort=self.abort, is_open=can_lose)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the wrapped optimizer's state, between steps; averages that no `step()` used are dropped.
+
+        Raises
+        ------
+        RuntimeError
+            A step has begun and is not done: call `step()` again before.
+        """
+        if not self.closed:
+            self._end_step()
+            self._check_no_step_under_way("load_state_dict")
+        super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's."""

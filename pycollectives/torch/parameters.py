@@ -15,7 +15,7 @@ from .host_copy import host_memory, wait_for
 from .memory import overlaps_itself
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..communicator import Communicator
     from ..support.deadline import Deadline
@@ -44,13 +44,15 @@ def parameters_of(groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
     return list(dict.fromkeys(parameter for group in groups for parameter in group["params"]))
 
 
-def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> str:
-    """Return the name that the optimizer was given for a parameter, or its place."""
+def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: torch.nn.Module | None = None) -> str:
+    """Return a parameter's name: the one that the optimizer was given, the model's, or its place."""
+    of_model = {} if model is None else {id(each): name for name, each in model.named_parameters()}
     for number, group in enumerate(optimizer.param_groups):
         for place, candidate in enumerate(group["params"]):
             if candidate is parameter:
                 names = group.get("param_names")
-                return repr(names[place]) if names else f"{place} of group {number}"
+                name = names[place] if names else of_model.get(id(parameter))
+                return f"{place} of group {number}" if name is None else repr(name)
     return "that is not the optimizer's any more"
 
 
@@ -62,10 +64,12 @@ class Signature:
     options: Mapping[str, str | int | None]
 
     @classmethod
-    def of(cls, parameters: Sequence[torch.Tensor], **options: str | int | None) -> Signature:
+    def of(
+        cls, parameters: Sequence[torch.Tensor], name_of: Callable[[torch.Tensor], str], **options: str | int | None
+    ) -> Signature:
         """Check parameters, and describe them; `TypeError` if gradients of one cannot be averaged."""
-        for place, parameter in enumerate(parameters):
-            _check(place, parameter)
+        for parameter in parameters:
+            _check(f"parameter {name_of(parameter)}", parameter)
         return cls(in_words(parameters), options)
 
     def signature(self) -> dict[str, str | int | None]:
@@ -83,11 +87,11 @@ def in_words(tensors: Sequence[torch.Tensor]) -> str:
     return shortened(f"{len(words)}: {', '.join(words)}", LONGEST)
 
 
-def _check(place: int, parameter: torch.Tensor) -> None:
-    check_tensor(f"parameter {place}", parameter)
+def _check(what: str, parameter: torch.Tensor) -> None:
+    check_tensor(what, parameter)
     if parameter.requires_grad and parameter.dtype not in DTYPES:
         names = ", ".join(dtype_name(dtype) for dtype in DTYPES)
-        raise TypeError(f"parameter {place}: expected one of {names}; got {dtype_name(parameter.dtype)}")
+        raise TypeError(f"{what}: expected one of {names}; got {dtype_name(parameter.dtype)}")
 
 
 def check_tensor(what: str, tensor: torch.Tensor) -> None:

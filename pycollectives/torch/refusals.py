@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from .parameters import check_tensor, name_of, parameters_of
+from .wrapped import WrappedOptimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["OpenWrappers", "Wrapper", "check_model", "check_no_ddp"]
+__all__ = [
+    "OpenWrappers",
+    "Wrapper",
+    "check_model",
+    "check_no_ddp",
+    "check_optimizer",
+    "open_optimizers",
+    "open_wrappers",
+]
 
 OPEN_ONES = "; pycollectives.torch.open_optimizers() lists those that are open"
 DDP = "DistributedDataParallel"
@@ -32,6 +41,9 @@ class Wrapper(Protocol):
     @property
     def closed(self) -> bool:
         """Whether it takes part in nothing any more."""
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Flush and leave; collective."""
 
 
 class OpenWrappers:
@@ -56,6 +68,19 @@ class OpenWrappers:
             return [wrapper for wrapper in self._wrappers if not wrapper.closed]
 
 
+open_wrappers = OpenWrappers()
+"""Of this process."""
+
+
+def open_optimizers() -> list[Wrapper]:
+    """Return the optimizers of this process that are wrapped and not closed, such as one whose name was used again.
+
+    An open one lives as long as its parameters, and they can be in no other one. To leave it, call its `close()` on all
+    ranks.
+    """
+    return open_wrappers.open()
+
+
 def _check_apart(optimizer: torch.optim.Optimizer, other: Wrapper) -> None:
     if optimizer is other.optimizer:
         raise ValueError(
@@ -73,6 +98,14 @@ def _check_apart(optimizer: torch.optim.Optimizer, other: Wrapper) -> None:
 
 def _trainable(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return (parameter for parameter in parameters_of(optimizer.param_groups) if parameter.requires_grad)
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse, by `TypeError`, what is no optimizer, is wrapped already, or evaluates the model several times a step."""
+    if isinstance(optimizer, (torch.optim.LBFGS, WrappedOptimizer)):
+        raise TypeError(f"optimizer: {type(optimizer).__name__} is refused: expected one that uses each gradient once")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
 
 
 def check_no_ddp(parameters: Iterable[torch.Tensor]) -> None:

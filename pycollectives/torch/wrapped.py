@@ -25,6 +25,11 @@ class WrappedOptimizer(torch.optim.Optimizer):
 
     _OF_THE_WRAPPED = frozenset({"param_groups", "state", "defaults"})
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The wrapped optimizer's: this one counts as an instance of it too, `isinstance(self, torch.optim.SGD)`."""
+        return type(self.__dict__.get("optimizer", self))
+
     def __getattr__(self, name: str) -> Any:
         """Return the wrapped optimizer's attribute: `param_groups`, `state`, `defaults`, hooks."""
         if name == "optimizer":

@@ -152,7 +152,8 @@ void Service::wait_for(const Call& call, Seconds timeout, const Engine::Interrup
         };
         if (wait_and_warn(*engine_, timeout, wait, [&] { return why_not() + call.advice; })) return;
         const std::string text = why_not();  // takes time, in which it may be done
-        if (!done()) throw StallError(call.unusable_after ? text + " It is unusable now." : text);
+        if (!done())
+          throw StallError(call.unusable_after ? text + " It is unusable now: abort() it on all ranks." : text);
       },
       [this] { check_alive(); });
 }

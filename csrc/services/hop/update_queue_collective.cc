@@ -88,17 +88,20 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
       notify(ranks[sender]);
     }
   }
-  std::vector<Awaited> awaited;
-  for (const std::size_t sender : senders_of(tags)) {
-    if (tags.iter && updates().has(sender, *tags.iter)) continue;
-    awaited.push_back(tags.iter ? hop::update_of(ranks[sender], *tags.iter) : hop::any_update_of(ranks[sender]));
-  }
+  const auto awaited = [&] {
+    std::vector<Awaited> all;
+    for (const std::size_t sender : senders_of(tags)) {
+      if (tags.iter && updates().has(sender, *tags.iter)) continue;
+      all.push_back(tags.iter ? hop::update_of(ranks[sender], *tags.iter) : hop::any_update_of(ranks[sender]));
+    }
+    return all;
+  };
   bool is_in_vain = false;
   const auto done = [&] {
     is_in_vain = !can_come(tags);  // before looking
     return size(tags) >= m || is_in_vain;
   };
-  wait_for({.what = "dequeue", .done = done, .awaited = [&] { return awaited; }}, timeout, interrupt);
+  wait_for({.what = "dequeue", .done = done, .awaited = awaited}, timeout, interrupt);
   if (size(tags) < m) {
     throw ClosedError("'" + name() + "': dequeue: expected " + std::to_string(m) + " updates, got " +
                       std::to_string(size(tags)) + ", and all who could send more have left");

@@ -61,7 +61,7 @@ void Neighborhood::start(const std::byte* values) {
   check_open();
   if (given_ != begun_) {
     throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
-                             " has not been waited for; call wait first");
+                             " is not done: wait on `request` first");
   }
   model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
   engine_->exclusively([this] { begin_step(); });
@@ -106,7 +106,7 @@ void Neighborhood::read(const std::string& what, bool final, std::byte* out, Sec
             .awaited = [&] { return engine_->exclusively(awaited); },
             .sleep = [&](Seconds limit) { return sleep(awaited, begin, limit); },
             .if_none_is_missing = "every neighbor has come: it is slow, wait again",
-            .advice = " A rank that makes fewer steps must close() it before another collective call, of MPI too.",
+            .advice = " A rank that makes fewer steps must leave() it before another collective call, of MPI too.",
             .after_close = true},
            timeout, interrupt);
   weight_ = model_->write(added, out);

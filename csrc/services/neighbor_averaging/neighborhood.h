@@ -46,9 +46,9 @@ class Neighborhood final : public Service {
   /// out = this rank's values after the step. StallError after `timeout` seconds (negative: no limit) names the
   /// neighbors that have not come; it may be called again then.
   void wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
   /// Whether the step that was started has its result, which `wait` gives then without waiting.
   bool test();
+  /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
   /// After `close` too.
   void final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
   // After `close` it begins no step; the engine takes in what is on its way to this rank.

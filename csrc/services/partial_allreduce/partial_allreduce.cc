@@ -213,6 +213,7 @@ void PartialAllreduce::close() {
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
+  discarded_ = true;
   const Lock lock(board_->mutex());
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
@@ -313,11 +314,16 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
+    check_not_discarded();
     board_->check_failure();
     if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
     return drive(call);
   });
+}
+
+PYC_HOT void PartialAllreduce::check_not_discarded() const {
+  if (discarded_) throw ClosedError("'" + options_.name + "': this contribution was discarded by abort()");
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -348,6 +354,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
     return try_finish(call);
   };
   if (naming_the_dead(look)) return call.info;
+  check_not_discarded();
   const auto news = [&] { return has_news(call); };
   const TimeSpent time_spent(*engine_, waited_);
   const Seconds begin = trace_.now();

@@ -122,7 +122,6 @@ GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std
   engine_->exclusively([&] {
     throw_failure();
     throw_given_up();
-    failed_ = true;  // unless it ends well
     values_ = values;
     step_ = step;
     asked_ = engine_->transport().now();
@@ -135,16 +134,20 @@ GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std
     return is_answered();
   };
   const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
-  wait_for({.what = "a group for step " + std::to_string(step),
-            .done = done,
-            .awaited = [] { return std::vector<Awaited>(); },
-            .sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); },
-            .explain = [&](Seconds) { return explain(interrupt) + "."; },
-            .unusable_after = true},
-           timeout, interrupt);
+  try {
+    wait_for({.what = "a group for step " + std::to_string(step),
+              .done = done,
+              .awaited = [] { return std::vector<Awaited>(); },
+              .sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); },
+              .explain = [&](Seconds) { return explain(interrupt) + "."; },
+              .unusable_after = true},
+             timeout, interrupt);
+  } catch (...) {
+    engine_->exclusively([this] { given_up_ = true; });
+    throw;
+  }
   return engine_->exclusively([this] {
     throw_failure();
-    failed_ = false;
     ++averages_;
     return answer_;
   });
@@ -313,12 +316,16 @@ void PartialReduce::check_failure() {
 }
 
 void PartialReduce::check_usable() {
-  check_failure();
-  engine_->exclusively([this] { throw_given_up(); });
+  Service::check_usable();
+  engine_->exclusively([this] {
+    throw_failure();
+    throw_given_up();
+  });
 }
 
 void PartialReduce::throw_given_up() const {
-  if (failed_) throw ClosedError("'" + name() + "' is unusable: an earlier average was given up");
+  if (!given_up_) return;
+  throw ClosedError("'" + name() + "' is unusable: an earlier average was given up; abort() it on all ranks");
 }
 
 bool PartialReduce::has_failed() {

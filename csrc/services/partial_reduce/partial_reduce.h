@@ -157,13 +157,13 @@ class PartialReduce final : public Service {
   bool performing_ = false;
   bool on_board_ = false;  // ... in shared memory
   bool has_left_ = false;
-  bool failed_ = false;                  // a call ended by an error
+  bool given_up_ = false;                // a call ended by an error, and its request may still be answered
   std::optional<std::string> failure_;   // of a device
   GroupInfo info_;                       // of the group that is or was performed last
   GroupInfo answer_;                     // of the one that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
-  std::uint64_t averages_ = 0;
+  std::atomic<std::uint64_t> averages_{0};
 };
 
 }  // namespace pyc

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -243,16 +244,137 @@ def test_requests(service, ranks_per_node):
     on_all(service, program, ranks_per_node)
 
 
+@every_shape
+@pytest.mark.parametrize("service", REQUESTS)
+def test_a_dropped_request_loses_nothing(service, ranks_per_node):
+    """The next call goes on once it is done."""
+
+    def program(comm):
+        made = ALL[service](comm)
+        for _ in range(3):
+            request = REQUESTS[service](made)
+            deadline = time.monotonic() + LIMIT
+            while not request.done and time.monotonic() < deadline:
+                time.sleep(1e-3)
+            del request
+        REQUESTS[service](made).wait(timeout=LIMIT)
+        made.close(timeout=LIMIT)
+
+    on_all(service, program, ranks_per_node)
+
+
+def full(comm):
+    return comm.partial_allreduce(np.zeros(COUNT), policy="full")
+
+
+@pytest.mark.parametrize("service", REQUESTS)
+def test_a_call_that_waits_counts_its_time(service):
+    """Rank 1 comes 0.2 s late."""
+
+    def program(comm):
+        made = full(comm) if service == "partial_allreduce" else ALL[service](comm)
+        if comm.rank == 1:
+            time.sleep(0.2)
+        REQUESTS[service](made).wait(timeout=LIMIT)
+        waited = made.statistics().waited
+        made.close(timeout=LIMIT)
+        return waited
+
+    waited = run_ranks(2, program)
+    assert 0.1 < waited[0] < LIMIT
+
+
+def test_what_has_failed_says_so():
+    """A partial reduce whose request was given up: its calls raise what `failed` is."""
+
+    def program(comm):
+        pr = comm.partial_reduce(np.zeros(COUNT), groups="static:2")
+        if comm.rank == 0:
+            pr.average(np.zeros(COUNT), timeout=LIMIT)  # of the first step, alone
+            with pytest.raises(pc.StallError, match="abort"):
+                pr.average(np.zeros(COUNT), timeout=0.2)
+            assert isinstance(pr.failed, pc.ClosedError)
+            with pytest.raises(pc.ClosedError, match="an earlier average was given up"):
+                pr.average(np.zeros(COUNT))
+            gave_up.set()
+        assert gave_up.wait(LIMIT)
+        pr.abort()
+        assert pr.failed is None
+
+    gave_up = threading.Event()
+    run_ranks(2, program)
+
+
+def test_a_request_whose_data_was_discarded_does_not_wait():
+    def program(comm):
+        ar = full(comm)
+        if comm.rank == 0:
+            request = ar.contribute(np.ones(COUNT))
+            assert ar.abort() == 1
+            for look in (request.test, lambda: request.wait(timeout=LIMIT)):
+                with pytest.raises(pc.ClosedError, match="discarded by abort"):
+                    look()
+            aborted.set()
+        assert aborted.wait(LIMIT)
+        ar.leave()
+
+    aborted = threading.Event()
+    run_ranks(2, program)
+
+
+def test_an_average_goes_on_with_the_memory_that_it_began_with():
+    def program(comm):
+        na = comm.neighbor_averaging(np.zeros(COUNT))
+        values, others = np.full(COUNT, comm.rank), np.zeros(COUNT)
+        values = values.astype(float)
+        if comm.rank == 0:
+            with pytest.raises(pc.StallError, match="rank 1"):
+                na.average(values, timeout=0.2)
+            with pytest.raises(RuntimeError, match="step 0 has begun with other memory"):
+                na.average(others)
+            stalled.set()
+        assert stalled.wait(LIMIT)
+        assert na.average(values, timeout=LIMIT).step == 0
+        assert values.tolist() == [0.5] * COUNT
+        na.close(timeout=LIMIT)
+
+    stalled = threading.Event()
+    run_ranks(2, program)
+
+
+@pytest.mark.parametrize("wait", [pc.wait_all, pc.wait_any])
+def test_what_is_no_request_is_told(wait):
+    (comm,) = loopback(1)
+    request = comm.partial_allreduce(np.zeros(1)).contribute(np.ones(1))
+    with pytest.raises(TypeError, match=f"{wait.__name__}: expected requests, got NoneType"):
+        wait([None])
+    with pytest.raises(TypeError, match=f"{wait.__name__}: expected a list of requests, got Round"):
+        wait(request)
+    wait(each for each in [request])
+
+
+def every_method():
+    for name in pc.__all__:
+        made = getattr(pc, name)
+        yield from ([(name, made)] if inspect.isfunction(made) else inspect.getmembers(made, inspect.isfunction))
+
+
+def test_every_limit_is_given_by_name():
+    kinds = {
+        name: inspect.signature(function).parameters["timeout"].kind
+        for name, function in every_method()
+        if not name.startswith("_") and "timeout" in inspect.signature(function).parameters
+    }
+    assert len(kinds) > 10
+    assert set(kinds.values()) == {inspect.Parameter.KEYWORD_ONLY}
+
+
 @pytest.mark.parametrize("service", REQUESTS)
 def test_a_wait_goes_on_after_its_limit(service):
     """Rank 1 is late."""
 
     def program(comm):
-        made = (
-            comm.partial_allreduce(np.zeros(COUNT), policy="full")
-            if service == "partial_allreduce"
-            else ALL[service](comm)
-        )
+        made = full(comm) if service == "partial_allreduce" else ALL[service](comm)
         if comm.rank == 1:
             assert stalled.wait(LIMIT)
         request = REQUESTS[service](made)

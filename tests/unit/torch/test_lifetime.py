@@ -173,10 +173,12 @@ def test_a_parameter_without_memory_for_each_element_is_refused_everywhere():
     def program(comm):
         wide = torch.nn.Parameter(torch.zeros(4, 1).expand(4, 5) if comm.rank == 1 else torch.zeros(4, 5))
         if comm.rank == 1:
-            with pytest.raises(TypeError, match=r"parameter 0: expected memory for each element, got strides \(1, 0\)"):
+            with pytest.raises(
+                TypeError, match=r"0 of group 0: expected memory for each element, got strides \(1, 0\)"
+            ):
                 eager(sgd([wide]), comm)
         else:
-            with pytest.raises(pc.MismatchError, match="refused on rank 1: TypeError: parameter 0: expected memory"):
+            with pytest.raises(pc.MismatchError, match="refused on rank 1: TypeError: parameter 0 of group 0: "):
                 eager(sgd([wide]), comm)
 
     ranks(2, program)

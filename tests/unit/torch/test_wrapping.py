@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from eager import backward, eager, ranks, sgd, values, weights  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
+from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
 
 
 def test_one_optimizer_is_wrapped_once():
@@ -126,7 +127,7 @@ def test_lazy_parameters_are_told(given):
     def program(comm):
         model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LazyLinear(1))
         trained = model if given == "parameters" else model[0]
-        name = "parameter 2" if given == "parameters" else "model: parameter '1.weight'"
+        name = "parameter 2 of group 0" if given == "parameters" else "model: parameter '1.weight'"
         text = f"{name}: expected one with a shape, got UninitializedParameter of a lazy module: run the model once"
         with pytest.raises(TypeError, match=text):
             eager(sgd(trained.parameters()), comm, model=None if trained is model else model)
@@ -247,6 +248,66 @@ def test_hooks_are_called_with_the_wrapper():
 
     kinds = ("step_pre", "step_post", "state_dict_pre", "post", "load_state_dict_pre", "load_state_dict_post")
     assert ranks(1, program) == [[(kind, True) for kind in kinds]]
+
+
+def test_it_counts_as_an_instance_of_what_it_wraps():
+    def program(comm):
+        with eager(sgd(weights(2)), comm) as optimizer:
+            assert isinstance(optimizer, torch.optim.SGD)
+            assert isinstance(optimizer, EagerOptimizer)
+            assert not isinstance(optimizer, (torch.optim.Adam, DecentralizedOptimizer))
+            assert type(optimizer) is EagerOptimizer
+
+    ranks(1, program)
+
+
+def test_loading_state_drops_averages_that_no_step_used_and_waits_for_none():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm) as optimizer:
+            state = optimizer.state_dict()
+            backward(parameters, comm.rank + 1.0)
+            with pytest.raises(RuntimeError, match=r"load_state_dict: gradients of .* are on their way: call step"):
+                optimizer.load_state_dict(state)
+            optimizer.average_gradients()
+            optimizer.load_state_dict(state)
+            assert parameters[0].grad is None
+            backward(parameters, 1.0)
+            optimizer.step()
+        return values(parameters)
+
+    assert ranks(2, program) == [[{-1.0}]] * 2
+
+
+@pytest.mark.parametrize("named_by", ["the optimizer", "the model"])
+def test_messages_name_parameters(named_by):
+    def program(comm):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Linear(1, 1))
+        model[1].bias.requires_grad_(False)
+        if named_by == "the optimizer":
+            optimizer = eager(sgd(model.named_parameters()), comm)
+        else:
+            optimizer = eager(sgd(model.parameters()), comm, model=model)
+        with optimizer:
+            model[1].bias.requires_grad_(True)
+            with pytest.raises(RuntimeError, match=r"parameter '1\.bias' requires gradients, and did not"):
+                optimizer.step()
+            model[1].bias.requires_grad_(False)
+
+    ranks(1, program)
+
+
+def test_a_profile_shows_where_a_step_contributes_and_waits():
+    def program(comm):
+        parameters = weights(2)
+        with eager(sgd(parameters), comm, overlap=False) as optimizer:
+            backward(parameters, 1.0)
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+                optimizer.step()
+        return {event.key for event in profile.key_averages() if event.key.startswith("pycollectives")}
+
+    ranges = {"pycollectives: contribute gradients", "pycollectives: wait for averages"}
+    assert ranks(1, program) == [ranges]
 
 
 # ---------------------------------------------------------------------------------------------- what lets ranks differ
