@@ -213,7 +213,7 @@ void PartialAllreduce::close() {
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
-  discarded_ = true;
+  aborted_ = true;
   const Lock lock(board_->mutex());
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
@@ -314,7 +314,7 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
-    check_not_discarded();
+    check_not_aborted();
     board_->check_failure();
     if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
@@ -322,8 +322,12 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   });
 }
 
-PYC_HOT void PartialAllreduce::check_not_discarded() const {
-  if (discarded_) throw ClosedError("'" + options_.name + "': this contribution was discarded by abort()");
+PYC_HOT void PartialAllreduce::check_not_aborted() const {
+  if (aborted_) throw_aborted();
+}
+
+void PartialAllreduce::throw_aborted() const {
+  throw ClosedError("'" + options_.name + "': abort() ended this call; its result does not come");
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -354,7 +358,7 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
     return try_finish(call);
   };
   if (naming_the_dead(look)) return call.info;
-  check_not_discarded();
+  check_not_aborted();
   const auto news = [&] { return has_news(call); };
   const TimeSpent time_spent(*engine_, waited_);
   const Seconds begin = trace_.now();

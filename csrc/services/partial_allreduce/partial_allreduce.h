@@ -222,7 +222,8 @@ class PartialAllreduce final : public Collective {
   // waiting
   bool do_test(Call& call);
   /// ClosedError after `discard`, for a call that is not done.
-  void check_not_discarded() const;
+  void check_not_aborted() const;
+  [[noreturn]] void throw_aborted() const;
   const RoundInfo& do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
   bool drive(Call& call);
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
@@ -261,7 +262,7 @@ class PartialAllreduce final : public Collective {
   int looks_ = 0;  // of a waiting call since it last had something to do
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};
-  std::atomic<bool> discarded_{false};  // ... what waited: no call that is not done will be
+  std::atomic<bool> aborted_{false};  // ... at once: no call that is not done will be
 };
 
 template <class Action>

@@ -59,7 +59,7 @@ class Synchronous(CollectiveOptimizer):
     def _leave_at_once(self):
         return 0
 
-    def _collective_statistics(self):
+    def _collectives(self):
         return []
 
 
