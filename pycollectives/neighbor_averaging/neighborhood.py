@@ -68,6 +68,7 @@ class StepRequest(Request):
         self._collective = collective
         self._info: StepInfo | None = None
         self._in_place: Array | None = None  # what `average` was given
+        self._said_done = False
         self.step = step
 
     def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
@@ -102,7 +103,8 @@ class StepRequest(Request):
 
     def test(self) -> bool:
         """Whether the result is there: `wait` does not wait then. Moves messages, waits for nothing."""
-        return self._info is not None or self._collective._test()
+        self._said_done = self._info is not None or self._collective._test()
+        return self._said_done
 
     @property
     def default_timeout(self) -> float | None:
@@ -159,14 +161,15 @@ class Neighborhood(Collective[ArgumentsT]):
         ValueError, TypeError, BufferError
             Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
         RuntimeError
-            The step before is not done (wait on `request`), or another thread is in a call of this object.
+            The step before was not waited for (wait on `request`), nor said by its `test` to be done; or another thread
+            is in a call of this object.
         ClosedError
             This rank has left.
         """
         array = readable_array(w, self._template.buffer, self.name)
         before = self._request
-        if before is not None and before._info is None and self._collective.test():
-            before.wait(timeout=0.0)  # it was dropped
+        if before is not None and before._said_done:
+            before.wait(timeout=0.0)
         self._collective.start(buffers.as_bytes_exporter(array))
         self._request = StepRequest(self, self._collective.steps - 1)
         return self._request

@@ -61,7 +61,7 @@ void Neighborhood::start(const std::byte* values) {
   check_open();
   if (given_ != begun_) {
     throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
-                             " is not done: wait on `request` first");
+                             " has not been waited for: wait on `request` first");
   }
   model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
   engine_->exclusively([this] { begin_step(); });

@@ -204,7 +204,9 @@ def test_calls_in_the_wrong_order():
         with pytest.raises(RuntimeError, match="'graph': no step has given a result yet"):
             _ = na.result
         request = na.start(np.zeros(2))
-        with pytest.raises(RuntimeError, match="'graph': start: step 0 is not done: wait on `request` first"):
+        with pytest.raises(
+            RuntimeError, match="'graph': start: step 0 has not been waited for: wait on `request` first"
+        ):
             na.start(np.zeros(2))
         assert request.wait() == request.wait() == StepInfo(step=0, weight=1.0)
         with pytest.raises(RuntimeError, match="step 0 is done already: read `result`"):
