@@ -13,8 +13,14 @@ Run::Run(const RunContext& context, std::uint32_t serial, std::vector<BufferId> 
   const Schedule& plan = context_.schedule;
   for (std::size_t b = 0; b < plan.buffers().size(); ++b) {
     const bool bound_later = std::find(external.begin(), external.end(), BufferId(b)) != external.end();
-    if (!bound_later) owned_.push_back(context_.memory.allocate(plan.buffers()[b].count * context_.element_bytes));
-    buffers_.push_back(bound_later ? nullptr : owned_.back().get());
+    if (bound_later) {
+      buffers_.push_back(nullptr);
+      continue;
+    }
+    const std::size_t bytes = plan.buffers()[b].count * context_.element_bytes;
+    owned_.push_back(context_.memory.allocate(bytes));
+    buffers_.push_back(owned_.back().get());
+    memory_bytes_ += bytes;
   }
   blocks_.resize(2 * plan.ops().size());
   for (std::size_t i = 0; i < plan.ops().size(); ++i) {

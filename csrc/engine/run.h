@@ -60,6 +60,8 @@ class Run {
 
   /// Null, of a buffer elsewhere: nothing is copied from there or to it.
   void bind(BufferId buffer, std::byte* data) { buffers_[index(buffer)] = data; }
+  /// Of the buffers that are its own.
+  std::size_t memory_bytes() const { return memory_bytes_; }
   PresenceTable& presence() { return presence_; }
   const Schedule& schedule() const { return context_.schedule; }
   RoundNumber round() const { return round_; }
@@ -115,6 +117,7 @@ class Run {
   bool failed_ = false;
   std::vector<std::byte*> buffers_;
   std::vector<BufferPtr> owned_;
+  std::size_t memory_bytes_ = 0;
   PresenceTable presence_;
   std::vector<BlockRange> blocks_;   // two per op: of the slices that it touches
   std::vector<std::uint32_t> seen_;  // per op: predecessors completed

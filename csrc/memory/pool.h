@@ -70,6 +70,11 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
     return BufferRef(entry);
   }
 
+  std::size_t memory_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return entries_.size() * bytes_;
+  }
+
  private:
   friend class BufferRef;
   void give_back(BufferRef::Entry* entry) {

@@ -58,6 +58,25 @@ std::size_t Schedule::edges() const {
   return n;
 }
 
+std::vector<BufferId> Schedule::unused_after(OpId op) const {
+  std::vector<bool> precedes(ops_.size());
+  precedes[index(op)] = true;
+  std::vector<bool> unused(buffers_.size(), true);
+  for (std::size_t i = ops_.size(); i-- > 0;) {  // edges point forward
+    for (const OpId next : ops_[i].next) {
+      const Op& after = ops_[index(next)];
+      if (precedes[index(next)] && after.need == after.predecessors) precedes[i] = true;
+    }
+    if (precedes[i]) continue;
+    for (const Access& access : accesses(ops_[i].action)) unused[index(access.slice.buffer)] = false;
+  }
+  std::vector<BufferId> found;
+  for (std::size_t b = 0; b < unused.size(); ++b) {
+    if (unused[b]) found.push_back(BufferId(b));
+  }
+  return found;
+}
+
 void Schedule::validate() const {
   std::vector<std::uint32_t> predecessors(ops_.size(), 0);
   for (std::size_t i = 0; i < ops_.size(); ++i) {

@@ -122,6 +122,9 @@ class Schedule {
   std::uint32_t blocks() const { return block_count_; }
   BlockRange blocks_of(const Slice& slice) const;
 
+  /// Buffers that a run touches no more once `op` has completed: every op on them must complete before it.
+  std::vector<BufferId> unused_after(OpId op) const;
+
   std::string describe(OpId id) const;
   std::string text() const;
   /// Graphviz, in the colours of eager-SGD Fig. 6; a dashed border is an or-join.

@@ -38,6 +38,11 @@ std::size_t Board::bytes(const BoardShape& shape) {
   return Board(nullptr, shape, 0, BoardMemory(nullptr, false)).memory_.used();
 }
 
+std::size_t Board::memory_bytes() const {
+  const std::size_t unused = shape_.on_device ? 0 : BoardBuffers::count(shape_) - buffers_.most_taken();
+  return memory_.used() - unused * BoardBuffers::stride(shape_);
+}
+
 Board::Board(const std::shared_ptr<SharedMemory>& memory, const BoardShape& shape, Rank local, bool first)
     : Board(memory, shape, local, BoardMemory(checked(*memory, bytes(shape)), first)) {
   if (first && shape.local_ranks() > 1) events().check();

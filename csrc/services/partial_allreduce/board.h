@@ -57,6 +57,9 @@ class Board {
   JointSum& joint_sum() { return joint_sum_; }
   BoardPosts& posts() { return posts_; }
 
+  /// That it has taken so far: pages that were never written take none. On devices all that there is.
+  std::size_t memory_bytes() const;
+
   /// Rounds complete, without direct rounds since the board last took over.
   RoundNumber completed() const { return records_.completed(); }
   /// ... and with them, as far as this rank can see.

@@ -34,6 +34,7 @@ BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
       references_(memory.take<std::uint32_t>(count(shape))),
       free_(memory.take<BufferNumber>(count(shape))),
       stride_(stride(shape)),
+      count_(static_cast<std::uint32_t>(count(shape))),
       data_(shape.on_device ? DeviceMemory::shared() : memory.take_pages(checked_product(count(shape), stride_))) {
   if (!memory.constructs()) return;
   // Taken from the end: 0, 1, 2 ...; on devices by turns of each arena's, so that no device serves all ranks.
@@ -49,6 +50,8 @@ BoardBuffers::BoardBuffers(BoardMemory& memory, const BoardShape& shape)
 PYC_HOT BufferNumber BoardBuffers::take() {
   if (stack_->free == 0) throw InternalError("the board has no free buffer");
   const BufferNumber buffer = free_[--stack_->free];
+  const std::uint32_t taken = count_ - stack_->free;
+  if (taken > most_taken()) stack_->most_taken.store(taken, std::memory_order_relaxed);
   references_[buffer] = 1;
   return buffer;
 }

@@ -5,6 +5,7 @@
 // than one reference is never written.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,17 +36,22 @@ class BoardBuffers {
   void release(BufferNumber& buffer);
   std::uint32_t references(BufferNumber buffer) const { return references_[buffer]; }
 
+  /// That were taken at once, at most: only these were ever written. Without the mutex.
+  std::size_t most_taken() const { return stack_->most_taken.load(std::memory_order_relaxed); }
+
   std::byte* data(BufferNumber buffer) const { return data_ + static_cast<std::size_t>(buffer) * stride_; }
 
  private:
   struct Stack {
     std::uint32_t free = 0;
+    std::atomic<std::uint32_t> most_taken{0};
   };
 
   Stack* stack_;
   std::uint32_t* references_;
   BufferNumber* free_;  // the first `stack_->free` of it
   std::size_t stride_;
+  std::uint32_t count_;
   std::byte* data_;
 };
 

@@ -70,9 +70,21 @@ PYC_HOT void BoardRecords::evict_oldest() {
 
 PYC_HOT void BoardRecords::add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares) {
   const std::size_t index = index_of(completed());
-  *records_[index] = record;
+  RoundRecord& added = *records_[index];
+  added = record;
+  added.awaits = 0;
+  for (Rank i = 0; i < ranks_.count(); ++i) added.awaits += ranks_[i].owed > record.round ? 1 : 0;
+  if (added.awaits == 0) buffers_.release(added.buffer);
   std::copy_n(members, member_words_, members_[index]);
   std::copy_n(shares, ranks_.count(), shares_[index]);
+}
+
+PYC_HOT void BoardRecords::give(RoundNumber first, RoundNumber end) {
+  const RoundNumber held = completed() < length_ ? 0 : completed() - length_;
+  for (RoundNumber round = std::max(first, held); round < end; ++round) {
+    RoundRecord& record = *records_[index_of(round)];
+    if (record.round == round && --record.awaits == 0) buffers_.release(record.buffer);
+  }
 }
 
 void BoardRecords::keep(const Kept& into, std::size_t index, Rank local, bool with_data) {

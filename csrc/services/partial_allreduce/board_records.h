@@ -23,7 +23,8 @@ struct RoundRecord {
   std::uint32_t contributors = 0;
   std::uint32_t active = 0;
   bool flush = false;
-  BufferNumber buffer = kNoBuffer;  // none: no contributors
+  Rank awaits = 0;                  // ranks of the node that are to be given it, and have not been
+  BufferNumber buffer = kNoBuffer;  // none: no contributors, or everybody has been given it
 };
 
 /// One rank's share in it.
@@ -61,6 +62,9 @@ class BoardRecords {
   void add(const RoundRecord& record, const std::uint64_t* members, const RoundShare* shares);
   /// ... and this says so: the next round has begun.
   void count_round() { count_to(completed() + 1); }
+  /// This rank has been given the rounds from `first` on, before `end`, or will not ask for them: a result that nobody
+  /// else is to be given is released.
+  void give(RoundNumber first, RoundNumber end);
   /// So many are complete: of direct rounds there is no record.
   void count_to(RoundNumber rounds) { completed_->rounds.store(rounds, std::memory_order_release); }
   /// Keeps a round for this rank alone.

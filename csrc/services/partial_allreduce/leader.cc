@@ -36,7 +36,18 @@ Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOp
       data_blocks_(plan_.schedule.blocks_of(plan_.data)),
       membership_(nodes.size()),
       requests_{{.round = 0}, {.round = 1}} {
+  make_scratch();
   arm();
+}
+
+/// What no run touches once it has its result, all runs share: before it the next one is not armed.
+void Leader::make_scratch() {
+  for (const BufferId buffer : plan_.schedule.unused_after(plan_.result)) {
+    if (buffer == plan_.data.buffer || (plan_.staging && buffer == plan_.staging->buffer)) continue;
+    const std::size_t bytes = plan_.schedule.buffers()[index(buffer)].count * element_bytes();
+    scratch_.emplace_back(buffer, messages_memory().allocate(bytes));
+    memory_bytes_ += bytes;
+  }
 }
 
 bool Leader::advance() {
@@ -244,12 +255,12 @@ void Leader::arm() {
     const RunContext context{.schedule = plan_.schedule,
                              .peers = nodes_.leaders(),
                              .members = nodes_.size(),
-                             .memory = staging_ == nullptr ? memory_ : host_memory(),
+                             .memory = messages_memory(),
                              .transport = engine_.transport(),
                              .open_transfers = engine_.open_transfers(),
                              .elements = board_.shape().elements,
                              .op = options_.op,
-                             .element_bytes = options_.count > 0 ? size_of(board_.shape().elements.accumulator) : 0,
+                             .element_bytes = element_bytes(),
                              .collective = id_,
                              .track_members = options_.track_members,
                              .trace = engine_.trace(),
@@ -257,12 +268,15 @@ void Leader::arm() {
                              .copier = staging_};
     std::vector<BufferId> bound{plan_.data.buffer};
     if (plan_.staging) bound.push_back(plan_.staging->buffer);
+    for (const auto& [buffer, memory] : scratch_) bound.push_back(buffer);
     pooled->run = std::make_unique<Run>(context, engine_.reserve_run(), bound, [this](Run& run, OpId op) {
       if (op == plan_.active) activated(run);
       if (op == plan_.result) complete(run);
     });
     if (plan_.staging) pooled->run->bind(plan_.staging->buffer, staging_->of_run(pool_of_runs_.size()));
+    for (const auto& [buffer, memory] : scratch_) pooled->run->bind(buffer, memory.get());
     engine_.set_run(*pooled->run);
+    memory_bytes_ += pooled->run->memory_bytes();
     idle_runs_.push_back(pooled.get());
     pool_of_runs_.push_back(std::move(pooled));
   }

@@ -13,6 +13,7 @@
 // back. If a device fails, rounds go on without data until all ranks have closed, and no result is published.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -53,6 +54,8 @@ class Leader {
   bool finished() const { return phase_ == Phase::kEnded && draining_.empty(); }
   std::vector<Rank> not_closed() const { return membership_.not_in(membership_.closed()); }
   const Schedule& schedule() const { return plan_.schedule; }
+  /// Of what runs hold besides the board's buffers. May be called without the engine's lock.
+  std::size_t memory_bytes() const { return memory_bytes_; }
 
  private:
   enum class Phase : std::uint8_t { kArmed, kActive, kRunning, kEnded };
@@ -116,6 +119,7 @@ class Leader {
   bool take_part();
   void take_part_without_data();
   void complete(Run& run);
+  void make_scratch();
   void arm();
   void retire();
   bool work(Lock& lock);
@@ -127,6 +131,10 @@ class Leader {
   void inquire(RoundNumber round);
   void answer(Rank node, RoundNumber round);
   void pass_on(const Departure& departure);
+  ReductionMemory& messages_memory() { return staging_ == nullptr ? memory_ : host_memory(); }
+  std::size_t element_bytes() const {  // no elements still make a round
+    return options_.count > 0 ? size_of(board_.shape().elements.accumulator) : 0;
+  }
   template <class Message>
   void send(Rank node, const Message& message) {
     messages_.send(nodes_.leader(node), message);
@@ -152,7 +160,9 @@ class Leader {
   Rank initiator_ = kNoRank;
   Requests requests_[2];  // of round_ and of the next, by parity: others may be one round ahead
   Seconds grace_ends_ = Collective::kNever;
+  std::vector<std::pair<BufferId, BufferPtr>> scratch_;  // of whichever run is under way
   std::vector<std::unique_ptr<PooledRun>> pool_of_runs_;
+  std::atomic<std::size_t> memory_bytes_{0};  // of these
   std::vector<PooledRun*> idle_runs_;
   std::vector<PooledRun*> draining_;  // complete, with sends or activations still in flight
   PooledRun* current_ = nullptr;

@@ -174,7 +174,10 @@ void PartialAllreduce::do_leave(bool for_good) {
   }
   BoardSlot& own = board_->ranks().own();
   own.called = engine_->transport().now();
-  if (for_good) own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
+  if (for_good) {
+    own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
+    board_->records().give(own.owed, board_->completed());
+  }
   board_->ranks().leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);
@@ -342,8 +345,8 @@ PartialAllreduceStatistics PartialAllreduce::statistics() const {
 }
 
 std::size_t PartialAllreduce::memory_bytes() const {
-  const Rank rank = engine_->rank();
-  return bytes_of_board(options_, nodes_, rank) / nodes_.neighbours(rank).size();
+  return board_->memory_bytes() / board_->shape().local_ranks() + results_.memory_bytes() +
+         (leader_ ? leader_->memory_bytes() : 0);
 }
 
 void PartialAllreduce::check_usable() const {

@@ -147,7 +147,7 @@ class PartialAllreduce final : public Collective {
   bool closed() const { return closed_; }
   RoundNumber rounds() const { return board_->rounds(); }
   PartialAllreduceStatistics statistics() const;
-  /// This rank's part of what its node's ranks share.
+  /// That this rank has taken so far, with its part of what its node's ranks share.
   std::size_t memory_bytes() const;
   /// Throws what the next call would, if it cannot be used any more.
   void check_usable() const;

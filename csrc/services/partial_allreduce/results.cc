@@ -50,7 +50,8 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   }
   const bool averages = board.shape().op == ReduceOp::kAvg;
   const auto add = [&](const RoundView& view) {
-    if (view.record->buffer == kNoBuffer) return;
+    if (view.record->contributors == 0) return;
+    if (view.record->buffer == kNoBuffer) throw InternalError("the result of a round was released too early");
     board.buffers().retain(view.record->buffer);
     given.add({view.record->buffer, averages ? std::size_t{view.record->contributors} : 1});
   };
@@ -75,6 +76,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   }
   given_ = call.round + 1;
   own.given = given_;
+  board.records().give(before, std::min(given_, own.owed));
   call.info.missed = given_ - before - 1;
   call.info.overrun = call.info.missed > history_;
   board.records().drop_kept(given_);

@@ -64,6 +64,7 @@ class Results {
 
   /// Rounds before this have been given to the application.
   RoundNumber given() const { return given_; }
+  std::size_t memory_bytes() const { return pool_->memory_bytes(); }
   /// Makes the result of a direct round that is complete. The application has been given all rounds before it.
   void give_directly(Call& call);
   /// The newest, never written again while referenced; null before the first.
