@@ -129,6 +129,8 @@ class Engine:
     def close(self, *, timeout: float | None = None) -> None:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
+    def announce(self, text: str) -> None:
+        """Lets the other ranks print what has gone wrong on this one, the first time. Waits for nobody."""
     def abort(self) -> None:
         """Closes at once and waits for nobody; the engine serves the others until the process ends."""
     def flight_record(self) -> str:

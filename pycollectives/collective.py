@@ -205,7 +205,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     ) -> None:
         """Close; after an exception leave at once and warn of what is discarded."""
         can_lose = self.discards and not self.closed
-        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=can_lose)
+        exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 
     # --------------------------------------------------------------------- for other collective calls of this thread
 

@@ -486,7 +486,7 @@ class Communicator:
     ) -> None:
         """Close; after an exception close at once and warn of what is discarded."""
         can_lose = any(collective.discards for collective in self._context.open)
-        exit_context(repr(self), kind, close=self.close, abort=self.abort, is_open=can_lose)
+        exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 
 
 def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:

@@ -241,6 +241,11 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 e.close(limit, run_signal_handlers);
               })
+      .method("announce", "text",
+              [](Engine& e, const std::string& text) {
+                const GilReleased released;
+                e.announce(text);
+              })
       .method("abort", "",
               [](const std::shared_ptr<Engine>& e) {
                 const GilReleased released;

@@ -35,6 +35,7 @@ enum class Control : std::uint32_t {
   // Engine
   kGaveUp,
   kLeft,
+  kNotice,
 };
 
 constexpr MessageHeader control(Control kind) { return {0, static_cast<std::uint32_t>(kind)}; }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <iomanip>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -273,7 +275,20 @@ Seconds Engine::deadline() const {
 
 PYC_HOT void Engine::check() {
   check_process();
-  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+  if (failed_.load(std::memory_order_acquire)) throw_failure();
+}
+
+/// A rank that has died since is named too, if MPI knows of it: a process may have ended because of the first.
+void Engine::throw_failure() const {
+  try {
+    std::rethrow_exception(error_);
+  } catch (const RankFailedError& first) {
+    const std::optional<std::vector<Rank>> known = transport_->failed_ranks();
+    std::set<Rank> dead(first.ranks().begin(), first.ranks().end());
+    if (known) dead.insert(known->begin(), known->end());
+    if (dead.size() == first.ranks().size()) throw;
+    throw died("", {dead.begin(), dead.end()}, "the communicator is unusable now");
+  }
 }
 
 bool Engine::wait(const std::function<bool()>& done, Seconds timeout, const Interrupt& interrupt,
@@ -353,9 +368,21 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
     case Control::kLeft:
       if (left_.insert(from)) departed_.push_back({from, read<Departure>(message).steps});
       return;
+    case Control::kNotice:
+      return tell(from, message);
     default:
       return bootstrap_.on_message(from, kind, message);
   }
+}
+
+/// The first that comes: if one error has reached all ranks, each has one line of them at most.
+void Engine::tell(Rank from, ConstBytes message) {
+  if (announced_ || std::exchange(was_told_, true)) return;
+  const ConstBytes text = message.subspan(sizeof(MessageHeader));
+  std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": rank " +
+                     std::to_string(from) + " ";
+  line.append(reinterpret_cast<const char*>(text.data()), text.size());
+  std::fputs((line + "; the others go on without it\n").c_str(), stderr);
 }
 
 RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then) {

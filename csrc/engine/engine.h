@@ -212,6 +212,10 @@ class Engine final : private Listener {
   /// Ranks that ran into their time limit in a collective call: what was to be made then exists on some ranks only.
   std::vector<Rank> gave_up();
 
+  /// Something has gone wrong on this rank that the others are not stopped by: each prints a line, "rank R" and `text`,
+  /// the first time. Waits for nobody.
+  void announce(const std::string& text);
+
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
   void abort();
 
@@ -227,7 +231,9 @@ class Engine final : private Listener {
   };
 
   bool pass();
+  void tell(Rank from, ConstBytes message);
   void fail(std::exception_ptr error);
+  [[noreturn]] void throw_failure() const;
   std::exception_ptr seen_death(std::exception_ptr reported) const;
   void look_for_the_dead();
   void tell_other_machines(const std::exception_ptr& error);
@@ -285,6 +291,8 @@ class Engine final : private Listener {
   RankSet explicit_partners_;       // that have sent a message of the uncreated collective
   bool leaves_ = false;             // this rank, by close or abort
   bool aborted_ = false;
+  bool announced_ = false;  // something went wrong here, and the others know
+  bool was_told_ = false;   // ... elsewhere, and stderr has it
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`
 

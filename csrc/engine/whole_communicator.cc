@@ -1,6 +1,7 @@
 // What an engine does together with those of all other ranks: comparing, handing down, closing.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <span>
 #include <thread>
@@ -350,6 +351,21 @@ void Engine::send_departures(Control kind) {
 /// Once every rank has closed nobody needs to know anything more, and nothing may be on its way at the end.
 void Engine::send(Rank to, ConstBytes message) {
   if (!shutdown_.is_silent()) transport_->send_active(to, message);
+}
+
+void Engine::announce(const std::string& text) {
+  if (!is_in_own_process()) return;
+  exclusively([&] {
+    if (leaves_ || failed_ || std::exchange(announced_, true)) return;
+    const MessageHeader header = control(Control::kNotice);
+    std::vector<std::byte> message(sizeof header + std::min(text.size(), kMaxActiveMessage - sizeof header));
+    std::memcpy(message.data(), &header, sizeof header);
+    std::memcpy(message.data() + sizeof header, text.data(), message.size() - sizeof header);
+    for (Rank r = 0; r < size(); ++r) {
+      if (r != rank()) send(r, message);
+    }
+  });
+  advance();
 }
 
 void Engine::abort() {

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ..context import Context
 
 __all__ = ["exit_context"]
+
+
+class Closing(Protocol):
+    """What a `with` block is of."""
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has left it."""
+
+    def close(self) -> None:
+        """Close it, and wait for the other ranks."""
+
+    def abort(self) -> int:
+        """Close it without waiting for anybody; the contributions that no rank will get. Does nothing if closed."""
 
 
 def exit_context(
     what: str,
     kind: type[BaseException] | None,
+    closing: Closing,
+    context: Context,
     *,
-    close: Callable[[], None],
-    abort: Callable[[], int],
     is_open: bool,
 ) -> None:
-    """Close at the end of a block; after an exception abort, and warn of what is discarded.
+    """Close at the end of a block; after an exception abort, warn of what is discarded, and tell the other ranks.
 
     `__exit__` itself must call it: the warning names the caller of its caller, which is the user's `with` statement.
 
@@ -29,21 +47,22 @@ def exit_context(
         The subject of the warning.
     kind
         The type of the exception that ended the block, or None.
-    close
-        Closes it, and waits for the other ranks. If it raises, `abort` is called before the error goes on.
-    abort
-        Closes it without waiting for anybody, and returns the number of contributions that no rank will get. Does
-        nothing if it is closed.
+    closing
+        What the block was of. If `close` raises, `abort` is called before the error goes on.
+    context
+        Of its communicator.
     is_open
         Whether data can be lost, so that an exception leads to a warning.
     """
     if kind is None:
         try:
-            close()
+            closing.close()
         finally:
-            abort()
+            closing.abort()
         return
-    discarded = abort()
+    if not closing.closed:
+        context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
+    discarded = closing.abort()
     if is_open:
         _warn(f"{what} was left by {kind.__name__}", discarded)
 

@@ -469,7 +469,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
     ) -> None:
         """Flush and close; after an exception close at once and warn of what is discarded."""
         can_lose = self._discards and not self.closed
-        exit_context(self._name, kind, close=self.close, abort=self.abort, is_open=can_lose)
+        exit_context(self._name, kind, self, self._comm._context, is_open=can_lose)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state, between steps; averages that no `step()` used are dropped.

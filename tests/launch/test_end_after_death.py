@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from killer import OUTLIVES_S, WITH_FAULT_TOLERANCE
 from launcher import mpirun
 
@@ -28,7 +27,6 @@ def test_a_finalize_that_does_not_return_is_ended(tmp_path):
     assert 2 < max(outlived) < 2 + OUTLIVES_S, job
 
 
-@pytest.mark.xfail(reason="the first failure is stored, and every later call raises that one", strict=True)
 def test_a_second_death_is_named_too():
     job = mpirun(5, "second_death.py", limit=60, options=WITH_FAULT_TOLERANCE)
     assert [job.said(rank) for rank in (0, 2, 4)] == [["named: 1 3"]] * 3, job

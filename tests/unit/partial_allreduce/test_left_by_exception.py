@@ -8,7 +8,6 @@ import pytest
 from pycollectives.testing import run_ranks
 
 
-@pytest.mark.xfail(reason="the others get sums without it, and no word", strict=True)
 def test_the_others_are_told_once_who_left_and_by_what(capfd):
     def program(comm):
         with contextlib.suppress(KeyError), comm.partial_allreduce(np.zeros(1), policy="full", name="sums") as ar:
