@@ -27,10 +27,11 @@ class RobustMutex {
   RobustMutex(const RobustMutex&) = delete;
   RobustMutex& operator=(const RobustMutex&) = delete;
 
-  /// RankFailedError, now and for every later call: what the dead owner was changing is lost.
+  /// RankFailedError, now and for every later call: what the dead owner was changing is lost. If its owner is stopped,
+  /// waits until it goes on, and says so on stderr.
   void lock() {
     int code = lock_soon(mutex_);
-    if (code == EBUSY) code = pthread_mutex_lock(&mutex_);
+    if (code == EBUSY) code = lock_patiently();
     check(code);
   }
 
@@ -45,6 +46,7 @@ class RobustMutex {
   void unlock() { pthread_mutex_unlock(&mutex_); }
 
  private:
+  int lock_patiently();
   void check(int code) {
     // Made consistent, though what it guards is not: glibc's trylock takes a mutex that is not recoverable and never
     // gives it back, so everybody else would wait for ever (seen with 2.36).

@@ -1,0 +1,46 @@
+#include "node/robust_mutex.h"
+
+#include <cstdint>
+#include <cstdio>
+
+#include "node/process.h"
+
+namespace pyc {
+namespace {
+
+constexpr Seconds kLook = 0.5;
+constexpr Seconds kPatience = 2;  // far longer than a critical section: its owner is stopped, or does not get a core
+
+/// The thread that has it, by number; 0 if that cannot be known.
+std::int32_t owner_of(const pthread_mutex_t& mutex) {
+#if defined(__GLIBC__)
+  return __atomic_load_n(&mutex.__data.__owner, __ATOMIC_RELAXED);
+#else
+  static_cast<void>(mutex);
+  return 0;
+#endif
+}
+
+void warn(std::int32_t owner, Seconds waited) {
+  if (owner == 0) return;  // it is free by now
+  const bool is_stopped = state_of({.number = owner}) == ProcessState::kStopped;
+  std::fprintf(stderr,
+               "pycollectives: waiting for %.0f s for process %d, which %s while it changed what the ranks of its "
+               "machine share\n",
+               waited, static_cast<int>(owner), is_stopped ? "was stopped" : "has not got on");
+}
+
+}  // namespace
+
+int RobustMutex::lock_patiently() {
+  Seconds warn_at = kPatience;
+  for (Seconds waited = kLook;; waited += kLook) {
+    const int code = lock_within(mutex_, kLook);
+    if (code != ETIMEDOUT) return code;
+    if (waited < warn_at) continue;
+    warn(owner_of(mutex_), waited);
+    warn_at *= 2;
+  }
+}
+
+}  // namespace pyc
