@@ -75,8 +75,8 @@ class Statistics:
     waited
         Seconds that its calls have waited for other ranks.
     memory_bytes
-        Memory that it takes on this rank, of what ranks of a node share this rank's part. A partial allreduce on the host
-        takes more when a rank falls behind.
+        Memory that it takes on this rank, of what ranks of a node share this rank's part. A partial allreduce on the
+        host takes more when a rank falls behind.
     """
 
     waited: float

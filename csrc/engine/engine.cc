@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <iomanip>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <utility>
 
@@ -284,10 +283,15 @@ void Engine::throw_failure() const {
     std::rethrow_exception(error_);
   } catch (const RankFailedError& first) {
     const std::optional<std::vector<Rank>> known = transport_->failed_ranks();
-    std::set<Rank> dead(first.ranks().begin(), first.ranks().end());
-    if (known) dead.insert(known->begin(), known->end());
-    if (dead.size() == first.ranks().size()) throw;
-    throw died("", {dead.begin(), dead.end()}, "the communicator is unusable now");
+    std::vector<Rank> since;
+    for (const Rank rank : known.value_or(std::vector<Rank>())) {
+      if (std::find(first.ranks().begin(), first.ranks().end(), rank) == first.ranks().end()) since.push_back(rank);
+    }
+    if (since.empty()) throw;
+    std::vector<Rank> all(first.ranks().begin(), first.ranks().end());
+    all.insert(all.end(), since.begin(), since.end());
+    std::sort(all.begin(), all.end());
+    throw RankFailedError(first.what() + ("; since then " + list_ranks(since) + " died, or ended early"), all);
   }
 }
 

@@ -132,7 +132,8 @@ class Engine final : private Listener {
     Engine& engine_;
   };
 
-  /// Rethrows the first error that a pass ran into, if any. ClosedError in a fork of the process that made the engine.
+  /// Rethrows the first error that a pass ran into, if any; if ranks have died since, names them too. ClosedError in a
+  /// fork of the process that made the engine.
   void check();
 
   /// False in a fork: the engine, its threads and its connections belong to the parent.

@@ -286,7 +286,9 @@ bool means_a_failed_rank(int error_class) {
 
 std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
   const std::lock_guard lock(asking_or_closing());  // an MPI need not let two threads ask at once
-  if (MPIX_Comm_get_failed == nullptr || heads_ == MPI_COMM_NULL) return std::nullopt;
+  int has_ended = 0;
+  MPI_Finalized(&has_ended);
+  if (MPIX_Comm_get_failed == nullptr || heads_ == MPI_COMM_NULL || has_ended != 0) return std::nullopt;
   int found = 0;  // MPI hears of deaths when it is called; the call may fail because of one
   MPI_Iprobe(MPI_ANY_SOURCE, kActiveTag, heads_, &found, MPI_STATUS_IGNORE);
   MPI_Group failed = MPI_GROUP_NULL;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Protocol
+
+from .errors import RankFailedError, TransportError
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -60,8 +63,9 @@ def exit_context(
         finally:
             closing.abort()
         return
-    if not closing.closed:
-        context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
+    if not closing.closed and not issubclass(kind, RankFailedError):  # which the others have, too
+        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+            context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
     discarded = closing.abort()
     if is_open:
         _warn(f"{what} was left by {kind.__name__}", discarded)

@@ -224,21 +224,28 @@ PYC_HOT bool BoardRound::is_reduced() const {
 
 /// Adds the oldest record, which is to make room, to the totals of ranks that have not been given it.
 void BoardRound::fold(ReductionMemory& memory) {
-  const RoundRecord& old = records_.oldest();  // stays until `complete`
+  const RoundRecord& old = records_.oldest();  // stays until `complete`, but not its data: a rank may leave meanwhile
   for (Rank i = 0; i < ranks_.count(); ++i) {
     BoardSlot& slot = ranks_[i];
     std::unique_lock lock(*mutex_);
     if (!slot.folding) continue;
-    const bool fresh = old.buffer != kNoBuffer && slot.total.buffer == kNoBuffer;
-    if (fresh) slot.total.buffer = buffers_.take();
-    const BufferNumber total = slot.total.buffer;
-    lock.unlock();
-    if (old.buffer != kNoBuffer) {
-      if (fresh) memory.fill_identity(shape_.elements, shape_.op, buffers_.data(total), shape_.count);
-      memory.add(shape_.elements, buffers_.data(total), buffers_.data(old.buffer), shape_.count,
-                 shape_.op == ReduceOp::kAvg ? old.contributors : 1);
+    if (slot.owed <= old.round) {
+      slot.folding = false;
+      continue;
     }
-    lock.lock();
+    BufferNumber data = old.buffer;
+    if (data != kNoBuffer) {
+      buffers_.retain(data);
+      const bool fresh = slot.total.buffer == kNoBuffer;
+      if (fresh) slot.total.buffer = buffers_.take();
+      const BufferNumber total = slot.total.buffer;
+      lock.unlock();
+      if (fresh) memory.fill_identity(shape_.elements, shape_.op, buffers_.data(total), shape_.count);
+      memory.add(shape_.elements, buffers_.data(total), buffers_.data(data), shape_.count,
+                 shape_.op == ReduceOp::kAvg ? old.contributors : 1);
+      lock.lock();
+      buffers_.release(data);
+    }
     slot.total.upto = old.round + 1;
     slot.folding = false;
   }

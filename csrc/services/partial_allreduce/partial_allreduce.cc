@@ -174,15 +174,28 @@ void PartialAllreduce::do_leave(bool for_good) {
   }
   BoardSlot& own = board_->ranks().own();
   own.called = engine_->transport().now();
-  if (for_good) {
-    own.owed = std::max(accounted_, own.promised == kNoRound ? 0 : own.promised + 1);
-    board_->records().give(own.owed, board_->completed());
-  }
+  if (for_good) end_of_results();
   board_->ranks().leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);
   if (for_good)
     board_->ranks().own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+}
+
+/// This rank leaves. Its open requests can still be waited for: what is complete is kept for them, and the round that
+/// they wait for; a call whose own round is kept no more is then given the last of these.
+void PartialAllreduce::end_of_results() {
+  Board& board = *board_;
+  BoardSlot& own = board.ranks().own();
+  promise_kept();
+  own.owed = accounted_;
+  if (own.promised != kNoRound) {
+    own.owed = own.promised + 1;
+  } else if (results_.given() < accounted_) {
+    own.owed = board.completed();
+    own.promised = own.owed - 1;
+  }
+  board.records().give(own.owed, board.completed());
 }
 
 std::shared_ptr<Call> PartialAllreduce::start_flush() {
@@ -252,7 +265,7 @@ PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
 PYC_HOT void PartialAllreduce::promise_kept() {
   Board& board = *board_;
   RoundNumber& promised = board.ranks().own().promised;
-  if (promised == kNoRound || board.completed() <= promised) return;
+  if (promised == kNoRound || board.completed() <= promised || accounted_ > promised) return;
   const std::optional<RoundView> record = board.records().of(promised);
   if (!record) throw InternalError("'" + options_.name + "': a promised round was not kept");
   for (const std::shared_ptr<Call>& call : pending_) {
@@ -261,7 +274,7 @@ PYC_HOT void PartialAllreduce::promise_kept() {
   }
   pending_.clear();
   accounted_ = std::max(accounted_, promised + 1);
-  promised = kNoRound;
+  if (board.ranks().own().owed == kNoRound) promised = kNoRound;  // else it is kept for good
 }
 
 PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {

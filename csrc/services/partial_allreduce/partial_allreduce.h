@@ -191,6 +191,7 @@ class PartialAllreduce final : public Collective {
   void take_in(BufferNumber into, const std::byte* data);
   void leave(bool for_good);
   void do_leave(bool for_good);
+  void end_of_results();
   void do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
   template <class Action>
   auto naming_the_dead(Action action);

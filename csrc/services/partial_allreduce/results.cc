@@ -43,8 +43,8 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
   Given given;
-  call.done = call.given = true;
   if (call.round < given_) {  // a later call was given it already
+    call.done = call.given = true;
     given.nothing_new_ = true;
     return given;
   }
@@ -58,11 +58,15 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   const RoundNumber before = given_;
   std::optional<RoundView> of_call = call.flush ? board.records().flush_record() : board.records().of(call.round);
   if (!of_call || own.total.upto > call.round + 1) {
-    // Its round was superseded, or added to the total, before anybody looked: it is given the newest, as a late call.
-    of_call = board.records().newest();
-    call.round = of_call->record->round;
+    // Its round was superseded, or added to the total, before anybody looked: it is given the newest, as a late call;
+    // if this rank has left, the last that is kept for it.
+    const RoundNumber newest = std::min(board.completed(), own.owed) - 1;
+    of_call = board.records().of(newest);
+    if (!of_call) throw InternalError("round " + std::to_string(newest) + " was not kept");
+    call.round = newest;
     describe(call, *of_call);
   }
+  call.done = call.given = true;
   if (board.shape().keeps_totals) {
     const RoundNumber first = std::max(given_, own.total.upto);
     if (own.total.buffer != kNoBuffer) given.add({std::exchange(own.total.buffer, kNoBuffer), 1});

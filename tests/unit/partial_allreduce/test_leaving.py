@@ -1,0 +1,75 @@
+"""Requests that are open when their rank leaves: they can be waited for, whatever the others do meanwhile."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import pycollectives as pc
+from pycollectives.testing import run_ranks
+
+LIMIT = 30.0
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+@pytest.mark.parametrize("rounds", [0, 1, 3, 20])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@pytest.mark.parametrize("missed", ["sum", "latest"])
+def test_open_requests_are_given_what_was_complete(missed, order, rounds, ranks_per_node):
+    """Rank 1 makes three rounds and leaves; rank 0 makes more. Under "sum" each of the three is given once."""
+    left, went_on = threading.Event(), threading.Event()
+
+    def program(comm):
+        ar = comm.partial_allreduce(np.zeros(4), policy="solo", missed=missed, history=1)
+        if comm.rank == 0:
+            assert left.wait(LIMIT)
+            for _ in range(rounds):
+                ar.contribute(np.full(4, 1000.0)).wait(timeout=LIMIT)
+            went_on.set()
+            return None
+        requests = []
+        for number in range(3):
+            requests.append(ar.contribute(np.full(4, 10.0**number)))
+            while ar.rounds <= number:
+                time.sleep(0)
+        ar.leave()
+        left.set()
+        assert went_on.wait(LIMIT)
+        given = []
+        for index in order:
+            info = requests[index].wait(timeout=LIMIT)
+            given.append((info.round, float(ar.result[0])))
+        return given
+
+    given = run_ranks(2, program, ranks_per_node=ranks_per_node)[1]
+    assert all(number <= 2 for number, _ in given)
+    if missed == "sum":
+        assert sum(value for _, value in given) == 111.0
+    else:
+        assert given[-1][1] in (1.0, 10.0, 100.0)
+        assert (2, 100.0) in given
+
+
+def test_a_request_of_a_round_under_way():
+    """It completes after its rank has left."""
+    left = threading.Event()
+
+    def program(comm):
+        ar = comm.partial_allreduce(np.zeros(4), policy="full", missed="sum")
+        if comm.rank == 1:
+            assert left.wait(LIMIT)
+        request = ar.contribute(np.full(4, 1.0 + comm.rank))
+        if comm.rank == 0:
+            ar.leave()
+            left.set()
+        request.wait(timeout=LIMIT)
+        value = float(ar.result[0])
+        if comm.rank == 1:
+            with pytest.raises(pc.ClosedError):
+                ar.leave() or ar.contribute(np.zeros(4))
+        return value
+
+    for ranks_per_node in (1, "all"):
+        assert run_ranks(2, program, ranks_per_node=ranks_per_node) == [3.0, 3.0]
