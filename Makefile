@@ -70,7 +70,7 @@ install: $(VENV)/.installed  ## Build and install into the virtual environment
 # The same build folder, where all but the extension itself is compiled already.
 $(VENV)/.testing: $(VENV)/.installed
 	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
-	cmake --build $(BUILD) --target _testing --parallel $(JOBS)
+	cmake --build $(BUILD) --target _testing _testing_mpi --parallel $(JOBS)
 	pip install --quiet 'pycollectives[test]'
 	cmake --install $(BUILD) --component testing --strip --prefix $(VENV)/lib/python*/site-packages >/dev/null
 	@touch $@
@@ -177,7 +177,7 @@ compile-sanitized: $(VENV)/.installed  # what `sanitize` begins with, if it has 
 
 # Those of PyTorch, documents and batch scripts start programs and libraries that are not ours; those of the package and
 # of benchmarks look at Python alone.
-unit_tests_with = $(shell grep -rlE --include='test_*.py' '$(1)' tests/unit | grep -vE 'torch|/(interop|docs|slurm|package|bench)/' | sort)
+unit_tests_with = $(shell grep -rlE --include='test_*.py' '$(1)' tests/unit | grep -vE 'torch|/(torch|docs|slurm|package|bench)/' | sort)
 
 asan tsan: | $(VENV)/bin/python  # unless it has passed with the same sources (.passed)
 	python tools/passed.py $(if $(NIGHTLY),--again) $@ $(MAKE) run-$@

@@ -39,7 +39,7 @@ class Rounds:
     def open(self, block: int, calls: int) -> Callable[[], Any]:
         del block, calls
         self._communicator = pc.Communicator(self._comm)
-        ar = self._communicator.partial_allreduce(like=self._x, op=MPI.SUM, missed="latest", **self._arguments)
+        ar = self._communicator.partial_allreduce(self._x, op=MPI.SUM, missed="latest", **self._arguments)
         return lambda: ar.allreduce(self._x)
 
     def prepare(self, call: int) -> None:

@@ -208,7 +208,7 @@ def _micro(comm: MPI.Comm, common: Common, size: int, max_ig: int) -> None:
         records.write({**record, **source})
 
 
-def _graph(comm: MPI.Comm, name: str, ranks_per_node: int | None) -> pc.Topology:
+def _graph(comm: MPI.Comm, name: str, ranks_per_node: int | None) -> pc.topology.Topology:
     if name != TWO_LEVEL:
         return pc.topology.by_name(name, comm.size)
     with pc.Communicator(comm, ranks_per_node=ranks_per_node) as communicator:
@@ -219,7 +219,7 @@ def run(
     comm: MPI.Comm,
     name: str,
     setting: Setting,
-    topology: pc.Topology,
+    topology: pc.topology.Topology,
     ranks_per_node: int | None,
     work: NDArray[np.float64],
 ) -> list[Outcome] | None:

@@ -213,7 +213,7 @@ def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dic
     with (
         pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator,
         communicator.parameter_server(
-            weights, sync=model_of(name), update=pc.SGD(rate=1.0), servers=servers.argument, workers=list(work)
+            weights, sync=model_of(name), update=pc.servers.SGD(rate=1.0), servers=servers.argument, workers=list(work)
         ) as made,
     ):
         barrier.wait()
@@ -221,7 +221,7 @@ def run(comm: MPI.Comm, name: str, setting: Setting, servers: Servers, work: dic
         barrier.wait()
         made.pull(weights)
         if rows is not None:
-            outcome = Outcome.of(comm.rank, *rows, made.statistics(), *said_by(weights))
+            outcome = Outcome.of(comm.rank, *rows, made.server_statistics(), *said_by(weights))
         barrier.wait()
     gathered = comm.gather(outcome)
     return None if gathered is None else [each for each in gathered if each is not None]
@@ -247,7 +247,7 @@ def _work(
             rows.append((begin - start, end - start, push.staleness if push is not None and push.used else DISCARDED))
     finally:
         gc.enable()
-    made.leave()
+    made.suspend()
     return start, rows
 
 

@@ -22,6 +22,7 @@ from sphinx.ext import napoleon  # noqa: E402
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import pycollectives  # noqa: E402
+from pycollectives.partial_allreduce import collective as partial_allreduce  # noqa: E402
 
 if TYPE_CHECKING:
     from docutils.nodes import Element
@@ -59,23 +60,34 @@ nitpick_ignore_regex = [("py:obj", "(?s).*")]
 nitpick_ignore = [
     *(
         ("py:class", variable)
-        for variable in ("SignedT", "T", "pycollectives.collective.CollectiveT", "pycollectives.testing.T")
+        for variable in (
+            "SignedT",
+            "T",
+            "CollectiveT",
+            "pycollectives.communicator.CollectiveT",
+            "pycollectives.testing.T",
+        )
     ),
     ("py:class", "Averaging"),  # what `DecentralizedOptimizer.averaging` is one of
     ("py:class", "Mode"),  # Standard | NotifyAck | ..., of pycollectives.hop.modes
     ("py:class", "AnyTopology"),  # Topology | TimeVarying
+    ("py:class", "Servers"),  # int | Iterable[int] | Literal["node"]
+    ("py:class", "CollectiveOptimizer"),  # the base of both optimizers
+    ("py:class", "pycollectives.groups.GeneratedGroups"),
+    ("py:class", "pycollectives.torch.refusals.Wrapper"),  # one of them
+    ("py:class", "pycollectives.torch.optimizer.CollectiveOptimizer"),
     ("py:class", "MPI.InPlaceType"),  # the inventory has none of it
     ("py:class", "RemovableHandle"),  # of torch.utils.hooks
 ]
 
 
 def _types_of_the_extension() -> None:
-    """Give the package `Round` and `RoundInfo` with the signatures and docstrings of the extension's stub."""
+    """Give the package the extension's `Round` and `RoundInfo`, with the signatures and docstrings of its stub."""
     stub = types.ModuleType("pycollectives._core")
     text = (DOCS.parent / "pycollectives" / "_core.pyi").read_text()
     exec(f"from __future__ import annotations\n{text}", vars(stub))
-    for name in ("Round", "RoundInfo"):
-        setattr(pycollectives, name, getattr(stub, name))
+    for module, name in ((partial_allreduce, "Round"), (pycollectives, "RoundInfo")):
+        setattr(module, name, getattr(stub, name))
 
 
 def _imitate_torch() -> None:

@@ -55,13 +55,12 @@ from tables import (  # noqa: E402
 )
 
 import pycollectives as pc  # noqa: E402
+from pycollectives import groups, policies  # noqa: E402
 from pycollectives._version import commit as built_from  # noqa: E402
 from pycollectives.experiments import report  # noqa: E402
 from pycollectives.experiments.experiment import catalogue, find  # noqa: E402
 from pycollectives.experiments.ideal import ideal_steps_per_s  # noqa: E402
 from pycollectives.experiments.runner import compare  # noqa: E402
-from pycollectives.partial_allreduce import policies  # noqa: E402
-from pycollectives.partial_reduce import generators  # noqa: E402
 from pycollectives.simulation import mixing, workload  # noqa: E402
 from pycollectives.simulation.allreduce import simulate  # noqa: E402
 from pycollectives.simulation.groups import simulate_groups  # noqa: E402
@@ -160,13 +159,13 @@ def policies_table() -> str:
     return markdown(["load", "policy", "throughput", "contributors", "active", "missed per call", "late calls"], rows)
 
 
-GENERATORS: dict[str, generators.GeneratedGroups | generators.StaticGroups] = {
-    "RandomGroups()": generators.RandomGroups(),
-    "RandomGroups(group_buffer=False)": generators.RandomGroups(group_buffer=False),
-    "StaticGroups(4)": generators.StaticGroups(4),
-    "SmartGroups()": generators.SmartGroups(),
-    "SmartGroups(inter_intra=False)": generators.SmartGroups(inter_intra=False),
-    "PunctualGroups()": generators.PunctualGroups(),
+GENERATORS: dict[str, groups.AnyGroups] = {
+    "RandomGroups()": groups.RandomGroups(),
+    "RandomGroups(group_buffer=False)": groups.RandomGroups(group_buffer=False),
+    "StaticGroups(4)": groups.StaticGroups(4),
+    "SmartGroups()": groups.SmartGroups(),
+    "SmartGroups(inter_intra=False)": groups.SmartGroups(inter_intra=False),
+    "PunctualGroups()": groups.PunctualGroups(),
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pycollectives.parameter_server import sync as synchronizations
+from pycollectives.servers import sync as synchronizations
 from pycollectives.simulation.parameter_server import entries_of, history
 from pycollectives.zipline import generate, zipline_linear
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from pycollectives.parameter_server.sync import Synchronization
+    from pycollectives.servers.sync import Synchronization
 
 COMPUTING, WAITING, BARRIER, BEST = "mediumseagreen", "lightgrey", "black", "tab:red"
 

@@ -64,7 +64,7 @@ def main():
             sys.exit(f"{options.file} was written by {state['ranks']} ranks, not {comm.size}" if comm.rank == 0 else 1)
         start, total = int(state["step"]), state["total"]  # the sum of all gradients, and, last, how many they are
 
-        gradients = comm.partial_allreduce(like=total, policy=options.policy)
+        gradients = comm.partial_allreduce(total, policy=options.policy)
         for step in range(start, options.until):
             rng = np.random.default_rng([1, comm.rank, step])  # data follows from the step: nothing to be saved
             time.sleep(0.001 * rng.exponential())

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import pycollectives as pc
-from pycollectives.interop.torch import EagerOptimizer
+from pycollectives.torch import EagerOptimizer
 
 
 def disc(examples, seed):

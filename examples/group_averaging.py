@@ -28,13 +28,13 @@ def main():
     others = set()
     with pc.Communicator(MPI.COMM_WORLD, timeout=30.0) as comm:
         rng = np.random.default_rng([2019, comm.rank])
-        with comm.partial_reduce(like=weights, groups=pc.SmartGroups(size=2)) as averaging:
+        with comm.partial_reduce(weights, groups=pc.groups.SmartGroups(size=2)) as averaging:
             for _ in range(STEPS):
                 time.sleep(rng.exponential(0.003))
                 features = rng.normal(size=(BATCH, 4))
                 features[:, comm.rank % 4] = 0.0  # this rank never sees this feature
                 weights -= RATE * features.T @ (features @ (weights - TRUTH)) / BATCH
-                info = averaging.sync(weights)  # replaces `weights` by the mean of the group
+                info = averaging.average(weights)  # replaces `weights` by the mean of the group
                 others.update(info.group)
 
         # Here the partial reduce is closed. Nothing that waits for all ranks is allowed before.

@@ -28,7 +28,7 @@ def main():
     with pc.Communicator(MPI.COMM_WORLD) as comm:
         rng = np.random.default_rng([2020, comm.rank])  # each rank has other data
         seconds = 0.008 if comm.rank == 0 else 0.002  # rank 0 is slow, and all steps are uneven
-        gradients = comm.partial_allreduce(like=weights)
+        gradients = comm.partial_allreduce(weights)
 
         for _ in range(STEPS):
             time.sleep(rng.exponential(seconds))

@@ -120,6 +120,8 @@ class Engine:
 
         machines: the number of each rank's.
         """
+    def check_usable(self) -> None:
+        """Raises what every call does, if it has failed."""
     def check_process(self) -> None:
         """ClosedError in a fork of the process that made it."""
     def leave(self) -> None:
@@ -164,24 +166,30 @@ class PartialAllreduce:
     def contribute(self, x: Any, *, stream: None = None) -> Round:
         """`x`: any C-contiguous buffer of exactly the right number of bytes (checked). Waits for nobody, and so keeps
         the GIL if that takes microseconds: on a board, if the data of all ranks is small."""
-    def contribute_and_wait(self, x: Any, timeout: float | None = None) -> RoundInfo:
-        """`contribute(x).wait(timeout)` without the handle; a wrong timeout is refused before anything is sent."""
-    def allreduce(self, x: Any, out: Any | None = None, timeout: float | None = None) -> tuple[NDArray[Any], RoundInfo]:
+    def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> RoundInfo:
+        """`contribute(x).wait(timeout=...)` without the request; a wrong limit is refused before anything is sent."""
+    def allreduce(
+        self, x: Any, out: Any | None = None, *, timeout: float | None = None
+    ) -> tuple[NDArray[Any], RoundInfo]:
         """The same, and the result: written to `out`, or what `result` gives."""
     @property
     def result(self) -> NDArray[Any]:
         """Read-only array of the given shape and dtype; RuntimeError before a call was given a round."""
     def start_flush(self) -> None:
         """What `flush` begins with: this rank leaves, and no round waits for it. `flush` is to follow."""
-    def flush(self, timeout: float | None = None) -> RoundInfo:
+    def flush(self, *, timeout: float | None = None) -> RoundInfo:
         """Collective. After a StallError it can be called again, and goes on with the same flush."""
-    def close(self) -> None:
-        """Leaves for good; returns at once. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     def abort(self) -> int:
         """Throws away what waits to be taken and leaves for good; the number of contributions discarded."""
     @property
     def in_own_process(self) -> bool:
         """False in a fork of the process that made it."""
+    def statistics(self) -> dict[str, Any]:
+        """rounds, contributions, included, late, missed, overrun, waited, memory_bytes."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -239,8 +247,10 @@ class DevicePartialAllreduce:
     def shown(self) -> int:
         """Memory for one result, for `give`."""
     def start_flush(self) -> None: ...
-    def flush(self, timeout: float | None = None) -> RoundInfo: ...
-    def close(self) -> None: ...
+    def flush(self, *, timeout: float | None = None) -> RoundInfo: ...
+    def leave(self) -> None: ...
+    def check_usable(self) -> None: ...
+    def statistics(self) -> dict[str, Any]: ...
     def abort(self) -> int: ...
     @property
     def in_own_process(self) -> bool: ...
@@ -289,7 +299,7 @@ class ExplicitGroups:
         """The same of an array on a CUDA device, when `streams` have done what they were given."""
     def refuse(self, members: Sequence[int], reason: str) -> None:
         """Refuse the next P-Reduce. The other members raise MismatchError with the reason; `reduce` stays usable."""
-    def close(self) -> None:
+    def leave(self) -> None:
         """No call any more; returns at once."""
     @property
     def cache_hits(self) -> int: ...
@@ -306,7 +316,7 @@ class PartialReduce:
         dtype_name: str,
         op: str,
         by_staleness: bool = False,  # float types, AVG
-        generator: GroupGenerator | None = None,  # its options are taken; None: `sync` is given the groups
+        generator: GroupGenerator | None = None,  # its options are taken; None: `average` is given the groups
         coordinator_rank: int = 0,
         algorithms: Sequence[str],  # by the number of members, from 0 to the number of ranks
         nodes: Sequence[int],  # of each rank; those of one node share memory
@@ -326,18 +336,17 @@ class PartialReduce:
         on_device: bool = False,
     ) -> None:
         """Raises what is wrong with the plans of its groups: before ranks agree to make one."""
-    def sync(
+    def average(
         self, values: Any, *, step: int, group: Sequence[int] = (), timeout: float | None = None
     ) -> tuple[tuple[int, ...], int, float, int]:
         """Averages in place with the next group: (group, sequence, waited in seconds, conflicts)."""
-    def close(self, values: Any | None = None) -> None:
+    def leave(self, values: Any | None = None) -> None:
         """Leaves; what is still to be performed is performed with a copy of `values`, or without. Idempotent."""
+    def check_usable(self) -> None: ...
+    def statistics(self) -> dict[str, Any]:
+        """averages, cache_hits, cache_misses, waited, memory_bytes."""
     @property
     def closed(self) -> bool: ...
-    @property
-    def cache_hits(self) -> int: ...
-    @property
-    def cache_misses(self) -> int: ...
 
 @final
 class DevicePartialReduce:
@@ -363,7 +372,7 @@ class DevicePartialReduce:
         """Collective. Allocates all that it will need on devices: what fails on one rank fails on all."""
     def device_of(self, data: int) -> int | None:
         """As the function of that name; a device that fails fails the collective."""
-    def sync(
+    def average(
         self,
         data: int,
         *,
@@ -373,18 +382,17 @@ class DevicePartialReduce:
         group: Sequence[int] = (),
         timeout: float | None = None,
     ) -> tuple[tuple[int, ...], int, float, int]:
-        """Waits until `streams` have done what they were given, then as `PartialReduce.sync`."""
-    def close(self, data: int | None = None, streams: Sequence[int] = ()) -> None:
-        """Leaves, as `PartialReduce.close`."""
+        """Waits until `streams` have done what they were given, then as `PartialReduce.average`."""
+    def leave(self, data: int | None = None, streams: Sequence[int] = ()) -> None:
+        """Leaves, as `PartialReduce.leave`."""
     @property
     def failed(self) -> bool:
         """Whether a device has failed, of any rank: then all ranks have left, or do as soon as they can."""
+    def check_usable(self) -> None: ...
+    def statistics(self) -> dict[str, Any]:
+        """averages, cache_hits, cache_misses, waited, memory_bytes."""
     @property
     def closed(self) -> bool: ...
-    @property
-    def cache_hits(self) -> int: ...
-    @property
-    def cache_misses(self) -> int: ...
 
 class PairwiseAveraging:
     def __init__(
@@ -422,8 +430,10 @@ class PairwiseAveraging:
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
         """The application knows of these deaths, or, if empty, of one that nobody could name."""
-    def close(self) -> None:
-        """Leaves for good; returns at once. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -479,8 +489,10 @@ class DevicePairwiseAveraging:
     def resume(self) -> None: ...
     def set_told(self, dead: Sequence[int]) -> None:
         """The application knows of these deaths, or, if empty, of one that nobody could name."""
-    def close(self) -> None:
-        """Leaves for good; returns at once. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     def statistics(self) -> dict[str, Any]: ...
     @property
     def held_dtype_name(self) -> str: ...
@@ -507,12 +519,18 @@ class Neighborhood:
         """Collective; every rank must create the same objects in the same order."""
     def start(self, values: Any) -> None:
         """Begins a step with a copy of `values`; does not wait."""
+    def test(self) -> bool:
+        """Whether the step that was started has its result."""
+    def statistics(self) -> dict[str, Any]:
+        """steps, waited, memory_bytes."""
     def wait(self, out: Any, *, timeout: float | None = None) -> None:
         """Waits for the step that was started. StallError names the neighbors that have not come."""
     def final(self, out: Any, *, timeout: float | None = None) -> None:
-        """The same, with what is on its way to this rank; changes nothing, and works after `close`."""
-    def close(self) -> None:
-        """Leaves, without waiting. Idempotent."""
+        """The same, with what is on its way to this rank; changes nothing, and works after `leave`."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -549,8 +567,10 @@ class Hop:
         """Goes on to the next iteration, or by a jump to `last` at most; its number. StallError: who is missing."""
     def step(self, delta: Any, *, timeout: float | None = None) -> None:
         """Ends the iteration. After a StallError to be called again, with the same delta."""
-    def close(self) -> None:
-        """Leaves, without waiting. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -562,13 +582,10 @@ class Hop:
     def queued(self) -> int:
         """Updates in this rank's queue."""
     @property
-    def memory_bytes(self) -> int:
-        """Of this rank's queues, and of the copies of its updates that it keeps for other nodes."""
-    @property
     def rings(self) -> int:
         """How often ranks of its node have woken this one, or would have if it had slept."""
-    def statistics(self) -> dict[str, int]:
-        """iterations, jumps, skipped, received, stale, unsent."""
+    def statistics(self) -> dict[str, Any]:
+        """iterations, jumps, skipped, received, stale, unsent, waited, memory_bytes."""
 
 @final
 class UpdateQueue:
@@ -589,15 +606,19 @@ class UpdateQueue:
     def enqueue(self, update: Any, iteration: int, *, timeout: float | None = None) -> None:
         """Of a sender. Waits for room."""
     def dequeue(
-        self, m: int, iteration: int | None, w_id: int | None, *, timeout: float | None = None
+        self, m: int, iteration: int | None, sender: int | None, *, timeout: float | None = None
     ) -> list[tuple[NDArray[np.uint8], int, int]]:
         """Of the owner: bytes, iteration and sender of each."""
-    def size(self, iteration: int | None, w_id: int | None) -> int:
+    def size(self, iteration: int | None, sender: int | None) -> int:
         """Of the owner."""
-    def close(self) -> None:
-        """Leaves, without waiting. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     @property
     def closed(self) -> bool: ...
+    def statistics(self) -> dict[str, Any]:
+        """waited, memory_bytes."""
     @property
     def rings(self) -> int: ...
 
@@ -621,26 +642,29 @@ class TokenQueue:
         """Of the taker: all or nothing."""
     def size(self) -> int:
         """Of either."""
-    def close(self) -> None:
-        """Leaves, without waiting. Idempotent."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None:
+        """Raises what the next call would, if it cannot be used any more."""
     @property
     def closed(self) -> bool: ...
+    def statistics(self) -> dict[str, Any]:
+        """waited, memory_bytes."""
     @property
     def rings(self) -> int: ...
 
 @final
 class Round:
-    """Handle of one contribution."""
+    """The request of one contribution."""
 
+    @property
+    def done(self) -> bool:
+        """As `test`."""
     def test(self) -> bool:
         """Whether the round is done; if so, `result` is up to date. Moves messages, waits for nothing."""
-    def wait(self, timeout: float | None = None) -> RoundInfo:
+    def wait(self, *, timeout: float | None = None) -> RoundInfo:
         """Waits until the round is done. StallError after `timeout` seconds (None: `default_timeout`) names who has not
         arrived."""
-    def Test(self) -> bool:
-        """`test`."""
-    def Wait(self, timeout: float | None = None) -> RoundInfo:
-        """`wait`."""
     @property
     def default_timeout(self) -> float | None:
         """Seconds that `wait` takes at most if it is given no limit; None: there is none."""
@@ -910,9 +934,13 @@ class ParameterServer:
     def wait(self, clock: int, *, timeout: float | None = None) -> None: ...
     def pull(self, out: Any, *, timeout: float | None = None) -> None: ...
     def push_pull(self, gradient: Any, out: Any, *, timeout: float | None = None) -> None: ...
-    def leave(self) -> None: ...
-    def close(self) -> None:
-        """Leaves, without waiting. Idempotent."""
+    def suspend(self, *, timeout: float | None = None) -> None:
+        """Takes no part until the next push."""
+    def leave(self) -> None:
+        """Takes no further part; returns at once. Idempotent."""
+    def check_usable(self) -> None: ...
+    def statistics(self) -> dict[str, Any]:
+        """waited, memory_bytes."""
     @property
     def closed(self) -> bool: ...
     @property
@@ -925,7 +953,7 @@ class ParameterServer:
     @property
     def outcome(self) -> tuple[int, int, int, bool]:
         """Of the newest push that was let go: clock, version, staleness, used."""
-    def statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
+    def server_statistics(self, *, timeout: float | None = None) -> dict[str, Any]:
         """workers (rank, pushes, discarded, given up, waiting, presence), staleness, supersteps, version, superstep."""
 
 def simulate_server(**script: Any) -> dict[str, Any]:

@@ -97,6 +97,12 @@ class Posts:
     def completed(self, rank: int, /) -> int: ...
     def first_to_call(self, number: int, /) -> int: ...
 
+def cpp_tests() -> list[str]:
+    """Return the names of the tests in tests/cpp."""
+
+def run_cpp_test(name: str) -> None:
+    """Run one; RuntimeError says what is wrong, and where. Those of `mpi` are collective over MPI_COMM_WORLD."""
+
 def delivered(kind: int, body: bytes) -> str:
     """The text that a handler of a mailbox makes of a message."""
 

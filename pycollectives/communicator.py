@@ -13,13 +13,24 @@ from .agreement.consistency import Signed
 from .agreement.fingerprint import Fingerprint
 from .agreement.options import Options, naming_failed_ranks, turn_on
 from .at_exit import open_communicators
+from .collective import CommunicatorStatistics, creates
 from .context import Context
-from .hop.methods import HopMethods
-from .neighbor_averaging.methods import NeighborAveragingMethods
-from .parameter_server.methods import ParameterServerMethods
-from .partial_allreduce.methods import PartialAllreduceMethods
-from .partial_reduce.methods import PartialReduceMethods
+from .hop.arguments import HopArguments, TokenQueueArguments, UpdateQueueArguments
+from .hop.collective import Hop
+from .hop.token_queue import TokenQueue
+from .hop.update_queue import UpdateQueue
+from .neighbor_averaging.arguments import NeighborAveragingArguments, PairwiseArguments, PushSumArguments
+from .neighbor_averaging.d_psgd import NeighborAveraging
+from .neighbor_averaging.pairwise import PairwiseAveraging
+from .neighbor_averaging.push_sum import PushSum
+from .partial_allreduce.arguments import PartialAllreduceArguments
+from .partial_allreduce.collective import PartialAllreduce
+from .partial_reduce import means
+from .partial_reduce.arguments import PartialReduceArguments
+from .partial_reduce.collective import PartialReduce
 from .selection.tables import is_tuned
+from .servers.arguments import ParameterServerArguments
+from .servers.collective import ParameterServer
 from .support.costs import REDUCE_PER_BYTE, Costs
 from .support.deadline import Deadline
 from .support.environment import checked_ranks_per_node
@@ -35,17 +46,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from . import _core
+    from .collective import Collective
     from .support.nodes import Place
     from .support.typing import BufferSpec, Progress
 
 __all__ = ["Communicator"]
 
 SignedT = TypeVar("SignedT", bound=Signed)
+CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
 
-class Communicator(
-    PartialAllreduceMethods, PartialReduceMethods, NeighborAveragingMethods, HopMethods, ParameterServerMethods
-):
+class Communicator:
     """A group of ranks with an engine that works in the background; made and closed by all of them (collective).
 
     The messages of this package go over duplicates of the communicator given, so that they never meet the user's.
@@ -90,7 +101,7 @@ class Communicator(
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
     >>> with pc.Communicator(MPI.COMM_SELF) as comm:
-    ...     total = comm.partial_allreduce(like=np.zeros(3))
+    ...     total = comm.partial_allreduce(np.zeros(3))
     ...     result, info = total.allreduce(np.ones(3))
     ...     print(comm.rank, comm.size, result)
     0 1 [1. 1. 1.]
@@ -160,10 +171,38 @@ class Communicator(
         self._comm = comm
         self._rank = engine.rank
         self._size = engine.size
-        self._context = Context(
-            engine, nodes, NoChecks() if check_engine is None else Checks(check_engine, timeout), timeout, costs
-        )
+        checks = NoChecks() if check_engine is None else Checks(check_engine, timeout)
+        self._context = Context(engine, nodes, checks, timeout, costs, communicator=self)
         open_communicators[self] = None
+
+    partial_allreduce = creates(PartialAllreduce, PartialAllreduceArguments)
+    partial_reduce = creates(PartialReduce, PartialReduceArguments)
+    pairwise_averaging = creates(PairwiseAveraging, PairwiseArguments)
+    neighbor_averaging = creates(NeighborAveraging, NeighborAveragingArguments)
+    push_sum = creates(PushSum, PushSumArguments)
+    hop = creates(Hop, HopArguments)
+    update_queue = creates(UpdateQueue, UpdateQueueArguments)
+    token_queue = creates(TokenQueue, TokenQueueArguments)
+    parameter_server = creates(ParameterServer, ParameterServerArguments)
+    preduce = means.preduce
+    mean = means.mean
+
+    def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
+        """Make a collective of any kind; collective. For services that have no method of their own here.
+
+        Parameters
+        ----------
+        kind
+            A class derived from `pycollectives.collective.Collective`.
+        arguments, options
+            Those of `kind.arguments`.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError, MismatchError, StallError, RuntimeError, ClosedError
+            As `partial_allreduce`.
+        """
+        return creates(kind, kind.arguments)(self, *arguments, **options)
 
     @property
     def rank(self) -> int:
@@ -213,9 +252,40 @@ class Communicator(
         return self._engine.transport
 
     @property
+    def name(self) -> str:
+        """That of the MPI communicator that it was made from; "loopback" among threads."""
+        return "loopback" if self._comm is None else self._comm.Get_name()
+
+    @property
+    def open(self) -> tuple[Collective[Any], ...]:
+        """The collectives that this rank has not left, in the order of creation."""
+        return self._context.open
+
+    @property
     def closed(self) -> bool:
-        """Whether this rank has closed it."""
+        """Whether this rank has closed it, or left."""
         return self._context.rendezvous.closed
+
+    @property
+    def failed(self) -> Exception | None:
+        """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
+        if self.closed:
+            return None
+        try:
+            self._engine.check_usable()
+        except Exception as error:
+            return error
+        return None
+
+    def statistics(self) -> CommunicatorStatistics:
+        """Return what this rank has counted, of what is open; local, without communication."""
+        each = [collective.statistics() for collective in self.open]
+        return CommunicatorStatistics(
+            open=len(each),
+            preduce_cache=means.plan_cache(self),
+            waited=sum((one.waited for one in each), 0.0),
+            memory_bytes=sum(one.memory_bytes for one in each),
+        )
 
     def advance(self) -> bool:
         """Move what can be moved, without waiting; whether anything did. For `progress="caller"`."""
@@ -230,7 +300,7 @@ class Communicator(
         >>> import numpy as np, pycollectives as pc
         >>> from mpi4py import MPI
         >>> with pc.Communicator(MPI.COMM_SELF) as comm:
-        ...     ar = comm.partial_allreduce(like=np.ones(3))
+        ...     ar = comm.partial_allreduce(np.ones(3))
         ...     _ = ar.allreduce(np.ones(3))
         ...     comm.flight_record()["rounds"][0]["contributors"]
         [0]
@@ -238,7 +308,7 @@ class Communicator(
         record: dict[str, Any] = json.loads(self._engine.flight_record())
         return record
 
-    def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
+    def agree(self, call: str, check: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
         """Compare the arguments of a call that is built on this communicator; collective.
 
         For calls that need all ranks with the same arguments: a mistake on one rank is an error on all of them, before
@@ -251,6 +321,8 @@ class Communicator(
         check
             Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
             mapping of names to texts, numbers or None. What it raises is raised here, after the others got it.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
@@ -263,14 +335,15 @@ class Communicator(
             Signatures differ between ranks, another rank's `check` raised, or another rank makes another call; names
             ranks and values. On all ranks.
         StallError
-            Some ranks do not make this call within the communicator's timeout.
+            Some ranks do not make this call in time; no collective can be made on it afterwards.
         ClosedError
             The communicator is closed.
         """
         self._context.check_flushed(call)
-        return self._context.rendezvous.agree(call, check)
+        with self._context.limited(timeout):
+            return self._context.rendezvous.agree(call, check)
 
-    def is_same_on_all_ranks(self, x: BufferSpec) -> bool:
+    def is_same_on_all_ranks(self, x: BufferSpec, *, timeout: float | None = None) -> bool:
         """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
 
         For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
@@ -283,6 +356,8 @@ class Communicator(
             C-contiguous host memory of any shape and element type: a NumPy array or anything that exports PEP 3118 or
             DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, a NaN
             is the same as one of the same bits.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
@@ -298,7 +373,7 @@ class Communicator(
         RuntimeError
             A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
         StallError
-            Some ranks do not call it within the communicator's timeout; no collective can be made on it afterwards.
+            Some ranks do not call it in time; no collective can be made on it afterwards.
         ClosedError
             The communicator is closed.
 
@@ -313,16 +388,49 @@ class Communicator(
         [(True, False), (True, False)]
         """
         self._context.check_flushed("is_same_on_all_ranks")
-        _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
+        with self._context.limited(timeout):
+            _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
         return all(reply == replies[0] for reply in replies)
 
-    def close(self, timeout: float | None = None) -> None:
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Deliver everything that any rank handed over to what is open, in the order of creation; collective.
+
+        Parameters
+        ----------
+        timeout
+            Seconds for all of it; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        StallError
+            Some ranks have neither flushed nor left; names them. Call it again to go on.
+        ClosedError
+            The communicator is closed.
+        """
+        self._context.rendezvous.check_open()
+        self._context.flush(Deadline(self._context.limit(timeout)))
+
+    def leave(self) -> None:
+        """Leave what is open and the communicator, without waiting for other ranks.
+
+        What this rank handed over is still delivered: the engine serves the others until the process ends, or all have
+        closed. Leaving again does nothing.
+        """
+        if self.closed or not self._engine.in_own_process:
+            return
+        with contextlib.ExitStack() as ending:  # all of it, also if a collective raises
+            ending.callback(self._end)
+            ending.callback(self._engine.abort)
+            ending.callback(self._context.checks.leave)
+            self._context.leave()
+
+    def close(self, *, timeout: float | None = None) -> None:
         """Flush and close what is open, in the order of creation, and wait for all ranks to do so; collective.
 
         Parameters
         ----------
         timeout
-            Seconds for all of it; None for the communicator's default.
+            Seconds for all of it; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------

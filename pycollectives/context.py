@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, TypeVar
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .agreement.rendezvous import Rendezvous
+from .arguments import Group, creating
 from .support.deadline import Deadline
+from .support.errors import ClosedError
 from .support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -16,9 +19,12 @@ if TYPE_CHECKING:
 
     from . import _core
     from .agreement.checking import NoChecks
-    from .agreement.consistency import Signed
+    from .arguments import Arguments
     from .collective import Collective
+    from .communicator import Communicator
     from .support.costs import Costs
+
+    AnyCollective = Collective[Any]
 
     class Part(Protocol):
         """What a service keeps once per communicator."""
@@ -29,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Context"]
 
-SignedT = TypeVar("SignedT", bound="Signed")
-CollectiveT = TypeVar("CollectiveT", bound="Collective")
+ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
+CollectiveT = TypeVar("CollectiveT", bound="AnyCollective")
 PartT = TypeVar("PartT", bound="Part")
 
 
@@ -60,8 +66,11 @@ class Context:
         checks: NoChecks,
         timeout: float | None,
         costs: Costs | None = None,
+        *,
+        communicator: Communicator,
     ) -> None:
         """See the class."""
+        self._communicator = weakref.ref(communicator)  # which owns this
         self.engine = engine
         self.nodes = tuple(nodes)
         self.checks = checks
@@ -69,10 +78,18 @@ class Context:
         self.costs = costs
         self.rendezvous = Rendezvous(engine, checks, timeout)
         self._created = 0
-        self._open: dict[Collective, None] = {}
+        self._open: dict[AnyCollective, None] = {}
         self._parts: dict[type[Part], Part] = {}
         self._making_part = threading.Lock()
         self._closing_checks: list[Callable[[], None]] = []
+
+    @property
+    def communicator(self) -> Communicator:
+        """Whose context it is; `ClosedError` once that is closed and gone."""
+        communicator = self._communicator()
+        if communicator is None:
+            raise ClosedError("the communicator is closed")
+        return communicator
 
     @property
     def rank(self) -> int:
@@ -85,12 +102,18 @@ class Context:
         return self.engine.size
 
     @property
-    def open(self) -> tuple[Collective, ...]:
+    def open(self) -> tuple[AnyCollective, ...]:
         """The collectives that this rank has not closed, in the order of creation."""
         return tuple(self._open)
 
     def make(
-        self, call: str, check: Callable[[], SignedT], build: Callable[[SignedT, Deadline], CollectiveT]
+        self,
+        service: str,
+        call: str,
+        arguments: Callable[[], ArgumentsT],
+        build: Callable[[ArgumentsT, Deadline], CollectiveT],
+        *,
+        timeout: float | None = None,
     ) -> CollectiveT:
         """Make a collective that all ranks specify alike; collective.
 
@@ -98,27 +121,40 @@ class Context:
 
         Parameters
         ----------
+        service
+            What is made, for its default name.
         call
             What ranks call, for messages: "partial_allreduce".
-        check
-            Checks this rank's arguments, and returns something with a `signature`, which must be the same on all ranks.
-            What it raises is raised here, after the other ranks got it.
+        arguments
+            Makes this rank's arguments. What it raises is raised here, after the other ranks got it.
         build
-            Makes the collective of what `check` returned, within a deadline, once all ranks have agreed.
+            Makes the collective, within a deadline, once all ranks have agreed.
+        timeout
+            Seconds; None for the default, or what is left of the surrounding `rendezvous.within`.
         """
 
-        def build_and_enter(agreed: SignedT, deadline: Deadline) -> CollectiveT:
+        def checked() -> ArgumentsT:
+            self.engine.check_next_id()  # a refusal on one rank is one on all
+            return self.checked(service, arguments)
+
+        def build_and_enter(agreed: ArgumentsT, deadline: Deadline) -> CollectiveT:
             made = build(agreed, deadline)
             self._created += 1
             self._open[made] = None
             return made
 
-        def check_here() -> SignedT:
-            self.engine.check_next_id()  # a refusal on one rank is one on all
-            return check()
-
         self.check_flushed(call)
-        return self.rendezvous.make(call, check_here, build_and_enter)
+        with self.limited(timeout):
+            return self.rendezvous.make(call, checked, build_and_enter)
+
+    def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
+        """Limit collective calls of the block together, if a limit is given; one that is refused they refuse."""
+        return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
+
+    def checked(self, service: str, arguments: Callable[[], ArgumentsT]) -> ArgumentsT:
+        """Return what `arguments` makes, for a collective on these ranks; local. Raises what it does."""
+        with creating(Group(self.rank, self.size, self.nodes, self.costs), f"{service}[{self._created}]"):
+            return arguments()
 
     def check_flushed(self, call: str) -> None:
         """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
@@ -131,11 +167,7 @@ class Context:
                 f"here. On all ranks call {flushes}, then {call}"
             )
 
-    def default_name(self, service: str) -> str:
-        """Return the name of a collective that was given none; for `check` in `make`."""
-        return f"{service}[{self._created}]"
-
-    def forget(self, closed: Collective) -> None:
+    def forget(self, closed: AnyCollective) -> None:
         """Note that this rank has closed a collective; again does nothing."""
         self._open.pop(closed, None)
 
@@ -143,7 +175,7 @@ class Context:
         """Return the limit of a call in seconds: a checked `timeout`, or if that is None the default."""
         return self.timeout if timeout is None else checked_timeout(timeout)
 
-    def deadline_of_agreement(self, timeout: float | None) -> Deadline:
+    def deadline_of(self, timeout: float | None) -> Deadline:
         """Return the deadline of a call whose check refuses what `limit` does, so that the other ranks learn of it."""
         try:
             return Deadline(self.limit(timeout))
@@ -168,17 +200,34 @@ class Context:
         for check in self._closing_checks:
             check()
 
-    def close(self, deadline: Deadline) -> None:
-        """Flush and close what is open, in the order of creation; collective."""
-        for collective in self.open:  # no rank waits in one for a rank that waits in another's flush
-            if not collective.closed:
+    def start_flush(self) -> None:
+        """Let no rank wait in one collective for this one, while it waits in another's flush."""
+        for collective in self.open:
+            if not collective.closed and collective.failed is None:
                 collective.start_flush()
+
+    def flush(self, deadline: Deadline) -> None:
+        """Flush what is open, in the order of creation; collective."""
+        self.start_flush()
         for collective in self.open:
             if not collective.closed:
-                collective.flush(deadline.remaining())
-            collective.close()
-        for part in tuple(self._parts.values()):
-            part.close()
+                collective.flush(timeout=deadline.remaining())
+
+    def leave(self) -> None:
+        """Leave what is open, without waiting; all of it even if one raises."""
+        with contextlib.ExitStack() as stack:
+            for part in self._parts.values():
+                stack.callback(part.close)
+            for collective in reversed(self.open):
+                stack.callback(collective.leave)
+
+    def close(self, deadline: Deadline) -> None:
+        """Flush and leave what is open, in the order of creation; collective."""
+        self.start_flush()
+        for collective in self.open:
+            if collective.failed is None:  # else nothing can be delivered, and its calls have said so
+                collective.close(timeout=deadline.remaining())
+        self.leave()
 
     def abort(self) -> int:
         """Close what is open at once, all of it even if one raises; the number of contributions discarded."""

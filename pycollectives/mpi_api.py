@@ -12,8 +12,10 @@ import numpy as np
 
 from .agreement.options import turn_on
 from .communicator import Communicator
+from .partial_allreduce.arguments import PartialAllreduceArguments
 from .partial_allreduce.collective import PartialAllreduce
-from .partial_allreduce.policies import Full, Policy
+from .policies import Full, Policy
+from .request import Request, wait_all
 from .support import buffers
 from .support.validation import with_prefix
 
@@ -41,6 +43,7 @@ def Allreduce_init(
     algorithm: str = "auto",
     history: int = 8,
     name: str | None = None,
+    timeout: float | None = None,
 ) -> PartialRequest:
     """Make a persistent request for a partial allreduce; collective.
 
@@ -57,7 +60,7 @@ def Allreduce_init(
         ones share it, and freeing the last request closes it (collective). Or a `Communicator`, which stays open.
     policy
         Who may start a round. Default: all ranks together, as in `MPI_Allreduce_init`.
-    late, missed, max_staleness, algorithm, history, name
+    late, missed, max_staleness, algorithm, history, name, timeout
         As for `Communicator.partial_allreduce`.
 
     Raises
@@ -78,18 +81,22 @@ def Allreduce_init(
         shared = _Shared.of(comm)
         communicator = shared.communicator
     try:
-        collective = communicator.create(
-            PartialAllreduce,
+        collective = PartialAllreduce.make(
+            communicator._context,
+            lambda: PartialAllreduceArguments(
+                like(),
+                op=op,
+                policy=policy,
+                late=late,
+                missed=missed,
+                max_staleness=max_staleness,
+                algorithm=algorithm,
+                history=history,
+                name=name,
+                timeout=timeout,
+            ),
             call="Allreduce_init",
-            like=like,
-            op=op,
-            policy=policy,
-            late=late,
-            missed=missed,
-            max_staleness=max_staleness,
-            algorithm=algorithm,
-            history=history,
-            name=name,
+            timeout=timeout,
         )
     except BaseException:
         if shared is not None:
@@ -99,7 +106,7 @@ def Allreduce_init(
     return PartialRequest(collective, send, recv, shared)
 
 
-class PartialRequest:
+class PartialRequest(Request):
     """A persistent request: `Start` contributes the send buffer, `Wait` writes the receive buffer.
 
     Like any MPI request it is used by one thread at a time, and its buffers must stay alive and, between `Start` and
@@ -155,7 +162,7 @@ class PartialRequest:
             The request was never started.
         """
         if self._round is not None:
-            info = self._round.wait(timeout)
+            info = self._round.wait(timeout=timeout)
             self._complete(info)
         if self._info is None:
             raise RuntimeError(f"{self._collective.name}: Wait for a request that was never started")
@@ -164,15 +171,15 @@ class PartialRequest:
     def Test(self) -> bool:
         """Whether the request is not active any more; if its round has just completed, writes the receive buffer."""
         if self._round is not None and self._round.test():
-            self._complete(self._round.wait(0.0))
+            self._complete(self._round.wait(timeout=0.0))
         return self._round is None
 
-    def wait(self, timeout: float | None = None) -> RoundInfo:
-        """`Wait`, as handles have it: for `pycollectives.wait_all` and `wait_any`."""
+    def wait(self, *, timeout: float | None = None) -> RoundInfo:
+        """`Wait`, as requests have it: for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """`Test`, as handles have it."""
+        """`Test`, as requests have it."""
         return self.Test()
 
     @property
@@ -185,19 +192,23 @@ class PartialRequest:
         """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
         return None if self._round is None else self._round.default_timeout
 
-    def Free(self) -> None:
-        """Close the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+    def Free(self, *, timeout: float | None = None) -> None:
+        """Leave the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         StallError
-            Not all ranks free their last request within the limit of `PYC_TIMEOUT`. `Free` again continues to wait.
+            Not all ranks free their last request in time. `Free` again continues to wait.
         """
         self._round = None
-        if not self._collective.closed:
-            self._collective.close()
+        self._collective.leave()
         if self._shared is not None:
-            self._shared.release()
+            self._shared.release(timeout)
             self._shared = None
 
     @classmethod
@@ -207,9 +218,9 @@ class PartialRequest:
             request.Start()
 
     @classmethod
-    def Waitall(cls, requests: Sequence[PartialRequest]) -> list[RoundInfo]:
-        """Wait for all of them; the information of each."""
-        return [request.Wait() for request in requests]
+    def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo]:
+        """Wait for all of them, as `pycollectives.wait_all`; the information of each."""
+        return wait_all(requests, timeout=timeout)
 
     def _complete(self, info: RoundInfo) -> None:
         np.copyto(self._recv, self._collective.result)
@@ -253,13 +264,13 @@ class _Shared:
             kept.users += 1
         return kept
 
-    def release(self) -> None:
+    def release(self, timeout: float | None = None) -> None:
         """Count one user less. The last closes the communicator, and counts until it is closed."""
         with _counting:
             if self.users > 1:
                 self.users -= 1
                 return
-        self.communicator.close()
+        self.communicator.close(timeout=timeout)
         self.users = 0
 
     def give_up(self) -> None:

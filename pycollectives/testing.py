@@ -106,7 +106,7 @@ def run_ranks(
 
     >>> import numpy as np
     >>> def program(comm):
-    ...     result, info = comm.partial_allreduce(like=np.zeros(1), policy=Full()).allreduce(np.ones(1))
+    ...     result, info = comm.partial_allreduce(np.zeros(1), policy=Full()).allreduce(np.ones(1))
     ...     return float(result[0])
     >>> from pycollectives import Full
     >>> run_ranks(3, program)

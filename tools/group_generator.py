@@ -12,7 +12,7 @@ import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
-from pycollectives.partial_reduce.generators import (  # noqa: E402
+from pycollectives.groups import (  # noqa: E402
     PunctualGroups,
     RandomGroups,
     SmartGroups,

@@ -38,7 +38,7 @@ class Check:
     version: tuple[str, ...]
 
 
-INSTRUMENTED = ("csrc", "CMakeLists.txt", "CMakePresets.json", "tests/plan", "tests/sanitize.sh")
+INSTRUMENTED = ("csrc", "CMakeLists.txt", "CMakePresets.json", "tests/cpp", "tests/plan", "tests/sanitize.sh")
 COMPILER = ("g++", "-dumpversion")
 CHECKS = {
     "models": Check(("tests/model",), ("spin", "-V")),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "csrc"
+TESTS = ROOT / "tests" / "cpp"
 OF_ALL = (".clang-tidy", "CMakeLists.txt", "CMakePresets.json")
 """What the verdict on every file depends on."""
 
@@ -36,13 +37,13 @@ INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 @cache
 def included(path: Path) -> tuple[Path, ...]:
-    """Return the files of csrc that `path` includes itself: found beside it, or from csrc."""
+    """Return the files of ours that `path` includes itself: found beside it, from csrc, or from tests/cpp."""
     found = []
     for name in INCLUDE.findall(path.read_bytes()):
-        places = [folder / name.decode() for folder in (path.parent, SOURCES)]
+        places = [folder / name.decode() for folder in (path.parent, SOURCES, TESTS)]
         there = next((place for place in places if place.is_file()), None)
         if there is None:
-            sys.exit(f"{path}: #include {name.decode()!r}: no such file beside it or in {SOURCES}")
+            sys.exit(f"{path}: #include {name.decode()!r}: no such file beside it, in {SOURCES} or in {TESTS}")
         found.append(there.resolve())
     return tuple(found)
 

@@ -106,7 +106,7 @@ class GroupAveraging:
     def open(self) -> None:
         communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
         try:
-            collective = communicator.partial_reduce(like=self.model.weights, groups=self._generator, op=pc.AVG)
+            collective = communicator.partial_reduce(self.model.weights, groups=self._generator, op=pc.AVG)
         except ValueError as error:  # of the arguments, which are the same on every rank
             self._open.close()
             raise RunError(str(error)) from error
@@ -114,7 +114,7 @@ class GroupAveraging:
 
     def synchronise(self, step: int, over: bool) -> Answer | None:
         del over
-        answer: Answer = self._collective.sync(self.model.weights, step)
+        answer: Answer = self._collective.average(self.model.weights, step)
         return answer
 
     def goes_on(self, over: bool) -> bool:

@@ -48,11 +48,11 @@ def measure_bias(comm: MPI.Comm, setting: Setting, slowdown: Slowdown, weighting
     with pc.Communicator(comm, ranks_per_node=setting.domain.ranks_per_node) as communicator:
         start = np.full(setting.bytes // ITEM, SLOW, np.float32)
         averaging = communicator.pairwise_averaging(
-            like=start, topology=setting.topology, weighting=weighting, seed=setting.seed
+            start, topology=setting.topology, weighting=weighting, seed=setting.seed
         )
         comm.Barrier()
         models = _train(averaging, optima[comm.rank], compute, setting)
-        averaging.close()
+        averaging.leave()
     outcomes = comm.gather((float(np.mean(models)), len(models)))
     if outcomes is None:
         return None

@@ -109,7 +109,7 @@ class FullAllreduce(MpiAllreduce):
     """The same with our partial allreduce that waits for all."""
 
     def open(self) -> None:
-        rounds = self._communicator().partial_allreduce(like=self._message, op=MPI.SUM, policy=pc.Full())
+        rounds = self._communicator().partial_allreduce(self._message, op=MPI.SUM, policy=pc.Full())
         self._rounds = self._open.enter_context(rounds)
 
     def apply(self, over: bool) -> bool:
@@ -130,18 +130,18 @@ class DPsgd(_Method):
 
     def open(self) -> None:
         comm = self._communicator()
-        self._averaging = comm.neighbor_averaging(like=self._model, topology=self._topology)
-        self._averaging.start(self._model)
+        self._averaging = comm.neighbor_averaging(self._model, topology=self._topology)
+        self._step = self._averaging.start(self._model)
 
     def apply(self, over: bool) -> bool:
-        self._averaging.wait(self._model)
+        self._step.wait(out=self._model)
         self._model += self._delta
         if not over:
-            self._averaging.start(self._model)
+            self._step = self._averaging.start(self._model)
         return over
 
     def leave(self) -> None:
-        self._averaging.close()
+        self._averaging.leave()
 
     def close(self) -> tuple[Model, float]:
         self._open.close()
@@ -155,16 +155,15 @@ class Sgp(_Method):
 
     def open(self) -> None:
         comm = self._communicator()
-        self._push_sum = comm.push_sum(like=self._model, topology=self._topology)
+        self._push_sum = comm.push_sum(self._model, topology=self._topology)
 
     def apply(self, over: bool) -> bool:
         self._model += self._delta
-        self._push_sum.start(self._model)
-        self._push_sum.wait(self._model)
+        self._push_sum.average(self._model)
         return over
 
     def leave(self) -> None:
-        self._push_sum.close()
+        self._push_sum.leave()
 
     def close(self) -> tuple[Model, float]:
         self._push_sum.final(self._model)
@@ -180,7 +179,7 @@ class AdPsgd(_Method):
 
     def open(self) -> None:
         self._averaging = self._communicator().pairwise_averaging(
-            like=self._model,
+            self._model,
             topology=self._topology,
             seed=self._setting.seed,
             acceleration=self.acceleration,
@@ -204,7 +203,7 @@ class AdPsgd(_Method):
     def close(self) -> tuple[Model, float]:
         self._averaging.equalize()
         self._averaging.read(self._model)
-        self._averaging.close()
+        self._averaging.leave()
         self._open.close()
         return self._model, 1.0
 

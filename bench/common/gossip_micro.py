@@ -74,7 +74,7 @@ class Exchanger:
         """
         with pc.Communicator(self._comm, ranks_per_node=self._setting.domain.ranks_per_node) as communicator:
             averaging = communicator.pairwise_averaging(
-                like=self._initial,
+                self._initial,
                 topology=pc.topology.by_name(self._setting.topology, self._comm.size),
                 order="round-robin",
                 rate=ALWAYS if self._begins else NEVER,
@@ -94,7 +94,7 @@ class Exchanger:
             self._barrier.wait()
             averaging.equalize()
             averaging.read(self._model)
-            averaging.close()
+            averaging.leave()
         return Averages(spent, after.begun - before.begun, after.skipped - before.skipped)
 
     def _looks_on(self, begun: int, spent: float, least: float) -> bool:

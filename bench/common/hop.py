@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pycollectives import Topology
+    from pycollectives.topology import Topology
 
     from .output import Domain, Record
 

@@ -66,11 +66,11 @@ class OurQueue:
         self._queue.enqueue(update, iteration)
 
     def dequeue(self, iteration: int) -> NDArray[np.float32]:
-        (received,) = self._queue.dequeue(1, iter=iteration)
+        (received,) = self._queue.dequeue(1, iteration=iteration)
         return received.update
 
     def close(self) -> None:
-        self._queue.close()
+        self._queue.leave()
 
 
 @dataclass(frozen=True)

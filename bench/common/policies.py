@@ -45,14 +45,14 @@ class PolicyName:
             return ranks
         return self.size or 1 if self.kind in ("quorum", "all-of") else 1
 
-    def build(self, seed: int) -> pc.Policy:
+    def build(self, seed: int) -> pc.policies.Policy:
         size = self.size or 1
-        policies: dict[str, pc.Policy] = {
+        policies: dict[str, pc.policies.Policy] = {
             "solo": pc.Solo(),
             "majority": pc.Majority(seed=seed),
             "quorum": pc.Quorum(size),
-            "any-of": pc.AnyOf(size, seed=seed),
-            "all-of": pc.AllOf(size, seed=seed),
+            "any-of": pc.policies.AnyOf(size, seed=seed),
+            "all-of": pc.policies.AllOf(size, seed=seed),
             "full": pc.Full(),
         }
         return policies[self.kind]
@@ -64,7 +64,7 @@ SYNCHRONOUS = (ALLREDUCE, NCCL)
 GENERATORS = (ALLREDUCE, "random", "random-unbuffered", "static", "smart", "smart-flat", "punctual")
 SIZE = 3  # of a group, as in Ripples 7.1.3
 
-Generator = pc.RandomGroups | pc.SmartGroups | pc.PunctualGroups | pc.StaticGroups
+Generator = pc.groups.RandomGroups | pc.groups.SmartGroups | pc.groups.PunctualGroups | pc.groups.StaticGroups
 
 
 def parse_generators(text: str) -> list[str]:
@@ -84,12 +84,12 @@ def build_generator(name: str, *, ranks: int, ranks_per_node: int, seed: int) ->
     generators: dict[str, Generator | None] = {
         ALLREDUCE: None,
         NCCL: None,
-        "random": pc.RandomGroups(size, seed),
-        "random-unbuffered": pc.RandomGroups(size, seed, group_buffer=False),
-        "static": pc.StaticGroups(ranks_per_node),
-        "smart": pc.SmartGroups(size, seed),
-        "smart-flat": pc.SmartGroups(size, seed, inter_intra=False),
-        "punctual": pc.PunctualGroups(size, seed),
+        "random": pc.groups.RandomGroups(size, seed),
+        "random-unbuffered": pc.groups.RandomGroups(size, seed, group_buffer=False),
+        "static": pc.groups.StaticGroups(ranks_per_node),
+        "smart": pc.groups.SmartGroups(size, seed),
+        "smart-flat": pc.groups.SmartGroups(size, seed, inter_intra=False),
+        "punctual": pc.groups.PunctualGroups(size, seed),
     }
     return generators[name]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pycollectives.parameter_server import sync as models
+from pycollectives.servers import sync as models
 from pycollectives.simulation.parameter_server import ServerSummary, simulate
 
 from .gossip import LOST, TORN, step_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pycollectives import ServerStatistics
+    from pycollectives.servers import ServerStatistics
 
     from .gossip import Slowdown
     from .output import Domain, Record

@@ -85,8 +85,8 @@ class OurServer:
         self._is_worker = comm.rank != SERVER
         self._server = comm.parameter_server(
             np.zeros(count, np.float32),
-            sync=pc.ASP(),
-            update=pc.SGD(rate=1.0),
+            sync=pc.servers.ASP(),
+            update=pc.servers.SGD(rate=1.0),
             servers=servers,
             workers=list(range(1, comm.size)),
             nan="accept",  # the other program checks nothing either
@@ -101,7 +101,7 @@ class OurServer:
         self._server.pull(out)
 
     def close(self) -> None:
-        self._server.close()
+        self._server.leave()
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class PartialAllreduce:
         communicator = self._open.enter_context(pc.Communicator(self._comm, ranks_per_node=self._ranks_per_node))
         try:
             collective = communicator.partial_allreduce(
-                like=self._source.buffer,
+                self._source.buffer,
                 op=MPI.SUM,
                 policy=self._policy.build(operand.seed + block),
                 late=self._late,

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pycollectives as pc
-from pycollectives.interop.torch import EagerOptimizer
+from pycollectives.torch import EagerOptimizer
 from pycollectives.train.torch_models.parallel import make_group
 from pycollectives.train.torch_models.transformer import LanguageModel
 

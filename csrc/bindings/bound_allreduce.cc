@@ -53,6 +53,20 @@ class BoundPartialAllreduce::ExclusiveUse {
   std::atomic_flag& in_use_;
 };
 
+py::dict statistics_of(const PartialAllreduce& collective) {
+  const PartialAllreduceStatistics counts = collective.statistics();
+  py::dict out;
+  out["rounds"] = collective.rounds();
+  out["contributions"] = counts.contributions;
+  out["included"] = counts.included;
+  out["late"] = counts.late;
+  out["missed"] = counts.missed;
+  out["overrun"] = counts.overrun;
+  out["waited"] = counts.waited;
+  out["memory_bytes"] = collective.memory_bytes();
+  return out;
+}
+
 void define_result_memory() { Objects<ResultMemory>::define("pycollectives._core.ResultMemory", {{0, nullptr}}); }
 
 BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine, const Nodes& nodes, Seconds timeout,

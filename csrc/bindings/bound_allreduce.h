@@ -15,6 +15,8 @@
 
 namespace pyc {
 
+py::dict statistics_of(const PartialAllreduce& collective);
+
 /// Once per module, before the first result.
 void define_result_memory();
 

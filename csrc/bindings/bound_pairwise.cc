@@ -62,7 +62,8 @@ py::dict BoundPairwise::statistics() {
   out["applied"] = all.applied;
   out["staleness_sum"] = all.staleness_sum;
   out["staleness_max"] = all.staleness_max;
-  out["waited"] = all.waited;
+  out["waited"] = all.waited + collective_->waited();
+  out["memory_bytes"] = collective_->memory_bytes();
   return out;
 }
 

@@ -7,6 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
+#include "bindings/protocol.h"
 #include "services/neighbor_averaging/pairwise_averaging.h"
 
 namespace pyc {
@@ -23,7 +24,7 @@ class BoundPairwise {
   void pause(const py::object& timeout);
   py::dict statistics();
 
-  PairwiseAveraging& collective() { return *collective_; }
+  PairwiseAveraging& operator*() { return *collective_; }
 
  protected:
   /// Memory of the host for a model's elements, of that type.
@@ -43,17 +44,13 @@ void bind_what_needs_no_array(py::handle type) {
       .method("resume", "",
               [](Bound& b) {
                 const GilReleased released;
-                b.collective().resume();
+                (*b).resume();
               })
-      .method("set_told", "dead", [](Bound& b, const std::vector<Rank>& dead) { b.collective().set_told(dead); })
-      .method("close", "",
-              [](Bound& b) {
-                const GilReleased released;
-                b.collective().close();
-              })
+      .method("set_told", "dead", [](Bound& b, const std::vector<Rank>& dead) { (*b).set_told(dead); })
       .method("statistics", "", [](Bound& b) { return b.statistics(); })
-      .property("held_dtype_name", [](Bound& b) { return std::string(name_of(b.collective().held_type())); })
-      .property("closed", [](Bound& b) { return b.collective().closed(); });
+      .property("held_dtype_name", [](Bound& b) { return std::string(name_of((*b).held_type())); });
+  define_protocol<Bound>(Definitions(type));
+  define_leave<Bound>(Definitions(type));
 }
 
 }  // namespace pyc

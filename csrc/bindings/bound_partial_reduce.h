@@ -34,6 +34,8 @@ PartialReduceOptions options_from(std::size_t count, const std::string& dtype_na
                                   bool by_staleness, const GroupGenerator* generator, Rank coordinator_rank,
                                   std::vector<std::string> algorithms, std::string name);
 
+py::dict statistics_of(const PartialReduce& collective);
+
 inline py::tuple to_python(const GroupInfo& info) {
   return py::make_tuple(py::tuple(py::cast(info.group)), info.sequence, info.waited, info.conflicts);
 }

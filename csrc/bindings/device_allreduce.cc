@@ -145,12 +145,18 @@ void bind_device_allreduce(py::module_& m) {
                 b.fetch(static_cast<std::byte*>(into.mutable_data()));
               })
       .method("start_flush", "", [](Bound& b) { b.bound().start_flush(); })
-      .method("flush", "timeout=None",
+      .method("flush", "*, timeout=None",
               [](Bound& b, const py::object& timeout) {
                 const RoundInfo info = b.bound().flush(b.bound().limit_from(timeout.ptr()));
                 return py::reinterpret_steal<py::object>(make_round_info(info));
               })
-      .method("close", "", [](Bound& b) { b.bound().close(); })
+      .method("leave", "", [](Bound& b) { b.bound().close(); })
+      .method("check_usable", "",
+              [](Bound& b) {
+                const GilReleased released;
+                (*b.bound()).check_usable();
+              })
+      .method("statistics", "", [](Bound& b) { return statistics_of(*b.bound()); })
       .method("abort", "",
               [](Bound& b) {
                 const GilReleased released;

@@ -72,31 +72,31 @@ class BoundDevicePairwise final : public BoundPairwise {
 
   /// As pyc::device_of; a device that fails ends this rank's part.
   std::optional<int> device_of(std::uintptr_t data) {
-    collective().check_device();
-    return collective().on_device([&] { return pyc::device_of(data); });
+    (**this).check_device();
+    return (**this).on_device([&] { return pyc::device_of(data); });
   }
 
   // What `streams` have been given before this is done when memory is read or written.
 
   void read(std::uintptr_t out, const CallersStreams& streams) {
     wait_for(streams);
-    collective().read(memory_at(out), run_signal_handlers);
+    (**this).read(memory_at(out), run_signal_handlers);
   }
   void apply(std::uintptr_t delta, const CallersStreams& streams) {
     wait_for(streams);
-    collective().apply(memory_at(delta), run_signal_handlers);
+    (**this).apply(memory_at(delta), run_signal_handlers);
   }
 
   std::uintptr_t shown() const { return reinterpret_cast<std::uintptr_t>(device_->shown.get()); }
   /// Copies a model of the host to what is shown.
   void show(const py::buffer& values, const CallersStreams& streams) {
-    const py::buffer_info memory = checked(values, false, collective().options().type);
+    const py::buffer_info memory = checked(values, false, (**this).options().type);
     const GilReleased released;
     wait_for(streams);
     copy(static_cast<const std::byte*>(memory.ptr), device_->shown.get());
   }
   void fetch(py::array into) {
-    const PairwiseOptions& options = collective().options();
+    const PairwiseOptions& options = (**this).options();
     if (static_cast<std::size_t>(into.nbytes()) != options.count * size_of(options.type)) {
       throw InternalError("a model of another size");
     }
@@ -113,12 +113,12 @@ class BoundDevicePairwise final : public BoundPairwise {
   /// On this rank's device, unless it has failed.
   template <class Call>
   void on_device(Call call) {
-    collective().check_device();
-    collective().on_device(call);
+    (**this).check_device();
+    (**this).on_device(call);
   }
 
   void wait_for(const CallersStreams& streams) {
-    if (streams.empty() || collective().closed()) return;
+    if (streams.empty() || (**this).closed()) return;
     on_device([&] { device_->wait_for(*engine_, streams); });
   }
 
@@ -127,7 +127,7 @@ class BoundDevicePairwise final : public BoundPairwise {
     poll_until(*engine_, [this] { return turn_.try_lock(); });
     const std::lock_guard lock(turn_, std::adopt_lock);
     on_device([&] {
-      device_->stream->copy(to, from, collective().options().count * size_of(collective().options().type));
+      device_->stream->copy(to, from, (**this).options().count * size_of((**this).options().type));
       finish(*device_->stream, *device_->done);
     });
   }

@@ -14,6 +14,7 @@
 #include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
+#include "bindings/protocol.h"
 #include "core/error.h"
 
 namespace pyc {
@@ -42,8 +43,8 @@ class BoundDevicePartialReduce {
 
   /// What `streams` have been given before this is done when a group is asked for, and the result is there on return.
   /// `owner`: keeps the memory at `data`.
-  py::tuple sync(std::uintptr_t data, const py::object& owner, const std::vector<std::uintptr_t>& streams,
-                 std::int64_t step, const std::vector<Rank>& group, const py::object& timeout) {
+  py::tuple average(std::uintptr_t data, const py::object& owner, const std::vector<std::uintptr_t>& streams,
+                    std::int64_t step, const std::vector<Rank>& group, const py::object& timeout) {
     const OneThread one(in_use_, collective_->options().name);
     const Seconds limit = timeout_from(timeout);
     GroupInfo info;
@@ -51,20 +52,20 @@ class BoundDevicePartialReduce {
       const Seconds begin = engine_->transport().now();
       collective_->check_failure();
       if (!collective_->closed()) follow(streams, limit);
-      info = collective_->sync(memory_at(data), step, group, rest_of(limit, begin, *engine_), run_signal_handlers);
+      info = collective_->average(memory_at(data), step, group, rest_of(limit, begin, *engine_), run_signal_handlers);
     });
     return to_python(info);
   }
 
-  void close(std::optional<std::uintptr_t> data, const std::vector<std::uintptr_t>& streams) {
+  void leave(std::optional<std::uintptr_t> data, const std::vector<std::uintptr_t>& streams) {
     const GilReleased released;
     try {
       if (data && !collective_->closed() && !collective_->has_failed()) follow(streams, -1);
     } catch (...) {  // Ctrl-C, or the device: this rank leaves without values
-      collective_->close(nullptr);
+      collective_->close_with(nullptr);
       throw;
     }
-    collective_->close(data ? memory_at(*data) : nullptr);
+    collective_->close_with(data ? memory_at(*data) : nullptr);
   }
 
   PartialReduce& operator*() { return *collective_; }
@@ -115,16 +116,14 @@ void bind_device_partial_reduce(py::module_& m) {
                 const GilReleased released;
                 return b.device_of(data);
               })
-      .method<&Bound::sync>("sync", "data, *, owner, streams, step, group=(), timeout=None")
-      .method<&Bound::close>("close", "data=None, streams=()")
-      .property("failed",
-                [](Bound& b) {
-                  const GilReleased released;
-                  return (*b).has_failed();
-                })
-      .property("closed", [](Bound& b) { return (*b).closed(); })
-      .property("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
-      .property("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+      .method<&Bound::average>("average", "data, *, owner, streams, step, group=(), timeout=None")
+      .method<&Bound::leave>("leave", "data=None, streams=()")
+      .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
+      .property("failed", [](Bound& b) {
+        const GilReleased released;
+        return (*b).has_failed();
+      });
+  define_protocol<Bound>(Definitions(device_partial_reduce));
 }
 
 }  // namespace pyc

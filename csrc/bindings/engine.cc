@@ -252,6 +252,11 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 e.start_heartbeat(std::move(machines), limit);
               })
+      .method("check_usable", "",
+              [](Engine& e) {
+                const GilReleased released;
+                e.check();
+              })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })
       .method("check_next_id", "",
               [](Engine& e) {

@@ -11,6 +11,7 @@
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
 #include "bindings/one_thread.h"
+#include "bindings/protocol.h"
 #include "simulation/hop_simulation.h"
 
 namespace pyc {
@@ -90,7 +91,10 @@ class BoundHop {
 
   py::dict statistics() {
     const OneThread one(in_use_, hop_->name());
-    return statistics_from(hop_->worker().statistics());
+    py::dict out = statistics_from(hop_->worker().statistics());
+    out["waited"] = hop_->waited();
+    out["memory_bytes"] = hop_->memory_bytes();
+    return out;
   }
 
   Hop& operator*() { return *hop_; }
@@ -167,18 +171,13 @@ void bind_hop(py::module_& m) {
           })
       .method<&Bound::enter>("enter", "last, *, timeout=None")
       .method<&Bound::step>("step", "delta, *, timeout=None")
-      .method("close", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b).close();
-              })
-      .property("closed", [](Bound& b) { return (*b).closed(); })
       .property("iteration", [](Bound& b) { return (*b).worker().iteration(); })
       .property<&Bound::received>("received")
       .property("queued", [](Bound& b) { return (*b).queued(); })
-      .property("memory_bytes", [](Bound& b) { return (*b).memory_bytes(); })
-      .property("rings", [](Bound& b) { return (*b).rings(); })
+      .property("rings", [](Bound& b) { return (*b).notified(); })
       .method<&Bound::statistics>("statistics", "");
+  define_protocol<Bound>(Definitions(hop));
+  define_leave<Bound>(Definitions(hop));
   Definitions(m).function<&run_hop>("simulate_hop", "**arguments");
 }
 

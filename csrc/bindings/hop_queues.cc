@@ -10,6 +10,7 @@
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
 #include "bindings/one_thread.h"
+#include "bindings/protocol.h"
 #include "services/hop/token_queue_collective.h"
 #include "services/hop/update_queue_collective.h"
 
@@ -53,7 +54,7 @@ class BoundUpdateQueue {
     queue_->enqueue(static_cast<const std::byte*>(memory.ptr), iter, limit, run_signal_handlers);
   }
 
-  std::vector<Copied> dequeue(std::size_t m, std::optional<Iteration> iter, std::optional<Rank> w_id,
+  std::vector<Copied> dequeue(std::size_t m, std::optional<Iteration> iter, std::optional<Rank> sender,
                               const py::object& timeout) {
     const OneThread one(in_use_, queue_->name());
     const Seconds limit = timeout_from(timeout);
@@ -63,11 +64,11 @@ class BoundUpdateQueue {
       const GilHeld held;
       py::array_t<std::uint8_t> copy(static_cast<py::ssize_t>(bytes));
       if (bytes > 0) std::memcpy(copy.mutable_data(), update.values, bytes);
-      all.emplace_back(std::move(copy), update.iter, update.w_id);
+      all.emplace_back(std::move(copy), update.iter, update.sender);
     };
     {
       const GilReleased released;
-      queue_->dequeue(m, {iter, w_id}, take, limit, run_signal_handlers);
+      queue_->dequeue(m, {iter, sender}, take, limit, run_signal_handlers);
     }
     return all;
   }
@@ -120,18 +121,15 @@ void bind_hop_queues(py::module_& m) {
                                                                owner, Nodes(std::move(nodes)), timeout_from(timeout));
                    })
       .method<&BoundUpdateQueue::enqueue>("enqueue", "update, iteration, *, timeout=None")
-      .method<&BoundUpdateQueue::dequeue>("dequeue", "m, iteration, w_id, *, timeout=None")
-      .method("size", "iteration, w_id",
-              [](BoundUpdateQueue& b, std::optional<Iteration> iter, std::optional<Rank> w_id) {
-                return (*b).size({iter, w_id});
+      .method<&BoundUpdateQueue::dequeue>("dequeue", "m, iteration, sender, *, timeout=None")
+      .method("size", "iteration, sender",
+              [](BoundUpdateQueue& b, std::optional<Iteration> iteration, std::optional<Rank> sender) {
+                return (*b).size({iteration, sender});
               })
-      .method("close", "",
-              [](BoundUpdateQueue& b) {
-                const GilReleased released;
-                (*b).close();
-              })
-      .property("closed", [](BoundUpdateQueue& b) { return (*b).closed(); })
-      .property("rings", [](BoundUpdateQueue& b) { return (*b).rings(); });
+      .method("statistics", "", [](BoundUpdateQueue& b) { return common_statistics(*b); })
+      .property("rings", [](BoundUpdateQueue& b) { return (*b).notified(); });
+  define_protocol<BoundUpdateQueue>(Definitions(update_queue));
+  define_leave<BoundUpdateQueue>(Definitions(update_queue));
   const py::class_<BoundTokenQueue> token_queue(m, "TokenQueue", py::is_final());
   ClassDefinitions(token_queue)
       .constructor("engine, *, owner, taker, tokens, nodes, timeout=None, name",
@@ -150,13 +148,10 @@ void bind_hop_queues(py::module_& m) {
               })
       .method<&BoundTokenQueue::dequeue>("dequeue", "tokens, *, timeout=None")
       .method("size", "", [](BoundTokenQueue& b) { return (*b).size(); })
-      .method("close", "",
-              [](BoundTokenQueue& b) {
-                const GilReleased released;
-                (*b).close();
-              })
-      .property("closed", [](BoundTokenQueue& b) { return (*b).closed(); })
-      .property("rings", [](BoundTokenQueue& b) { return (*b).rings(); });
+      .method("statistics", "", [](BoundTokenQueue& b) { return common_statistics(*b); })
+      .property("rings", [](BoundTokenQueue& b) { return (*b).notified(); });
+  define_protocol<BoundTokenQueue>(Definitions(token_queue));
+  define_leave<BoundTokenQueue>(Definitions(token_queue));
 }
 
 }  // namespace pyc

@@ -10,6 +10,7 @@
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
 #include "bindings/one_thread.h"
+#include "bindings/protocol.h"
 #include "services/neighbor_averaging/neighborhood.h"
 
 namespace pyc {
@@ -46,6 +47,18 @@ class BoundNeighborhood {
     const Seconds limit = timeout_from(timeout);
     const GilReleased released;
     neighborhood_->wait(static_cast<std::byte*>(memory.ptr), limit, run_signal_handlers);
+  }
+
+  bool test() {
+    const OneThread one(in_use_, neighborhood_->name());
+    const GilReleased released;
+    return neighborhood_->test();
+  }
+
+  py::dict statistics() const {
+    py::dict out = common_statistics(*neighborhood_);
+    out["steps"] = neighborhood_->steps();
+    return out;
   }
 
   void final(const py::buffer& out, const py::object& timeout) {
@@ -94,14 +107,12 @@ void bind_neighborhood(py::module_& m) {
       .method<&Bound::start>("start", "values")
       .method<&Bound::wait>("wait", "out, *, timeout=None")
       .method<&Bound::final>("final", "out, *, timeout=None")
-      .method("close", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b).close();
-              })
-      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .method<&Bound::test>("test", "")
+      .method<&Bound::statistics>("statistics", "")
       .property("steps", [](Bound& b) { return (*b).steps(); })
       .property("weight", [](Bound& b) { return (*b).weight(); });
+  define_protocol<Bound>(Definitions(neighborhood));
+  define_leave<Bound>(Definitions(neighborhood));
 }
 
 }  // namespace pyc

@@ -16,14 +16,14 @@ class BoundHostPairwise final : public BoundPairwise {
       : BoundPairwise(make(std::move(engine), nodes, timeout, std::move(options), initial)) {}
 
   void read(const py::buffer& out) {
-    const py::buffer_info memory = checked(out, true, collective().options().type);
+    const py::buffer_info memory = checked(out, true, (**this).options().type);
     const GilReleased released;
-    collective().read(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
+    (**this).read(static_cast<std::byte*>(memory.ptr), run_signal_handlers);
   }
   void apply(const py::buffer& delta) {
-    const py::buffer_info memory = checked(delta, false, collective().options().type);
+    const py::buffer_info memory = checked(delta, false, (**this).options().type);
     const GilReleased released;
-    collective().apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
+    (**this).apply(static_cast<const std::byte*>(memory.ptr), run_signal_handlers);
   }
 
  private:

@@ -16,6 +16,7 @@
 #include "bindings/kept_object.h"
 #include "bindings/one_thread.h"
 #include "bindings/parameter_server_options.h"
+#include "bindings/protocol.h"
 #include "services/parameter_server/finite.h"
 
 namespace pyc {
@@ -170,10 +171,11 @@ class BoundParameterServer {
 
   std::shared_ptr<server::UpdateCalls> update_calls() const { return server_->update_calls(); }
 
-  void leave() {
+  void suspend(const py::object& timeout) {
     const OneThread one(in_use_, server_->name());
+    const Seconds limit = timeout_from(timeout);
     const GilReleased released;
-    server_->leave({-1, run_signal_handlers_});
+    server_->suspend({limit, run_signal_handlers_});
   }
 
   py::tuple outcome() {
@@ -186,7 +188,7 @@ class BoundParameterServer {
     return py::make_tuple(o.clock, o.version, o.staleness, o.used);
   }
 
-  py::dict statistics(const py::object& timeout) {
+  py::dict server_statistics(const py::object& timeout) {
     const OneThread one(in_use_, server_->name());
     const Seconds limit = timeout_from(timeout);
     std::vector<std::byte> memory;
@@ -266,18 +268,15 @@ void bind_parameter_server(py::module_& m) {
       .method<&Bound::wait>("wait", "clock, *, timeout=None")
       .method<&Bound::pull>("pull", "out, *, timeout=None")
       .method<&Bound::push_pull>("push_pull", "gradient, out, *, timeout=None")
-      .method<&Bound::leave>("leave", "")
-      .method("close", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b).close();
-              })
-      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .method<&Bound::suspend>("suspend", "*, timeout=None")
       .property("clock", [](Bound& b) { return (*b).clock(); })
       .property("version", [](Bound& b) { return (*b).version(); })
       .property<&Bound::outcome>("outcome")
       .property<&Bound::update_calls>("update_calls")
-      .method<&Bound::statistics>("statistics", "*, timeout=None");
+      .method<&Bound::server_statistics>("server_statistics", "*, timeout=None")
+      .method("statistics", "", [](Bound& b) { return common_statistics(*b); });
+  define_protocol<Bound>(Definitions(parameter_server));
+  define_leave<Bound>(Definitions(parameter_server));
 }
 
 }  // namespace pyc

@@ -5,6 +5,7 @@
 #include "bindings/bound_allreduce.h"
 #include "bindings/c_api.h"
 #include "bindings/calls.h"
+#include "bindings/protocol.h"
 #include "bindings/rounds.h"
 #include "core/hot.h"
 
@@ -41,7 +42,7 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
     PyObject* x = nullptr;
     PyObject* timeout = Py_None;
     take_arguments("contribute_and_wait", {values, count, names},
-                   std::array{Parameter{"x", &x}, Parameter{"timeout", &timeout}}, 1);
+                   std::array{Parameter{"x", &x}, Parameter{"timeout", &timeout, true}}, 1);
     const Seconds limit = bound.limit_from(timeout);
     const std::shared_ptr<Call> call = bound.contribute(x);
     bound.wait(*call, limit);
@@ -57,7 +58,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     PyObject* timeout = Py_None;
     PyObject* stream = Py_None;
     take_arguments("allreduce", {values, count, names},
-                   std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout},
+                   std::array{Parameter{"x", &x}, Parameter{"out", &out}, Parameter{"timeout", &timeout, true},
                               Parameter{"stream", &stream, true}},
                    1);
     if (stream != Py_None) refuse_stream(bound, stream);
@@ -81,13 +82,13 @@ PYC_HOT PyObject* result(PyObject* self, void*) {
 }
 
 PyMethodDef contribute_method = {"contribute", as_method(&contribute), METH_FASTCALL | METH_KEYWORDS,
-                                 "contribute($self, /, x)\n--\n\nHands `x` over; the handle of its round."};
+                                 "contribute($self, /, x)\n--\n\nHands `x` over; the request of its round."};
 PyMethodDef contribute_and_wait_method = {
     "contribute_and_wait", as_method(&contribute_and_wait), METH_FASTCALL | METH_KEYWORDS,
-    "contribute_and_wait($self, /, x, timeout=None)\n--\n\n`contribute(x).wait(timeout)` without the handle."};
+    "contribute_and_wait($self, /, x, *, timeout=None)\n--\n\n`contribute(x).wait()` without the request."};
 PyMethodDef allreduce_method = {
     "allreduce", as_method(&allreduce), METH_FASTCALL | METH_KEYWORDS,
-    "allreduce($self, /, x, out=None, timeout=None)\n--\n\nContributes and waits; the result and the RoundInfo."};
+    "allreduce($self, /, x, out=None, *, timeout=None)\n--\n\nContributes and waits; the result and the RoundInfo."};
 PyGetSetDef result_member = {"result", &result, nullptr, "The newest result that was given, read-only.", nullptr};
 
 }  // namespace
@@ -120,21 +121,16 @@ void bind_partial_allreduce(py::module_& m) {
             return bound;
           })
       .method<&Bound::start_flush>("start_flush", "")
-      .method("flush", "timeout=None",
+      .method("flush", "*, timeout=None",
               [](Bound& b, const py::object& timeout) {
                 return py::reinterpret_steal<py::object>(make_round_info(b.flush(b.limit_from(timeout.ptr()))));
-              })
-      .method("close", "",
-              [](Bound& b) {
-                const GilReleased released;
-                (*b).close();
               })
       .method("abort", "",
               [](Bound& b) {
                 const GilReleased released;
                 return b.abort();
               })
-      .property("closed", [](Bound& b) { return (*b).closed(); })
+      .method("statistics", "", [](Bound& b) { return statistics_of(*b); })
       .property<&Bound::has_contributed>("has_contributed")
       .property("rounds", [](Bound& b) { return (*b).rounds(); })
       .property("name", [](Bound& b) { return (*b).options().name; })
@@ -144,6 +140,9 @@ void bind_partial_allreduce(py::module_& m) {
         const Schedule* const plan = b.schedule();
         return plan == nullptr ? py::object(py::none()) : py::cast(*plan);
       });
+
+  define_protocol<Bound>(Definitions(type));
+  define_leave<Bound>(Definitions(type));
 
   auto* const raw = reinterpret_cast<PyTypeObject*>(type.ptr());
   for (PyMethodDef* const method : {&contribute_method, &contribute_and_wait_method, &allreduce_method}) {

@@ -13,6 +13,7 @@
 #include "bindings/calls.h"
 #include "bindings/devices.h"
 #include "bindings/poll_until.h"
+#include "bindings/protocol.h"
 #include "core/error.h"
 #include "groups/generator.h"
 #include "services/partial_reduce/explicit_groups.h"
@@ -124,8 +125,8 @@ class BoundPartialReduce {
                                         run_signal_handlers);
   }
 
-  py::tuple sync(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
-                 const py::object& timeout) {
+  py::tuple average(const py::buffer& values, std::int64_t step, const std::vector<Rank>& group,
+                    const py::object& timeout) {
     const OneThread one(in_use_, collective_->options().name);
     const py::buffer_info memory = values.request(true);
     if (static_cast<std::size_t>(memory.size) != collective_->options().count) {
@@ -137,15 +138,15 @@ class BoundPartialReduce {
     auto* const data = static_cast<std::byte*>(memory.ptr);
     GroupInfo info;
     run_on(values, data, *collective_,
-           [&] { info = collective_->sync(data, step, group, limit, run_signal_handlers); });
+           [&] { info = collective_->average(data, step, group, limit, run_signal_handlers); });
     return to_python(info);
   }
 
-  void close(const std::optional<py::buffer>& values) {
+  void leave(const std::optional<py::buffer>& values) {
     py::buffer_info memory;
     if (values) memory = values->request();
     const GilReleased released;
-    collective_->close(static_cast<const std::byte*>(memory.ptr));
+    collective_->close_with(static_cast<const std::byte*>(memory.ptr));
   }
 
   PartialReduce& operator*() { return *collective_; }
@@ -172,6 +173,14 @@ PartialReduceOptions options_from(std::size_t count, const std::string& dtype_na
   return options;
 }
 
+py::dict statistics_of(const PartialReduce& collective) {
+  py::dict out = common_statistics(collective);
+  out["averages"] = collective.averages();
+  out["cache_hits"] = collective.cache_hits();
+  out["cache_misses"] = collective.cache_misses();
+  return out;
+}
+
 void bind_partial_reduce(py::module_& m) {
   using Explicit = BoundExplicitGroups;
   using ExplicitHolder = std::unique_ptr<Explicit, DeletedWithoutGil<Explicit>>;
@@ -186,7 +195,7 @@ void bind_partial_reduce(py::module_& m) {
           "reduce_on_device",
           "device, data, *, count, owner, streams, dtype_name, members, op, algorithm, caller, timeout=None")
       .method<&Explicit::refuse>("refuse", "members, reason")
-      .method("close", "",
+      .method("leave", "",
               [](Explicit& e) {
                 const GilReleased released;
                 e.close();
@@ -217,11 +226,10 @@ void bind_partial_reduce(py::module_& m) {
                   const GilReleased released;
                   PartialReduce::check(engine, host_memory(), options);
                 })
-      .method<&Bound::sync>("sync", "values, *, step, group=(), timeout=None")
-      .method<&Bound::close>("close", "values=None")
-      .property("closed", [](Bound& b) { return (*b).closed(); })
-      .property("cache_hits", [](Bound& b) { return (*b).cache_hits(); })
-      .property("cache_misses", [](Bound& b) { return (*b).cache_misses(); });
+      .method<&Bound::average>("average", "values, *, step, group=(), timeout=None")
+      .method<&Bound::leave>("leave", "values=None")
+      .method("statistics", "", [](Bound& b) { return statistics_of(*b); });
+  define_protocol<Bound>(Definitions(partial_reduce));
 }
 
 }  // namespace pyc

@@ -43,7 +43,7 @@ PYC_HOT PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count
     Round& round = Objects<Round>::content(self);
     PyObject* timeout = Py_None;
     if (count > 0 || names != nullptr) {
-      take_arguments("wait", {values, count, names}, std::array{Parameter{"timeout", &timeout}}, 0);
+      take_arguments("wait", {values, count, names}, std::array{Parameter{"timeout", &timeout, true}}, 0);
     }
     round.collective->wait(*round.call, round.collective->limit_from(timeout));
     return make_round_info(round.call->info);
@@ -165,13 +165,14 @@ PyMethodDef round_methods[] = {
      "test($self, /)\n--\n\nWhether the round is done; if so, `result` is up to date. Moves messages, waits for "
      "nothing."},
     {"wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS,
-     "wait($self, /, timeout=None)\n--\n\n"
+     "wait($self, /, *, timeout=None)\n--\n\n"
      "Waits until the round is done. StallError after `timeout` seconds names who has not arrived."},
-    {"Test", &test, METH_NOARGS, "Test($self, /)\n--\n\n`test`."},
-    {"Wait", as_method(&wait), METH_FASTCALL | METH_KEYWORDS, "Wait($self, /, timeout=None)\n--\n\n`wait`."},
     {}};
 
+PyObject* done(PyObject* self, void*) { return test(self, nullptr); }
+
 PyGetSetDef round_members[] = {
+    {"done", &done, nullptr, "As `test`.", nullptr},
     {"default_timeout", &default_timeout, nullptr,
      "Seconds that `wait` takes at most if it is given no limit; None: there is none.", nullptr},
     {"late", &late, nullptr,
@@ -180,7 +181,7 @@ PyGetSetDef round_members[] = {
      nullptr},
     {}};
 
-char round_doc[] = "Handle of one contribution.";
+char round_doc[] = "The request of one contribution.";
 char info_doc[] = "What a call is told of the round that it was given.";
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace pyc {
 
 void bind_testing(pybind11::module_& t);
 void bind_testing_abort(pybind11::module_& t);
+void bind_testing_cpp(pybind11::module_& t);
 void bind_testing_hop(pybind11::module_& t);
 void bind_testing_plans(pybind11::module_& t);
 void bind_testing_simulations(pybind11::module_& t);

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_testing, t) {
   }
   pyc::bind_testing(t);
   pyc::bind_testing_abort(t);
+  pyc::bind_testing_cpp(t);
   pyc::bind_testing_hop(t);
   pyc::bind_testing_plans(t);
   pyc::bind_testing_simulations(t);

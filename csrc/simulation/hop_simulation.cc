@@ -66,9 +66,6 @@ HopSimulation::HopSimulation(const HopScript& script)
     a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
     a.model.assign(script.options.count, of(script.initial, r));
     a.delta.assign(script.options.count, of(script.deltas, r));
-    if (nodes_.leader(nodes_.of(r)) == r) {
-      shared = SharedMemory::create_private(HopBoard::bytes(script.options, nodes_, r));
-    }
     a.hop = Hop::join(a.engine, host_memory(), script.options, reinterpret_cast<std::byte*>(a.model.data()), nodes_,
                       shared);
   }

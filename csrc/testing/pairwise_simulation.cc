@@ -69,9 +69,6 @@ PairwiseSimulation::PairwiseSimulation(const PairwiseScript& script)
     options.period = script.period;
     options.acceleration = script.acceleration;
     a.engine = std::make_shared<Engine>(network_.endpoint(r), Engine::Options{.progress = Progress::kCaller});
-    if (nodes_.leader(nodes_.of(r)) == r) {
-      shared = SharedMemory::create_private(PairwiseAveraging::bytes_of_node(options, nodes_, r));
-    }
     const std::vector<double> initial(script.count, script.initial[static_cast<std::size_t>(r)]);
     a.averaging = PairwiseAveraging::join(a.engine, host_memory(), std::move(options),
                                           reinterpret_cast<const std::byte*>(initial.data()), nodes_, shared);

@@ -1,17 +1,17 @@
 """Checks across ranks, for debugging (`PYC_CHECK=1`): the same calls in the same order, the same bits in every round.
 
 Ranks meet at every collective call of a communicator: each tells all others what its threads call and, of collectives
-that are flushed or closed, hashes of the newest rounds that it was given. So ranks that call different things learn of
-it instead of waiting for each other, and a round that is not the same everywhere is found at the next flush or close.
+that are flushed, hashes of the newest rounds that it was given. So ranks that call different things learn of it instead
+of waiting for each other, and a round that is not the same everywhere is found at the next flush or close.
 
-A rank may leave a collective before the others: who flushes does not wait for who is in `close`, or has aborted it.
-Threads of a rank may flush different collectives in any order: while a rank has several, ranks that make different
-calls only meet again, until they make the same.
+A rank may leave a collective before the others, who do not wait for its flush then. Threads of a rank may flush
+different collectives in any order: while a rank has several, ranks that make different calls only meet again, until
+they make the same.
 
-All ranks meet for a comparison. Therefore `close` waits here, which it does not do otherwise, and no rank gets
-through `flush` or `close` while another waits for a round. Where ranks cannot meet any more, since one has left the
-communicator or has run into a time limit, a warning says so, and the program goes on without checks. A comparison that
-was given up makes its engine unusable, so the checks have one of their own.
+All ranks meet for a comparison: no rank gets through `flush` or `close` before all have come to a collective call, and
+while another waits for a round. Where ranks cannot meet any more, since one has left the communicator or has run into a
+time limit, a warning says so, and the program goes on without checks. A comparison that was given up makes its engine
+unusable, so the checks have one of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..support.deadline import Deadline
 from ..support.errors import ClosedError, MismatchError, StallError
-from .calls import CLOSE, DETAILS, Call, may_go_on, notes_of
+from .calls import DETAILS, Call, may_go_on, notes_of
 from .consistency import describe_values, encode
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ KEPT_ROUNDS = 64
 """Rounds of a collective, the newest, that are compared. Their hashes fit into one comparison of 4096 bytes."""
 
 MAX_LEFT = 64
-"""Collectives, aborted here and open elsewhere, that are named in one comparison."""
+"""Collectives that this rank has left, the newest, that are named in one comparison."""
 
 MAX_CALLS = 16
 """Threads of a rank whose calls are named in one comparison; what they compare shares `KEPT_ROUNDS`."""
@@ -74,7 +74,7 @@ class Checks(NoChecks):
         self._engine = engine
         self._turn = threading.Lock()  # held while ranks meet, so that threads take turns
         self._names: list[str] = []  # of the collectives, in the order of creation
-        self._aborted: dict[int, None] = {}  # collectives that the other ranks have not all closed
+        self._left: dict[int, None] = {}  # collectives, the newest last
         self._calls: list[Call] = []  # that this rank's threads are in
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._last = "this is the first"
@@ -111,9 +111,9 @@ class Checks(NoChecks):
         self._names.append(name)
         return len(self._names) - 1
 
-    def note_abort(self, number: int) -> None:
+    def note_left(self, number: int) -> None:
         """Note that this rank makes no more calls of a collective."""
-        self._aborted[number] = None
+        self._left[number] = None
 
     def note_thread(self) -> None:
         """Note that this thread uses the communicator."""
@@ -167,14 +167,14 @@ class Checks(NoChecks):
         statements = self._statements(call, calls, deadline)
         going_on = may_go_on(statements)
         self._different = ""
+        for number in set.intersection(*(set(statement["left"]) for statement in statements)):
+            self._left.pop(number, None)  # nobody calls it any more
         for done in calls:
             if done.key in going_on:
                 done.replies = notes_of(statements, done)
                 if len(done.replies) == len(statements):
                     self._last = self.named(done)
-        for what, of in going_on:
-            if what == CLOSE and of is not None:
-                self._aborted.pop(of, None)
+        for what, _ in going_on:
             if what.startswith(
                 DETAILS
             ):  # an error; a rank that leaves because of it must not disturb the ranks that get the details
@@ -193,10 +193,9 @@ class Checks(NoChecks):
     def _statements(self, call: Call, calls: Sequence[Call], deadline: Deadline) -> list[dict[str, Any]]:
         """Return the statements of all ranks. The checks are over unless all can be reached the next time, too."""
         share = max(1, KEPT_ROUNDS // max(1, sum(bool(each.notes) for each in calls)))
-        closing = [each.of for each in calls if each.what == CLOSE and each.of is not None]
         local = {
             "calls": [[each.what, each.of, dict(list(each.notes.items())[-share:])] for each in calls],
-            "left": [*list(self._aborted)[-MAX_LEFT:], *closing],
+            "left": list(self._left)[-MAX_LEFT:],
             "threads": sum(thread.is_alive() for thread in tuple(self._threads)) > 1,  # others may be added
         }
         what = self.named(call)

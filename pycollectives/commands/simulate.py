@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..partial_allreduce import policies
+from .. import policies
 from ..selection import choice, model, tables
 from ..simulation import workload
 from ..simulation.allreduce import simulate as run

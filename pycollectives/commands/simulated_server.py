@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..parameter_server import sync
+from ..servers import sync
 from ..simulation.parameter_server import ServerSummary
 from ..simulation.parameter_server import simulate as run
 

@@ -1,100 +1,125 @@
-"""The arguments of Hop, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of Hop and of its queues, checked on one rank and put into a form that ranks can compare."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..support import buffers
-from ..support.validation import checked_choice, checked_integer, checked_name
-from ..topology.arguments import checked_topology, described
-from ..topology.graph import Topology
-from .modes import Mode, NotifyAck, Skip, Standard, parse
+import attrs
 
-__all__ = ["HopSpecification"]
+from ..arguments import Arguments, Template, as_given, compared_as, creation, initial_model_on_host, template_on_host
+from ..support.validation import checked_choice, checked_integer, checked_rank
+from ..topology.arguments import checked_static_topology, described
+from .modes import MOST, Mode, NotifyAck, Skip, Standard, parse
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..topology.graph import Topology
+
+__all__ = ["HopArguments", "TokenQueueArguments", "UpdateQueueArguments"]
+
 COMPUTATIONS = ("parallel", "serial")
 LONGEST_GAP = 1 << 16
 """More sub-queues than any model leaves memory for."""
 
 
-@dataclass(frozen=True)
-class HopSpecification:
-    """The arguments of `Communicator.hop` after all checks that need no other rank."""
-
-    buffer: buffers.BufferDescription
-    topology: Topology
-    max_ig: int
-    mode: Mode
-    skip: Skip | None
-    computation: str
-    name: str
-
-    @classmethod
-    def checked(
-        cls,
-        like: Any,
-        *,
-        topology: Any,
-        max_ig: Any,
-        mode: Any,
-        skip: Any,
-        computation: Any,
-        name: Any,
-        size: int,
-    ) -> HopSpecification:
-        """Check the arguments for `size` ranks.
-
-        Raises
-        ------
-        ValueError, TypeError, BufferError
-            State the argument, what was expected and what was got.
-        """
-        buffer = buffers.describe(like)
-        if buffer.dtype.name not in FLOATS:
-            raise TypeError(f"like: expected elements of {', '.join(FLOATS)}, got {buffer.dtype}")
-        graph = checked_topology(topology, size)
-        if not isinstance(graph, Topology):
-            raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
-        graph.check_connected()
-        if graph.default_weights == "given":
-            raise ValueError(
-                f"topology: expected a graph without weights, since averages are plain means (Hop, Fig. 4), got "
-                f"{graph!r}; give its edges: pc.Topology(size, edges)"
-            )
-        if isinstance(mode, str):
-            mode, skip = parsed_mode(mode, skip)
-        return cls(
-            buffer,
-            graph,
-            checked_integer("max_ig", max_ig, at_least=1, at_most=LONGEST_GAP),
-            checked_mode(mode, graph),
-            checked_skip(skip, mode),
-            checked_choice("computation", computation, COMPUTATIONS),
-            checked_name(name),
+def _topology(topology: Topology | str) -> Topology:
+    graph = checked_static_topology(topology, creation().group.size)
+    graph.check_connected()
+    if graph.default_weights == "given":
+        raise ValueError(
+            f"topology: expected a graph without weights, since averages are plain means (Hop, Fig. 4), got "
+            f"{graph!r}; give its edges: pc.topology.Topology(size, edges)"
         )
+    return graph
 
-    def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks; the shape need not be."""
-        return {
-            "count": self.buffer.count,
-            "dtype": self.buffer.dtype.name,
-            "topology": described(self.topology),
-            "max_ig": self.max_ig,
-            "mode": repr(self.mode),
-            "skip": repr(self.skip),
-            "computation": self.computation,
-            "name": self.name,
-        }
 
-    def engine_arguments(self) -> dict[str, Any]:
+def _max_ig(iterations: int) -> int:
+    return checked_integer("max_ig", iterations, at_least=1, at_most=LONGEST_GAP)
+
+
+def _mode(mode: Mode | str) -> Any:
+    if not isinstance(mode, str) and (not isinstance(mode, Mode) or type(mode) is Mode):
+        raise TypeError(f"mode: expected one such as Standard(), BackupWorkers(1) or 'backup:1', got {mode!r}")
+    return mode
+
+
+def _skip(skip: Skip | None) -> Skip | None:
+    if skip is not None and not isinstance(skip, Skip):
+        raise TypeError(f"skip: expected None or Skip(max_jump, trigger), got {skip!r}")
+    return skip
+
+
+def _computation(computation: Literal["parallel", "serial"]) -> str:
+    return checked_choice("computation", computation, COMPUTATIONS)
+
+
+@attrs.frozen
+class HopArguments(Arguments):
+    """Make a Hop, decentralized training in which ranks may be several iterations apart; collective.
+
+    Parameters
+    ----------
+    initial
+        A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: this rank's initial
+        parameters, which are copied.
+    topology
+        Who sends updates to whom: a graph of `pycollectives.topology`, connected, or its name. Averages are plain
+        means, so that the mean over ranks is kept where all ranks have as many neighbors (section 3.1).
+    max_ig
+        At least 1: how many iterations a rank may be ahead of an out-neighbor, by token queues (section 4.2). A
+        rank has memory for max_ig + 1 updates of each in-neighbor, and for as many copies of its own if it has
+        out-neighbors on other nodes.
+    mode
+        `Standard()`, the default, `NotifyAck()`, `BackupWorkers(n)`, `BoundedStaleness(s)` or `Hybrid(n, s)` of
+        `pycollectives.hop`; or a text such as "backup:1" or "skip:10", as `pycollectives.hop.parse` takes it.
+    skip
+        `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Not under `Standard()`
+        and `NotifyAck()`, which leave nobody behind.
+    computation
+        "parallel": updates are sent before gradients are computed, and travel meanwhile; "serial": afterwards, with
+        the gradients in them (section 3.2).
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "hop"
+
+    initial: Template = attrs.field(converter=initial_model_on_host)
+    topology: Topology = attrs.field(
+        default=as_given("ring-based"), kw_only=True, converter=_topology, metadata=compared_as(described)
+    )
+    max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
+    mode: Mode = attrs.field(default=as_given("standard"), kw_only=True, converter=_mode)
+    skip: Skip | None = attrs.field(default=None, kw_only=True, converter=_skip)
+    computation: str = attrs.field(default="parallel", kw_only=True, converter=_computation)
+
+    def __attrs_post_init__(self) -> None:
+        """Resolve a text of both `mode` and `skip`, and check them with the graph and with each other."""
+        if isinstance(self.mode, str):
+            mode, skip = _parsed(self.mode, self.skip)
+            object.__setattr__(self, "mode", mode)
+            object.__setattr__(self, "skip", skip)
+        graph, mode = self.topology, self.mode
+        rank = min(range(graph.size), key=lambda r: len(graph.in_neighbors(r)))
+        fewest = len(graph.in_neighbors(rank))
+        if mode.backup > fewest and graph.size > 1:
+            raise ValueError(f"{mode!r}: expected n <= {fewest}, the in-neighbors of rank {rank} in {graph!r}")
+        if self.skip is not None and isinstance(mode, Standard | NotifyAck):
+            raise ValueError(
+                f"skip: expected None under {mode!r}, in which no rank is more than one iteration behind its "
+                f"out-neighbors, got {self.skip!r}; use BackupWorkers(n) or BoundedStaleness(s)"
+            )
+
+    def for_engine(self) -> dict[str, Any]:
         """Return the arguments as the engine takes them."""
         ranks = range(self.topology.size)
         return {
             **self.mode.engine_arguments(),
-            "count": self.buffer.count,
-            "dtype_name": self.buffer.dtype.name,
+            "count": self.initial.buffer.count,
+            "dtype_name": self.initial.buffer.dtype.name,
             "max_ig": self.max_ig,
             "skip": None if self.skip is None else (self.skip.max_jump, self.skip.trigger),
             "serial": self.computation == "serial",
@@ -104,7 +129,7 @@ class HopSpecification:
         }
 
 
-def parsed_mode(text: str, skip: Any) -> tuple[Any, Any]:
+def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
     """Return the mode and `skip` that a text names; `ValueError` if there is a `skip` beside it."""
     try:
         mode, named_skip = parse(text)
@@ -115,27 +140,87 @@ def parsed_mode(text: str, skip: Any) -> tuple[Any, Any]:
     return mode, skip if named_skip is None else named_skip
 
 
-def checked_mode(mode: Any, topology: Topology) -> Mode:
-    """Return a mode for a graph; `ValueError` or `TypeError`."""
-    if not isinstance(mode, Mode) or type(mode) is Mode:
-        raise TypeError(f"mode: expected one such as Standard(), BackupWorkers(1) or 'backup:1', got {mode!r}")
-    checked: Mode = mode
-    rank = min(range(topology.size), key=lambda r: len(topology.in_neighbors(r)))
-    fewest = len(topology.in_neighbors(rank))
-    if checked.backup > fewest and topology.size > 1:
-        raise ValueError(f"{mode!r}: expected n <= {fewest}, the in-neighbors of rank {rank} in {topology!r}")
-    return checked
+# --- Queues by themselves
 
 
-def checked_skip(skip: Any, mode: Mode) -> Skip | None:
-    """Return when iterations are skipped in a mode; `ValueError` or `TypeError`."""
-    if skip is None:
-        return None
-    if not isinstance(skip, Skip):
-        raise TypeError(f"skip: expected None or Skip(max_jump, trigger), got {skip!r}")
-    if isinstance(mode, Standard | NotifyAck):
-        raise ValueError(
-            f"skip: expected None under {mode!r}, in which no rank is more than one iteration behind its "
-            f"out-neighbors, got {skip!r}; use BackupWorkers(n) or BoundedStaleness(s)"
-        )
-    return skip
+def _owner(owner: int) -> int:
+    return checked_rank("owner", owner, creation().group.size)
+
+
+def _taker(taker: int) -> int:
+    return checked_rank("taker", taker, creation().group.size)
+
+
+def _senders(senders: Iterable[int] | None) -> tuple[int, ...] | None:
+    size = creation().group.size
+    return None if senders is None else tuple(sorted({checked_rank("senders", rank, size) for rank in senders}))
+
+
+def _tokens(tokens: int) -> int:
+    return checked_integer("tokens", tokens, at_least=0, at_most=MOST)
+
+
+@attrs.frozen
+class UpdateQueueArguments(Arguments):
+    """Make the update queue of one rank by itself, for schemes of your own; collective.
+
+    Parameters
+    ----------
+    like
+        A buffer, or `[buffer, count, type]`, with the count and dtype of an update.
+    owner
+        The rank that dequeues.
+    senders
+        The ranks that enqueue; by default all others.
+    max_ig
+        At least 1: there are max_ig + 1 slots for each sender.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "update_queue"
+
+    like: Template = attrs.field(converter=template_on_host)
+    owner: int = attrs.field(kw_only=True, converter=_owner)
+    senders: tuple[int, ...] = attrs.field(default=None, kw_only=True, converter=_senders, metadata=compared_as(str))
+    max_ig: int = attrs.field(default=5, kw_only=True, converter=_max_ig)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the senders."""
+        if self.senders is None:
+            others = tuple(rank for rank in range(creation().group.size) if rank != self.owner)
+            object.__setattr__(self, "senders", others)
+        if self.owner in self.senders:
+            raise ValueError(f"senders: expected ranks other than the owner, {self.owner}, got {list(self.senders)}")
+
+
+@attrs.frozen
+class TokenQueueArguments(Arguments):
+    """Make a token queue between two ranks by itself; collective.
+
+    Parameters
+    ----------
+    owner
+        The rank that puts tokens in.
+    taker
+        The rank that takes them out.
+    tokens
+        In it at first: max_ig in Hop, at least 0.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "token_queue"
+
+    owner: int = attrs.field(kw_only=True, converter=_owner)
+    taker: int = attrs.field(kw_only=True, converter=_taker)
+    tokens: int = attrs.field(default=5, kw_only=True, converter=_tokens)
+
+    def __attrs_post_init__(self) -> None:
+        """Check that there are two ranks."""
+        if self.owner == self.taker:
+            raise ValueError(f"taker: expected another rank than the owner, {self.owner}")

@@ -51,9 +51,9 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
         max_ig, or the text of a mode.
 
     >>> import pycollectives as pc
-    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.BackupWorkers(1), max_ig=5)[0]
+    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.hop.BackupWorkers(1), max_ig=5)[0]
     array([ 0.,  5., 10., 15., 10.,  5.])
-    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.Standard(), max_ig=5)[0]
+    >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.hop.Standard(), max_ig=5)[0]
     array([0., 1., 2., 3., 2., 1.])
     """
     if isinstance(mode, str):

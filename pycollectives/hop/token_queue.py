@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..support.validation import checked_integer, checked_name, checked_rank
+from ..support.validation import checked_integer
+from .arguments import TokenQueueArguments
 from .modes import MOST
 from .queue import Queue
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
@@ -19,25 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["TokenQueue"]
 
 
-@dataclass(frozen=True)
-class TokenQueueSpecification:
-    """The arguments of `Communicator.token_queue` after all checks that need no other rank."""
-
-    owner: int
-    taker: int
-    tokens: int
-    name: str
-
-    def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks."""
-        return {"owner": self.owner, "taker": self.taker, "tokens": self.tokens, "name": self.name}
-
-
-class TokenQueue(Queue):
+class TokenQueue(Queue[TokenQueueArguments]):
     """TokenQ(owner -> taker): tokens that one rank puts in and another takes out; made by `Communicator.token_queue`.
 
     In Hop a rank takes a token for each iteration that it enters, and puts one in for each, so that there are
-    Iter(owner) - Iter(taker) + max_ig (Luo et al., "Hop", ASPLOS 2019, section 4.2). An owner that has closed it gives
+    Iter(owner) - Iter(taker) + max_ig (Luo et al., "Hop", ASPLOS 2019, section 4.2). An owner that has left gives
     tokens without end.
 
     Attributes
@@ -60,41 +44,25 @@ class TokenQueue(Queue):
     0
     """
 
-    def __init__(self, specification: TokenQueueSpecification, context: Context, deadline: Deadline) -> None:
+    arguments = TokenQueueArguments
+    _collective: _core.TokenQueue
+
+    def __init__(self, context: Context, arguments: TokenQueueArguments, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
         from ..support.native import core
 
-        self._context = context
-        self._specification = specification
-        self.owner = specification.owner
-        self.taker = specification.taker
-        self._collective: _core.TokenQueue = core.TokenQueue(
+        super().__init__(context, arguments, deadline)
+        self.owner = arguments.owner
+        self.taker = arguments.taker
+        self._collective = core.TokenQueue(
             context.engine,
-            owner=specification.owner,
-            taker=specification.taker,
-            tokens=specification.tokens,
+            owner=arguments.owner,
+            taker=arguments.taker,
+            tokens=arguments.tokens,
             nodes=context.nodes,
             timeout=deadline.remaining(),
-            name=specification.name,
+            name=arguments.name,
         )
-
-    @classmethod
-    def create(cls, context: Context, /, *, owner: int, taker: int, tokens: int = 5, name: str | None = None) -> Self:
-        """Make one, by the arguments of `Communicator.token_queue`; collective."""
-
-        def check() -> TokenQueueSpecification:
-            owner_rank = checked_rank("owner", owner, context.size)
-            taker_rank = checked_rank("taker", taker, context.size)
-            if owner_rank == taker_rank:
-                raise ValueError(f"taker: expected another rank than the owner, {owner_rank}")
-            return TokenQueueSpecification(
-                owner_rank,
-                taker_rank,
-                checked_integer("tokens", tokens, at_least=0, at_most=MOST),
-                checked_name(context.default_name("token_queue") if name is None else name),
-            )
-
-        return context.make("token_queue", check, lambda agreed, deadline: cls(agreed, context, deadline))
 
     def enqueue(self, tokens: int = 1) -> None:
         """Put tokens in; for the owner. Does not wait.
@@ -107,12 +75,13 @@ class TokenQueue(Queue):
         Raises
         ------
         ValueError, TypeError, ClosedError
-            An argument is refused, this rank is not the owner, or there would be more than 2^62 tokens; after `close`.
+            An argument is refused, this rank is not the owner, or there would be more than 2^62 tokens; this rank has
+            left.
         """
         self._check_is("the owner", (self.owner,), "enqueue")
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
 
-    def dequeue(self, tokens: int = 1, timeout: float | None = None) -> None:
+    def dequeue(self, tokens: int = 1, *, timeout: float | None = None) -> None:
         """Take tokens out, all or none; for the taker. Waits until there are as many.
 
         Parameters
@@ -129,7 +98,7 @@ class TokenQueue(Queue):
         StallError
             There are fewer in time. None is taken out.
         RuntimeError, ClosedError, RankFailedError
-            Another thread is in a call of this object; after `close`; ranks have died.
+            Another thread is in a call of this object; this rank has left; ranks have died.
         """
         self._check_is("the taker", (self.taker,), "dequeue")
         number = checked_integer("tokens", tokens, at_least=0, at_most=MOST)
@@ -140,8 +109,5 @@ class TokenQueue(Queue):
         self._check_is("owner and taker", (self.owner, self.taker), "size")
         return self._collective.size()
 
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        return (
-            f"<TokenQueue {self.name!r} of rank {self.owner} for rank {self.taker}{' closed' if self.closed else ''}>"
-        )
+    def _choices(self) -> list[str]:
+        return [f"of rank {self.owner} for rank {self.taker}"]

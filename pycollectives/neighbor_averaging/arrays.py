@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .. import _core
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
-    from .pairwise_arguments import PairwiseSpecification
+    from .arguments import PairwiseArguments
 
 __all__ = ["DeviceArrays", "HostArrays"]
 
@@ -25,14 +25,14 @@ __all__ = ["DeviceArrays", "HostArrays"]
 class HostArrays:
     """The engine's collective on the host, and arrays there."""
 
-    def __init__(self, like: Any, specification: PairwiseSpecification, made: dict[str, Any]) -> None:
-        """Make the collective with the arguments `made`; collective."""
+    def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
+        """Make the collective with the engine's arguments `made`; collective."""
         from ..support.native import core
 
-        self._name = specification.name
-        self._buffer = specification.buffer
+        self._name = arguments.name
+        self._buffer = arguments.initial.buffer
         self.collective: _core.PairwiseAveraging = core.PairwiseAveraging(
-            initial=as_bytes_exporter(array_of(like)), **made
+            initial=as_bytes_exporter(array_of(arguments.initial.array)), **made
         )
 
     def read(self, out: object, stream: object) -> Array:
@@ -62,20 +62,20 @@ class DeviceArrays:
 
     A call waits on the host until the stream of its array has done what it was given, then works on the array. What
     `read` returns without `out` is written in order with the stream of the newest call; the first one is that of
-    `like`.
+    `initial`.
     """
 
-    def __init__(self, like: Any, specification: PairwiseSpecification, made: dict[str, Any]) -> None:
-        """Make the collective with the arguments `made`; collective."""
+    def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
+        """Make the collective with the engine's arguments `made`; collective."""
         from ..support.native import core
 
-        initial = describe_device(like)
+        initial = describe_device(arguments.initial.array)
         assert initial is not None
-        assert specification.device is not None
-        self._name = specification.name
-        self._device = specification.device
+        assert arguments.initial.device is not None
+        self._name = arguments.name
+        self._device = arguments.initial.device
         self._stream = initial.stream
-        self.buffer = specification.buffer
+        self.buffer = arguments.initial.buffer
         self.collective: _core.DevicePairwiseAveraging = core.DevicePairwiseAveraging(
             device=self._device, initial=initial.pointer, streams=initial.streams, **made
         )

@@ -23,7 +23,7 @@ LONGEST_CHUNK = 64 << 10
 
 
 class Equalizer:
-    """Averages chunk after chunk in rounds of all ranks; a rank that has closed it counts as arrived, and has no part.
+    """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, and has no part.
 
     Every rank calls `average` as often. After a `StallError` it goes on where it was when it is called again; after
     another error a rank can call it no more.
@@ -61,14 +61,14 @@ class Equalizer:
         """
         if self._failed:
             raise RuntimeError(
-                f"{self._name}: unusable for equalize: an earlier call ended by an error; close() it on all ranks"
+                f"{self._name}: unusable for equalize: an earlier call ended by an error; leave() it on all ranks"
             )
         try:
             if self._under_way is None:
                 self._under_way = self._average(read, replace)
                 self._round = next(self._under_way)
             while self._round is not None:
-                self._round.wait(deadline.remaining())
+                self._round.wait(timeout=deadline.remaining())
                 self._round = next(self._under_way, None)
         except StallError:
             raise
@@ -101,9 +101,13 @@ class Equalizer:
         """Whether a call ran into its time limit, and is to be called again."""
         return self._under_way is not None
 
-    def close(self) -> None:
-        """Leave for good, without waiting."""
-        self._rounds.close()
+    def statistics(self) -> dict[str, Any]:
+        """Return what its rounds have counted on this rank."""
+        return self._rounds.statistics()
+
+    def leave(self) -> None:
+        """Take no further part; without waiting."""
+        self._rounds.leave()
 
     def abort(self) -> None:
         """Leave at once."""

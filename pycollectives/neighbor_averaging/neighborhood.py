@@ -1,148 +1,233 @@
-"""What the synchronous averages with neighbors share: their arguments, and a step of them."""
+"""What the synchronous averages with neighbors share: a step of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..collective import WithoutFlush
+from ..collective import Collective, Statistics
+from ..request import Request
 from ..support import buffers
-from ..support.device_arrays import describe_device
-from ..support.validation import checked_name
-from ..topology.arguments import described
-from .model import checked_model, readable_array, writable_array
+from .arguments import NeighborhoodArguments
+from .model import readable_array, writable_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from typing_extensions import Self
-
     from .. import _core
     from ..context import Context
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
     from ..topology.arguments import AnyTopology
 
-__all__ = ["Neighborhood", "NeighborhoodSpecification"]
+__all__ = ["Neighborhood", "NeighborhoodStatistics", "StepInfo", "StepRequest"]
+
+ArgumentsT = TypeVar("ArgumentsT", bound=NeighborhoodArguments)
 
 
 @dataclass(frozen=True)
-class NeighborhoodSpecification:
-    """The arguments of an average with neighbors after all checks that need no other rank.
+class StepInfo:
+    """What a step of `NeighborAveraging` or `PushSum` is told.
 
     Attributes
     ----------
-    buffer
-        Shape and element type of the model.
-    topology
-        Who is whose neighbor, in each step.
-    weights
-        The kind of weights, as `topology.Topology.matrix` takes them.
-    overlap
-        How many steps later what is sent counts.
+    step
+        Its number, from 0.
+    weight
+        Under push-sum that of the result; else 1.
     """
 
-    buffer: buffers.BufferDescription
-    topology: AnyTopology
-    weights: str
-    overlap: int
-    name: str
-
-    @classmethod
-    def checked(
-        cls, like: Any, *, topology: AnyTopology, weights: str, overlap: int, name: object
-    ) -> NeighborhoodSpecification:
-        """Check what does not depend on the method; raises what is wrong with an argument."""
-        if describe_device(like) is not None:
-            raise BufferError(
-                f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
-                "pairwise_averaging, which takes arrays on CUDA devices where `python -m pycollectives info` lists some"
-            )
-        return cls(checked_model(like), topology, weights, overlap, checked_name(name))
-
-    def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks; the shape need not be."""
-        return {
-            "count": self.buffer.count,
-            "dtype": self.buffer.dtype.name,
-            "topology": described(self.topology),
-            "weights": self.weights,
-            "overlap": self.overlap,
-            "name": self.name,
-        }
-
-    def steps_of(self, rank: int) -> list[tuple[float, list[tuple[int, float]], list[tuple[int, float]]]]:
-        """Return the neighbors of a rank in each step of the period, with their weights, as the engine takes them."""
-        steps = []
-        for step in range(self.topology.period):
-            graph = self.topology.at(step)
-            own, taken = graph.weights_of(rank, self.weights)
-            _, given = graph.shares_of(rank, self.weights)
-            steps.append((own, sorted(taken.items()), sorted(given.items())))
-        return steps
+    step: int
+    weight: float
 
 
-class Neighborhood(WithoutFlush):
+@dataclass(frozen=True, kw_only=True)
+class NeighborhoodStatistics(Statistics):
+    """What `statistics` of `NeighborAveraging` and `PushSum` says of one rank.
+
+    Attributes
+    ----------
+    steps
+        That it has started.
+    """
+
+    steps: int
+
+
+class StepRequest(Request):
+    """A step under way: done when its result is there. `start` returns it.
+
+    Attributes
+    ----------
+    step
+        Its number, from 0.
+    """
+
+    def __init__(self, collective: Neighborhood[Any], step: int) -> None:
+        """For `Neighborhood`."""
+        self._collective = collective
+        self._info: StepInfo | None = None
+        self._in_place: Array | None = None  # what `average` was given
+        self._said_done = False
+        self.step = step
+
+    def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
+        """Wait until the result is there: then it is the collective's `result`.
+
+        Parameters
+        ----------
+        out
+            Where to write the result instead: C-contiguous, writable host memory of the count and dtype of `like`.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        StallError
+            Not done in time: names the neighbors that have not come, and the step. `out` is unchanged. Wait again.
+        RankFailedError
+            Ranks have died: names them.
+        RuntimeError
+            Another thread is in a call of the collective; or `out` is given, and the step is done already.
+        ValueError, TypeError, BufferError
+            `out` is refused.
+        ClosedError
+            This rank has left.
+        """
+        if self._info is None:
+            self._collective._end_step(out, timeout)
+            self._info = StepInfo(self.step, self._collective._weight)
+        elif out is not None:
+            raise RuntimeError(f"{self._collective.name}: step {self.step} is done already: read `result`")
+        return self._info
+
+    def test(self) -> bool:
+        """Whether the result is there: `wait` does not wait then. Moves messages, waits for nothing."""
+        self._said_done = self._info is not None or self._collective._test()
+        return self._said_done
+
+    @property
+    def default_timeout(self) -> float | None:
+        """The communicator's default limit."""
+        return self._collective.comm.timeout
+
+    def __repr__(self) -> str:
+        """Show which step it is."""
+        return f"<StepRequest {self.step} of {self._collective.name!r}>"
+
+
+class Neighborhood(Collective[ArgumentsT]):
     """An average with neighbors, step by step; a derived class says which.
 
-    One thread at a time. Ranks may make different numbers of steps: a rank that closes it takes part in no further
-    step, and its neighbors go on without it.
+    One thread at a time. Ranks may make different numbers of steps: a rank that leaves takes part in no further step,
+    and its neighbors go on without it.
     """
 
-    _call: ClassVar[str]  # as messages name it
-    _push_sum: ClassVar[bool]
+    push_sum: ClassVar[bool]
+    _collective: _core.Neighborhood
 
-    _specification: NeighborhoodSpecification
-
-    def __init__(self, specification: NeighborhoodSpecification, context: Context, deadline: Deadline) -> None:
+    def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
         """Make the engine's collective; collective."""
         from ..support.native import core
 
-        self._specification = specification
-        self._context = context
-        self._collective: _core.Neighborhood = core.Neighborhood(
+        super().__init__(context, arguments, deadline)
+        self._result: Array | None = None
+        self._shown: Array | None = None
+        self._request: StepRequest | None = None
+        self._collective = core.Neighborhood(
             context.engine,
-            push_sum=self._push_sum,
-            count=specification.buffer.count,
-            dtype_name=specification.buffer.dtype.name,
-            overlap=specification.overlap,
-            steps=specification.steps_of(context.rank),
+            push_sum=self.push_sum,
             nodes=context.nodes,
             timeout=deadline.remaining(),
-            name=specification.name,
+            **arguments.for_engine(context.rank),
         )
 
-    @classmethod
-    def _make(cls, context: Context, name: object, check: Callable[[object], NeighborhoodSpecification]) -> Self:
-        def check_with_name() -> NeighborhoodSpecification:
-            return check(context.default_name(cls._call) if name is None else name)
-
-        return context.make(cls._call, check_with_name, lambda agreed, deadline: cls(agreed, context, deadline))
-
-    def start(self, w: BufferSpec) -> None:
+    def start(self, w: BufferSpec) -> StepRequest:
         """Begin the next step with this rank's model; does not wait for another rank.
 
         Parameters
         ----------
         w
-            C-contiguous host memory of the shape and dtype of `like`. It is copied: it may be changed at once. Several
+            C-contiguous host memory of the count and dtype of `like`. It is copied: it may be changed at once. Several
             arrays: see `flatten`.
+
+        Returns
+        -------
+        Request
+            `wait` returns a `StepInfo`; the average is in `result` then.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong shape; wrong dtype, or no buffer; not contiguous. Nothing is sent.
+            Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
         RuntimeError
-            The step before has not been waited for, or another thread is in a call of this object.
+            The step before was not waited for (wait on `request`), nor said by its `test` to be done; or another thread
+            is in a call of this object.
         ClosedError
-            After `close`.
+            This rank has left.
         """
-        self._collective.start(buffers.as_bytes_exporter(self._readable(w)))
+        array = readable_array(w, self._template.buffer, self.name)
+        before = self._request
+        if before is not None and before._said_done:
+            before.wait(timeout=0.0)
+        self._collective.start(buffers.as_bytes_exporter(array))
+        self._request = StepRequest(self, self._collective.steps - 1)
+        return self._request
 
-    def wait(self, out: BufferSpec | None = None, timeout: float | None = None) -> Array:
-        """Wait for the step that was started; the result.
+    @property
+    def request(self) -> StepRequest | None:
+        """The request of the newest step; None before the first."""
+        return self._request
+
+    def average(self, w: BufferSpec, *, timeout: float | None = None) -> StepInfo:
+        """Do a step in place: `start` and `wait`.
+
+        Parameters
+        ----------
+        w
+            C-contiguous, writable host memory of the count and dtype of `like`.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        StallError
+            Not done in time: names the neighbors that have not come, and the step. `w` is unchanged. Call it again,
+            with the same `w`: the step goes on, with the values that it began with.
+        RuntimeError
+            A step that ended by an error, or by Ctrl-C, began with other memory: pass that, or wait on `request`.
+        ValueError, TypeError, BufferError, RankFailedError, ClosedError
+            As `start` and its request's `wait`.
+        """
+        self._context.limit(timeout)
+        array = self._writable(w)
+        step = self._request
+        if step is None or step._info is not None or step._in_place is None:
+            step = self.start(array)
+            step._in_place = array
+        elif step._in_place.__array_interface__["data"] != array.__array_interface__["data"]:
+            raise RuntimeError(
+                f"{self.name!r}: average: step {step.step} has begun with other memory, and is not done: pass that, or "
+                "wait on `request`"
+            )
+        return step.wait(out=array, timeout=timeout)
+
+    @property
+    def result(self) -> Array:
+        """The average of the newest step that was waited for: read-only, of the shape of `like`.
+
+        It does not change until a later step is waited for. `RuntimeError` before the first. What was written to `out`,
+        or averaged in place, is not here.
+        """
+        if self._shown is None:
+            raise RuntimeError(f"{self.name!r}: no step has given a result yet")
+        return self._shown
+
+    def final(self, out: BufferSpec | None = None, *, timeout: float | None = None) -> Array:
+        """Return what this rank's model is after its last step; no call of another rank is needed besides its steps.
+
+        It may be asked for after `leave` too, as long as the communicator is open. With `overlap` it includes what has
+        been sent to this rank for its next step: go on with `result`, not with this one, which would be counted twice.
 
         Parameters
         ----------
@@ -153,79 +238,59 @@ class Neighborhood(WithoutFlush):
 
         Raises
         ------
-        StallError
-            Not done in time: names the neighbors that have not come, and the step. `out` is unchanged, and `wait` may
-            be called again.
-        RankFailedError
-            Ranks have died: names them.
-        RuntimeError
-            No step was started, or another thread is in a call of this object.
-        ValueError, TypeError, BufferError, ClosedError
-            As `start`.
-        """
-        return self._into(self._collective.wait, out, timeout)
-
-    def final(self, out: BufferSpec | None = None, timeout: float | None = None) -> Array:
-        """Return what this rank's model is after its last step; no call of another rank is needed besides its steps.
-
-        It may be asked for after `close` too, as long as the communicator is open. With `overlap` it includes what has
-        been sent to this rank for its next step: go on with the result of `wait`, not with this one, which would be
-        counted twice.
-
-        Parameters
-        ----------
-        out, timeout
-            As for `wait`.
-
-        Raises
-        ------
         RuntimeError
             No step was started.
         StallError, RankFailedError, ValueError, TypeError, BufferError
-            As `wait`.
+            As `wait` of a request.
         """
-        return self._into(self._collective.final, out, timeout)
+        limit = self._context.limit(timeout)
+        array = self._new_array() if out is None else self._writable(out)
+        self._collective.final(buffers.as_bytes_exporter(array), timeout=limit)
+        return array
+
+    def statistics(self) -> NeighborhoodStatistics:
+        """Return what this rank has done so far; local, without communication."""
+        return NeighborhoodStatistics(**self._collective.statistics())
 
     @property
     def topology(self) -> AnyTopology:
         """Who is whose neighbor."""
-        return self._specification.topology
+        return self._arguments.topology
 
     @property
     def weights(self) -> str:
         """The kind of weights."""
-        return self._specification.weights
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type of the model."""
-        return self._specification.buffer.dtype
-
-    @property
-    def count(self) -> int:
-        """Elements of the model."""
-        return self._specification.buffer.count
+        assert self._arguments.weights is not None
+        return self._arguments.weights
 
     @property
     def steps(self) -> int:
         """How many steps this rank has started."""
         return self._collective.steps
 
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        state = " closed" if self.closed else ""
-        return f"<{type(self).__name__} {self.name!r} of {self.count} {self.dtype} on {self.topology!r}{state}>"
+    def _choices(self) -> list[str]:
+        return ["on", repr(self.topology)]
 
-    def _readable(self, w: BufferSpec) -> Array:
-        return readable_array(w, self._specification.buffer, self.name)
-
-    def _writable(self, out: BufferSpec | None) -> Array:
-        if out is None:
-            return np.empty(self._specification.buffer.shape, self.dtype)
-        return writable_array(out, self._specification.buffer, self.name)
-
-    def _into(self, call: Callable[..., None], out: BufferSpec | None, timeout: float | None) -> Array:
+    def _end_step(self, out: BufferSpec | None, timeout: float | None) -> None:
         limit = self._context.limit(timeout)
-        array = self._writable(out)
-        call(buffers.as_bytes_exporter(array), timeout=limit)
-        return array
+        if out is not None:
+            self._collective.wait(buffers.as_bytes_exporter(self._writable(out)), timeout=limit)
+            return
+        array = self._new_array() if self._result is None else self._result
+        self._collective.wait(buffers.as_bytes_exporter(array), timeout=limit)
+        if self._result is None:
+            self._result, self._shown = array, array.view()
+            self._shown.flags.writeable = False
+
+    def _test(self) -> bool:
+        return self._collective.test()
+
+    @property
+    def _weight(self) -> float:
+        return self._collective.weight if self.push_sum else 1.0
+
+    def _new_array(self) -> Array:
+        return np.empty(self.shape, self.dtype)
+
+    def _writable(self, out: BufferSpec) -> Array:
+        return writable_array(out, self._template.buffer, self.name)

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..collective import Collective
+from ..collective import Collective, Statistics
 from ..support.deadline import Deadline
 from ..support.errors import RankFailedError, TransportError
+from .arguments import PairwiseArguments
 from .arrays import DeviceArrays, HostArrays
 from .equalizer import Equalizer
-from .pairwise_arguments import PairwiseSpecification
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
+    from .. import _core
     from ..context import Context
     from ..support.typing import Array, BufferSpec
     from ..topology.graph import Topology
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["PairwiseAveraging", "PairwiseStatistics"]
 
 
-@dataclass(frozen=True)
-class PairwiseStatistics:
+@dataclass(frozen=True, kw_only=True)
+class PairwiseStatistics(Statistics):
     """What `PairwiseAveraging.statistics` says of one rank, since it was made.
 
     Attributes
@@ -50,7 +49,7 @@ class PairwiseStatistics:
     staleness_max
         The most of them.
     waited
-        Seconds that `read` and `apply` have waited for the lock of a segment.
+        Seconds that `read` and `apply` have waited for the lock of a segment, and `equalize` for other ranks.
     """
 
     exchanges: int
@@ -61,25 +60,23 @@ class PairwiseStatistics:
     applied: int
     staleness_mean: float
     staleness_max: int
-    waited: float
 
 
-class PairwiseAveraging(Collective):
+class PairwiseAveraging(Collective[PairwiseArguments]):
     """A model that is averaged with neighbors in the background; made by `Communicator.pairwise_averaging`.
 
     `read` and `apply` wait for no other rank's application; any thread may call them. In Algorithm 1 of AD-PSGD a rank
     reads x', computes the gradient at x', and applies it to x, which averages have changed meanwhile.
 
     An average changes no element's sum over ranks (under "a2cid2": that of the model and its momentum), and a delta is
-    applied exactly once. A rank that closes it, or dies, is averaged with no more.
+    applied exactly once. A rank that leaves, or dies, is averaged with no more.
 
-    As a context manager it makes all models equal at the end (collective), and closes. If the block raises, it is
-    closed at once.
+    To flush it is to `equalize`: so `close`, and the end of a `with` block, make all models equal (collective).
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
     >>> def train(comm):
-    ...     with comm.pairwise_averaging(like=np.zeros(2), topology="ring") as model:
+    ...     with comm.pairwise_averaging(np.zeros(2), topology="ring") as model:
     ...         for step in range(10):
     ...             weights = model.read()
     ...             model.apply(0.5 * (comm.rank - weights))
@@ -89,62 +86,49 @@ class PairwiseAveraging(Collective):
     [0.0, 0.0, 0.0, 0.0]
     """
 
-    discards = False  # what was applied is in the model
+    arguments = PairwiseArguments
+    _collective: _core.PairwiseAveraging | _core.DevicePairwiseAveraging
 
-    def __init__(
-        self, like: BufferSpec, specification: PairwiseSpecification, context: Context, deadline: Deadline
-    ) -> None:
+    def __init__(self, context: Context, arguments: PairwiseArguments, deadline: Deadline) -> None:
         """Make the engine's collectives; collective."""
-        self._specification = specification
-        self._context = context
+        super().__init__(context, arguments, deadline)
         self._equalizing = threading.Lock()
         made = {
             "engine": context.engine,
             "nodes": context.nodes,
             "timeout": deadline.remaining(),
-            **specification.engine_arguments(context.rank),
+            **arguments.for_engine(context.rank),
         }
-        self._arrays = (HostArrays if specification.device is None else DeviceArrays)(like, specification, made)
+        self._arrays = (HostArrays if arguments.initial.device is None else DeviceArrays)(arguments, made)
         self._collective = self._arrays.collective
         self._held = np.dtype(self._collective.held_dtype_name)
         try:
             self._equalizer = Equalizer(
-                context, count=self.count, dtype=self._held, name=specification.name, deadline=deadline
+                context, count=self.count, dtype=self._held, name=arguments.name, deadline=deadline
             )
         except BaseException:
-            self._collective.close()
+            self._collective.leave()
             raise
 
     @classmethod
-    def create(cls, context: Context, /, *, like: BufferSpec, name: object = None, **options: Any) -> Self:
-        """Make one, by the arguments of `Communicator.pairwise_averaging`; collective."""
+    def check_for_engine(cls, context: Context, arguments: PairwiseArguments) -> None:
+        """See `Collective`."""
+        from ..support.native import core
 
-        def check() -> PairwiseSpecification:
-            from ..support.native import core
-
-            specification = PairwiseSpecification.checked(
-                like,
-                name=context.default_name("pairwise_averaging") if name is None else name,
-                size=context.size,
-                **options,
-            )
-            core.PairwiseAveraging.check(context.engine, **specification.engine_arguments(context.rank))
-            return specification
-
-        return context.make("pairwise_averaging", check, lambda agreed, deadline: cls(like, agreed, context, deadline))
+        core.PairwiseAveraging.check(context.engine, **arguments.for_engine(context.rank))
 
     def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
         """Return a copy of this rank's model.
 
-        Each segment of it (64 KiB, on a device 4 MiB) is as it was at one moment; with `atomic="model"` all of it.
+        Each segment of it (64 KiB, on a device 4 MiB) is as it was at one moment; with `lock="model"` all of it.
 
         Parameters
         ----------
         out
-            C-contiguous, writable host memory of the shape and dtype of `like`, to write it to; by default a new array
-            of the shape of `like`. If `like` is on a CUDA device: an array on that device; by default memory of the
-            library's own, an object with `__cuda_array_interface__` and `to_host()`, which the next `read` or
-            `equalize` overwrites.
+            C-contiguous, writable host memory of the count and dtype of `initial`, to write it to; by default a new
+            array of the shape of `initial`. If `initial` is on a CUDA device: an array on that device; by default
+            memory of the library's own, an object with `__cuda_array_interface__` and `to_host()`, which the next
+            `read` or `equalize` overwrites.
         stream
             Only of models on a device: the stream on which you work with what is written to, as for `apply`. Without
             `out` and `stream`, that of the newest call.
@@ -158,7 +142,7 @@ class PairwiseAveraging(Collective):
         RuntimeError
             This rank's device has failed, or a neighbor's: the latter once for each, and later calls go on without it.
         ClosedError
-            After `close`.
+            This rank has left.
         """
         array: Array = self._arrays.read(out, stream)
         return array
@@ -169,7 +153,7 @@ class PairwiseAveraging(Collective):
         Parameters
         ----------
         delta
-            C-contiguous memory of the shape and dtype of `like`, on the host or on the device of `like`; may be
+            C-contiguous memory of the count and dtype of `initial`, on the host or on its device; may be
             overwritten at once.
         stream
             Only of models on a device: the stream on which you work with `delta`, of PyTorch, CuPy or Numba, an object
@@ -185,20 +169,19 @@ class PairwiseAveraging(Collective):
         RuntimeError
             As for `read`. Nothing is added, unless this rank's device fails meanwhile: then its model is lost.
         ClosedError
-            After `close`. Nothing is added.
+            This rank has left. Nothing is added.
         KeyboardInterrupt
             In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
-            stopped in it. All of `delta` has been added, unless it was interrupted twice, or under
-            `weighting="frequency"` before its weight was known: then nothing has been added.
+            stopped in it. All of `delta` has been added, unless it was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 
-    def equalize(self, timeout: float | None = None) -> Array:
-        """Give every rank the mean of all ranks' models; collective among the ranks that have not closed it.
+    def equalize(self, *, timeout: float | None = None) -> Array:
+        """Give every rank the mean of all ranks' models; collective among the ranks that have not left.
 
         Averages rest until it is done. What other threads apply meanwhile is added to the mean. After a `StallError`
         call it again: it goes on where it was. After another error some ranks may have the mean and others not, and
-        `equalize` can be called no more; `read`, `apply` and averages go on. Close the model on all ranks then.
+        `equalize` can be called no more; `read`, `apply` and averages go on. Leave on all ranks then.
 
         Parameters
         ----------
@@ -208,7 +191,7 @@ class PairwiseAveraging(Collective):
         Returns
         -------
         numpy.ndarray
-            The mean, of the shape and dtype of `like`; on a device as `read` returns it. It goes through the host.
+            The mean, of the shape and dtype of `initial`; on a device as `read` returns it. It goes through the host.
 
         Raises
         ------
@@ -217,7 +200,7 @@ class PairwiseAveraging(Collective):
         RankFailedError
             A rank has died.
         ClosedError
-            After `close`.
+            This rank has left.
         RuntimeError
             Another thread is in it, an earlier call ended by an error, or as for `read`.
         """
@@ -236,35 +219,36 @@ class PairwiseAveraging(Collective):
             raise
         finally:
             self._equalizing.release()
-        result: Array = self._arrays.given(mean.astype(self.dtype).reshape(self._specification.buffer.shape))
+        result: Array = self._arrays.given(mean.astype(self.dtype).reshape(self.shape))
         return result
 
-    def flush(self, timeout: float | None = None) -> None:
-        """As `equalize`; after an error of that nothing, with a warning: then models may differ."""
-        if self._equalizer.failed:
-            warnings.warn(
-                f"{self.name}: models may differ: equalize has ended by an error", RuntimeWarning, stacklevel=2
-            )
-            return
-        self.equalize(timeout)
+    def _flush(self, timeout: float | None) -> None:
+        self.equalize(timeout=timeout)
 
-    def close(self) -> None:
-        """Leave for good, without waiting: this rank's model is averaged no more. Closing again does nothing."""
-        self._collective.close()
-        self._equalizer.close()
+    def close(self, *, timeout: float | None = None) -> None:
+        """See `Collective.close`. After an error of `equalize` it only leaves, with a warning: models may differ."""
+        if not self.closed and self._equalizer.failed:
+            text = f"{self.name}: models may differ: equalize has ended by an error"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            self.leave()
+        super().close(timeout=timeout)
+
+    def leave(self) -> None:
+        """See `Collective.leave`: this rank's model is averaged no more."""
+        self._collective.leave()
+        self._equalizer.leave()
         self._context.forget(self)
 
-    def abort(self) -> int:
-        """Close at once. Returns 0: what was applied is in the model."""
-        for leave in (self._collective.close, self._equalizer.abort):
+    def _discard(self) -> int:
+        for leave in (self._collective.leave, self._equalizer.abort):
             with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
                 leave()
-        self._context.forget(self)
-        return 0
+        return 0  # what was applied is in the model
 
     def statistics(self) -> PairwiseStatistics:
-        """Return what this rank has done so far."""
+        """Return what this rank has done so far; local, without communication."""
         counts = self._collective.statistics()
+        equalizing = self._equalizer.statistics()
         return PairwiseStatistics(
             exchanges=counts["averages"],
             begun=counts["begun"],
@@ -274,38 +258,17 @@ class PairwiseAveraging(Collective):
             applied=counts["applied"],
             staleness_mean=counts["staleness_sum"] / max(counts["applied"], 1),
             staleness_max=counts["staleness_max"],
-            waited=counts["waited"],
+            waited=counts["waited"] + equalizing["waited"],
+            memory_bytes=counts["memory_bytes"] + equalizing["memory_bytes"],
         )
-
-    @property
-    def name(self) -> str:
-        """The name in messages and traces."""
-        return self._specification.name
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has left for good."""
-        return self._collective.closed
 
     @property
     def topology(self) -> Topology:
         """Who averages with whom."""
-        return self._specification.topology
+        return self._arguments.topology
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type of the model, as it is read; 16-bit models are held in float32."""
-        return self._specification.buffer.dtype
-
-    @property
-    def count(self) -> int:
-        """Elements of the model."""
-        return self._specification.buffer.count
-
-    def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
-        state = " closed" if self.closed else ""
-        return f"<PairwiseAveraging {self.name!r} of {self.count} {self.dtype} {self.topology!r}{state}>"
+    def _choices(self) -> list[str]:
+        return [repr(self.topology)]
 
     def _read_kept(self) -> Array:
         held = np.empty(self.count, self._held)

@@ -2,197 +2,205 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
+
+from ..arguments import LOCAL, MAX_NUMBER, Arguments, Template, creation, template
+from ..policies import Policy, Quorum, as_policy
 from ..selection import choice, tables
+from ..selection.model import algorithm_names
 from ..support import buffers, operations
-from ..support.device_arrays import DeviceArray, describe_device, device_number
-from ..support.validation import checked_choice, checked_integer, checked_name, with_prefix
-from .policies import as_policy
+from ..support.operations import checked_op
+from ..support.validation import checked_choice, checked_integer, with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..support.costs import Costs
-    from ..support.typing import Array
-    from .policies import Policy
+    from ..support.typing import Array, BufferSpec, DType, Late, Missed, Op
 
-__all__ = ["PartialAllreduceSpecification"]
+__all__ = ["PartialAllreduceArguments"]
 
 LATE = ("accumulate", "replace", "drop")
 MISSED = ("latest", "sum")
-MAX_NUMBER = 2**63 - 1
-"""The engine counts, elements and bytes too, in 64 bits."""
 
 
-@dataclass(frozen=True)
-class PartialAllreduceSpecification:
-    """The arguments of `Communicator.partial_allreduce` after all checks that need no other rank.
+def _like(like: BufferSpec | None) -> Any:
+    return None if like is None else template(like)
 
-    Attributes
+
+def _policy(policy: Policy | str) -> Policy:
+    return as_policy(policy).for_size(creation().group.size)
+
+
+def _op(op: Op) -> str:
+    return checked_op(op)
+
+
+def _late(late: Late) -> str:
+    return checked_choice("late", late, LATE)
+
+
+def _missed(missed: Missed | None) -> str:
+    return "" if missed is None else checked_choice("missed", missed, MISSED)
+
+
+def _max_staleness(rounds: int | None) -> int | None:
+    return None if rounds is None else checked_integer("max_staleness", rounds, at_least=0, at_most=MAX_NUMBER)
+
+
+def _algorithm(algorithm: str) -> str:
+    if not isinstance(algorithm, str):
+        raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
+    return algorithm
+
+
+def _history(rounds: int) -> int:
+    return checked_integer("history", rounds, at_least=1, at_most=MAX_NUMBER)
+
+
+@attrs.frozen
+class PartialAllreduceArguments(Arguments):
+    """Make a partial allreduce; collective (eager-SGD, section 4).
+
+    Parameters
     ----------
-    buffer
-        Shape and element type of every contribution and result.
-    exact_shape
-        Whether contributions must have that shape, or only its count.
-    device
-        The number of the CUDA device that this rank's arrays are on; None: the host.
-    stream
-        On a device, that on which `like` is worked with, if it is known.
-    choice
-        What `algorithm` stands for: "auto" is resolved.
-    selection_table
-        The table that was asked, as ranks compare it; None: `algorithm` left nothing open.
+    like
+        A buffer, or `[buffer, count, type]`, whose dtype and number of elements contributions have, and whose shape
+        results have. If it is an array on a CUDA device, they are on that device too: "Arrays on a device" in the
+        documentation's Semantics.
+    count, dtype
+        Instead of `like`: elements, and NumPy's or MPI's type of them. Results are flat.
+    op
+        An operation of MPI, such as `MPI.SUM`, on element types on which MPI defines it; or `pycollectives.AVG`,
+        which divides by the number of contributors; or the name of one.
+    policy
+        Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
+        ranks, once they have arrived.
+    late
+        What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
+        with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
+        data of this rank replaces it first. "drop": data that misses the round that its call completes with is
+        discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
+        replaced by newer.
+    missed
+        What a late call is given: "sum", the sum of all results that this rank had not been given (`op` SUM or
+        AVG), so that ranks that add up their results end with the same; or "latest", the newest result alone.
+        Default: "sum" where `op` has it, else "latest".
+    max_staleness
+        After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
+    algorithm
+        "auto": what costs least for these ranks, nodes and bytes if every rank has a core, or else what was
+        measured to be best (`python -m pycollectives tune`).
+        "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
+        "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them. Of
+        arrays on a CUDA device, messages go through memory of the host ("staged").
+    history
+        Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
+        so many results are kept one by one, and older ones are added to a running total: nothing is lost, and memory
+        stays bounded.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
     """
 
-    buffer: buffers.BufferDescription
-    exact_shape: bool
-    device: int | None
-    stream: int | None
-    op: str
-    policy: Policy
-    late: str
-    missed: str
-    max_staleness: int | None
-    choice: choice.Choice
-    selection_table: str | None
-    history: int
-    name: str
-    nodes: tuple[int, ...]
+    service: ClassVar[str] = "partial_allreduce"
 
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name, after "auto" has been resolved; of arrays on devices it says what is staged."""
-        staged = self.device is not None and len(set(self.nodes)) > 1
-        return self.choice.staged_name if staged else self.choice.name
+    like: Template = attrs.field(default=None, converter=_like)
+    count: int | None = attrs.field(default=None, kw_only=True, metadata=LOCAL)
+    dtype: DType | None = attrs.field(default=None, kw_only=True, metadata=LOCAL)
+    op: str = attrs.field(default="SUM", kw_only=True, converter=_op)
+    policy: Policy = attrs.field(default=Quorum(), kw_only=True, converter=_policy)
+    late: str = attrs.field(default="accumulate", kw_only=True, converter=_late)
+    missed: str = attrs.field(default=None, kw_only=True, converter=_missed)
+    max_staleness: int | None = attrs.field(default=None, kw_only=True, converter=_max_staleness)
+    algorithm: str = attrs.field(default="auto", kw_only=True, converter=_algorithm)
+    history: int = attrs.field(default=8, kw_only=True, converter=_history)
+    choice: choice.Choice = attrs.field(init=False, metadata=LOCAL)
+    selection_table: str | None = attrs.field(init=False)
 
-    @classmethod
-    def checked(
-        cls,
-        like: Any = None,
-        *,
-        count: Any = None,
-        dtype: Any = None,
-        op: Any,
-        policy: Any,
-        late: Any,
-        missed: Any,
-        max_staleness: Any,
-        algorithm: Any,
-        history: Any,
-        name: Any,
-        size: int,
-        algorithms: Sequence[str],
-        nodes: Sequence[int] | None = None,
-        costs: Costs | None = None,
-    ) -> PartialAllreduceSpecification:
-        """Check the arguments for `size` ranks on `nodes` (None: one each) and an engine that has `algorithms`.
+    def __attrs_post_init__(self) -> None:
+        """Resolve what depends on several arguments: what is left open, and the algorithm."""
+        object.__setattr__(self, "like", self._template_or_count())
+        like, group = self.like, creation().group
+        operations.checked_op_on(self.op, like.buffer.dtype)
+        if self.missed == "":  # nothing is lost, and replicas stay equal
+            object.__setattr__(self, "missed", "sum" if self.op in ("SUM", "AVG") else "latest")
+        if self.missed == "sum" and self.op not in ("SUM", "AVG"):
+            raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {self.op}")
+        if like.device is not None:
+            operations.check_op_on_device(self.op, like.buffer.dtype)
+        sparse = choice.is_sparse(self.policy, self.late, self.max_staleness)
+        choose = _choose if like.device is None else _choose_on_device
+        nbytes = like.buffer.count * like.buffer.dtype.itemsize
+        chosen, table = choose(self.algorithm, algorithm_names(), group.nodes, nbytes, sparse, group.costs)
+        nodes = group.nodes if chosen.board else range(group.size)
+        staged = like.device is not None and len(set(nodes)) > 1
+        object.__setattr__(self, "choice", chosen)
+        object.__setattr__(self, "selection_table", table)
+        object.__setattr__(self, "algorithm", chosen.staged_name if staged else chosen.name)
 
-        `costs`: of messages, if every rank has a core and they are known.
-
-        Raises
-        ------
-        ValueError, TypeError, BufferError
-            State the argument, what was expected and what was got.
-        """
-        array = None if like is None else describe_device(like)
-        stream = None if array is None else array.stream
-        device = None if array is None else device_number(array)
-        buffer, exact_shape = _buffer(like, array, count, dtype)
-        op = operations.checked_op_on(op, buffer.dtype)
-        policy = as_policy(policy).for_size(size)
-        late = checked_choice("late", late, LATE)
-        if missed is None:  # nothing is lost, and replicas stay equal
-            missed = "sum" if op in ("SUM", "AVG") else "latest"
-        missed = checked_choice("missed", missed, MISSED)
-        if missed == "sum" and op not in ("SUM", "AVG"):
-            raise ValueError(f"missed='sum' adds results up: expected op SUM or AVG, got {op}")
-        if max_staleness is not None:
-            max_staleness = checked_integer("max_staleness", max_staleness, at_least=0, at_most=MAX_NUMBER)
-        history = checked_integer("history", history, at_least=1, at_most=MAX_NUMBER)
-        if not isinstance(algorithm, str):
-            raise TypeError(f"algorithm: expected a name, got {algorithm!r}")
-        nodes = range(size) if nodes is None else nodes
-        if device is not None:
-            operations.check_op_on_device(op, buffer.dtype)
-        few = choice.is_sparse(policy, late, max_staleness)
-        choose = _choose if device is None else _choose_on_device
-        nbytes = buffer.count * buffer.dtype.itemsize
-        chosen, selection_table = choose(algorithm, algorithms, nodes, nbytes, few, costs)
-        return cls(
-            buffer,
-            exact_shape,
-            device,
-            stream,
-            op,
-            policy,
-            late,
-            missed,
-            max_staleness,
-            chosen,
-            selection_table,
-            history,
-            checked_name(name),
-            tuple(nodes) if chosen.board else tuple(range(size)),
-        )
+    def _template_or_count(self) -> Template:
+        count, dtype = self.count, self.dtype
+        if self.like is not None:
+            if count is not None or dtype is not None:
+                raise TypeError("expected either like, or count and dtype; got both")
+            return self.like
+        if count is None or dtype is None:
+            missing = (
+                "like, or count and dtype" if count is None and dtype is None else "count" if count is None else "dtype"
+            )
+            raise TypeError(f"expected either like, or count and dtype; {missing} missing")
+        return Template.of_count(count, dtype)
 
     def signature(self) -> dict[str, str | int | None]:
         """Return what must be the same on all ranks; the shape need not be."""
         return {
-            "count": self.buffer.count,
-            "dtype": buffers.name_of(self.buffer.dtype),
-            "memory": "host" if self.device is None else "CUDA device",
-            "op": self.op,
-            "policy": repr(self.policy),
-            "late": self.late,
-            "missed": self.missed,
-            "max_staleness": self.max_staleness,
-            "algorithm": self.algorithm,
+            **super().signature(),
             "activation": self.choice.activation,
             "segment_bytes": self.choice.segment_bytes,
-            "selection_table": self.selection_table,
-            "history": self.history,
-            "name": self.name,
         }
 
     def readable(self, x: object) -> Array:
         """Return the memory of a contribution that is not simply an array of our shape and dtype; raise if wrong."""
         try:
-            array = buffers.matching_array(x, self.buffer, exact_shape=self.exact_shape)
+            array = buffers.matching_array(x, self.like.buffer)
         except (ValueError, TypeError, BufferError) as error:
             raise with_prefix(error, self.name) from None
         return buffers.as_bytes_exporter(array)
 
     def writable(self, out: object) -> Array:
         """Return an array of our shape over memory that a result is to be written to; raise if it cannot be."""
-        return buffers.writable_array(out, self.buffer).reshape(self.buffer.shape)
+        return buffers.writable_array(out, self.like.buffer).reshape(self.like.buffer.shape)
 
-    def engine_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the engine's collective."""
-        return {
-            "shape": self.buffer.shape,
-            "dtype": self.buffer.dtype,
-            "dtype_name": buffers.name_of(self.buffer.dtype),
+    def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
+        buffer, chosen = self.like.buffer, self.choice
+        arguments = {
+            "dtype_name": buffers.name_of(buffer.dtype),
             "op": self.op,
             **self.policy.engine_arguments(),
             "late": self.late,
             "missed": self.missed,
             "max_staleness": self.max_staleness,
-            "nodes": self.nodes,
-            "algorithm": self.choice.schedule or "recursive_doubling",  # nothing is sent on a single node
-            "activation": self.choice.activation,
-            "segment_bytes": self.choice.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
+            "nodes": tuple(nodes) if chosen.board else tuple(range(len(nodes))),
+            "algorithm": chosen.schedule or "recursive_doubling",  # nothing is sent on a single node
             "history": self.history,
             "name": self.name,
         }
-
-    def device_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the engine's collective on devices."""
-        arguments = self.engine_arguments()
-        for of_host in ("shape", "dtype", "segment_bytes", "activation"):
-            del arguments[of_host]
-        return {"device": self.device, "count": self.buffer.count, **arguments}
+        if self.like.device is not None:
+            return {"device": self.like.device, "count": buffer.count, **arguments}
+        return {
+            "shape": buffer.shape,
+            "dtype": buffer.dtype,
+            "activation": chosen.activation,
+            "segment_bytes": chosen.segment_bytes or choice.DEFAULT_SEGMENT_BYTES,
+            "convert": self.readable,
+            "writable": self.writable,
+            **arguments,
+        }
 
 
 def _choose(
@@ -216,21 +224,3 @@ def _choose_on_device(
     if algorithm == "auto" and count < len(nodes):
         algorithm = choice.BOARD
     return _choose(algorithm, algorithms, nodes, nbytes, sparse, costs)
-
-
-def _buffer(like: Any, array: DeviceArray | None, count: Any, dtype: Any) -> tuple[buffers.BufferDescription, bool]:
-    """Return what contributions hold, and whether their shape matters; `array`: what `like` is, if on a device."""
-    if like is not None:
-        if count is not None or dtype is not None:
-            raise TypeError("expected either like, or count and dtype; got both")
-        if array is not None:
-            return buffers.BufferDescription(array.shape, array.dtype), True
-        return buffers.describe(like), True
-    if count is None or dtype is None:
-        missing = (
-            "like, or count and dtype" if count is None and dtype is None else "count" if count is None else "dtype"
-        )
-        raise TypeError(f"expected either like, or count and dtype; {missing} missing")
-    element = buffers.checked_dtype(dtype)
-    number = checked_integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
-    return buffers.BufferDescription((number,), element), False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..agreement.calls import CLOSE, DETAILS, Call
+from ..agreement.calls import DETAILS, Call
 from ..agreement.checking import KEPT_ROUNDS, Checks
 from ..agreement.consistency import describe_difference, describe_ranks
 from ..agreement.fingerprint import hash_of_bits
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
     from .. import _core
     from ..agreement.checking import NoChecks
-    from .arguments import PartialAllreduceSpecification
+    from .arguments import PartialAllreduceArguments
 
 __all__ = ["checked"]
 
 
 def checked(
-    collective: _core.PartialAllreduce, checks: NoChecks, specification: PartialAllreduceSpecification
+    collective: _core.PartialAllreduce, checks: NoChecks, arguments: PartialAllreduceArguments
 ) -> _core.PartialAllreduce:
     """Return the engine's collective with the checks around it, or as it is if nothing is checked."""
     if not isinstance(checks, Checks):
         return collective
-    number = checks.register(specification.name)
-    kind = CheckedAllreduce if specification.device is None else CheckedOnDevice
-    return cast("_core.PartialAllreduce", kind(collective, checks, number, specification))
+    number = checks.register(arguments.name)
+    kind = CheckedAllreduce if arguments.like.device is None else CheckedOnDevice
+    return cast("_core.PartialAllreduce", kind(collective, checks, number, arguments))
 
 
 class CheckedAllreduce:
@@ -49,14 +49,14 @@ class CheckedAllreduce:
         collective: _core.PartialAllreduce,
         checks: Checks,
         number: int,
-        specification: PartialAllreduceSpecification,
+        arguments: PartialAllreduceArguments,
     ) -> None:
         self._collective = collective
         self._checks = checks
         self._number = number
         self._in_use = threading.Lock()
-        self._writable = specification.writable
-        self._sums_missed_rounds = specification.missed == "sum"
+        self._writable = arguments.writable
+        self._sums_missed_rounds = arguments.missed == "sum"
         self._calls = 0
         self._given = 0  # rounds before this one were given to this rank, or superseded
         self._is_finite = True  # no result had inf or NaN
@@ -71,22 +71,22 @@ class CheckedAllreduce:
             self._calls += 1
             return CheckedRound(self._collective.contribute(x, stream=stream), self, self._calls)
 
-    def contribute_and_wait(self, x: Any, timeout: float | None = None) -> _core.RoundInfo:
+    def contribute_and_wait(self, x: Any, *, timeout: float | None = None) -> _core.RoundInfo:
         limit = checked_timeout(timeout)
-        return self.contribute(x).wait(limit)
+        return self.contribute(x).wait(timeout=limit)
 
     def allreduce(
-        self, x: Any, out: Any | None = None, timeout: float | None = None, *, stream: Any = None
+        self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
         into = None if out is None else self._writable(out)
         limit = checked_timeout(timeout)
-        info = self.contribute(x, stream=stream).wait(limit)
+        info = self.contribute(x, stream=stream).wait(timeout=limit)
         if into is None:
             return self._collective.result, info
         np.copyto(into, self._collective.result)
         return into, info
 
-    def flush(self, timeout: float | None = None) -> _core.RoundInfo:
+    def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
         with self._exclusively():
             return self._flush(timeout)
 
@@ -107,19 +107,17 @@ class CheckedAllreduce:
         deadline = Deadline(timeout)
         self._collective.start_flush()  # no round waits for this rank while it meets the others
         self._checks.try_to_meet(Call("flush", self._number), deadline.remaining())
-        info = self._collective.flush(deadline.remaining())
+        info = self._collective.flush(timeout=deadline.remaining())
         self.note(info)
         self._compare("comparison after flush", deadline.remaining())
         return info
 
-    def close(self) -> None:
-        if self._collective.closed:
-            return
-        self._collective.close()
-        self._compare(CLOSE, self._checks.timeout)
+    def leave(self) -> None:
+        self._checks.note_left(self._number)
+        self._collective.leave()
 
     def abort(self) -> int:
-        self._checks.note_abort(self._number)
+        self._checks.note_left(self._number)
         return self._collective.abort()
 
     def note_call(self, call: int, info: _core.RoundInfo) -> None:
@@ -201,11 +199,11 @@ class CheckedOnDevice(CheckedAllreduce):
     _collective: Any  # a DeviceCollective
 
     def allreduce(
-        self, x: Any, out: Any | None = None, timeout: float | None = None, *, stream: Any = None
+        self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
         receiver = None if out is None else self._collective.receiver(out, stream)
         limit = checked_timeout(timeout)
-        info = self.contribute(x, stream=stream).wait(limit)
+        info = self.contribute(x, stream=stream).wait(timeout=limit)
         return self._collective.given(out, receiver), info
 
     def _result_on_host(self) -> NDArray[Any]:
@@ -223,7 +221,7 @@ class CheckedRound:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self._handle)  # so that it is an instance of `pycollectives.Round`, which cannot be derived from
+        return type(self._handle)  # so that it is an instance of the engine's, which cannot be derived from
 
     @property
     def default_timeout(self) -> float | None:
@@ -236,16 +234,17 @@ class CheckedRound:
     def test(self) -> bool:
         done = self._handle.test()
         if done:
-            self._collective.note_call(self._call, self._handle.wait(0.0))
+            self._collective.note_call(self._call, self._handle.wait(timeout=0.0))
         return done
 
-    def wait(self, timeout: float | None = None) -> _core.RoundInfo:
-        info = self._handle.wait(timeout)
+    @property
+    def done(self) -> bool:
+        return self.test()
+
+    def wait(self, *, timeout: float | None = None) -> _core.RoundInfo:
+        info = self._handle.wait(timeout=timeout)
         self._collective.note_call(self._call, info)
         return info
-
-    Test = test
-    Wait = wait
 
 
 def _digest(text: str) -> str:

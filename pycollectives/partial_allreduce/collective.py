@@ -2,120 +2,98 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..collective import Reduction
-from ..selection.model import algorithm_names
-from .arguments import PartialAllreduceSpecification
+from ..collective import Collective, Statistics
+from ..request import Request
+from ..support.errors import StallError
+from .arguments import PartialAllreduceArguments
 from .checked import checked
 from .device import DeviceCollective
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from typing_extensions import Self
-
     from .. import _core
     from .._core import Round, RoundInfo
     from ..context import Context
+    from ..policies import Policy
     from ..support.deadline import Deadline
     from ..support.typing import Array, BufferSpec
-    from .policies import Policy
 
-__all__ = ["PartialAllreduce"]
+__all__ = ["AllreduceStatistics", "PartialAllreduce"]
 
 
-class PartialAllreduce(Reduction):
+@dataclass(frozen=True, kw_only=True)
+class AllreduceStatistics(Statistics):
+    """What `PartialAllreduce.statistics` says of one rank.
+
+    Attributes
+    ----------
+    rounds
+        Rounds that this rank has seen complete.
+    contributions
+        Its calls.
+    included
+        Of those that are done, whose data was in the round that they completed with.
+    late
+        Of those that are done, which were late: rounds had completed that this rank had not been given.
+    missed
+        Rounds that this rank was given only as part of a later look.
+    overrun
+        Looks that had missed more rounds than `history`.
+    """
+
+    rounds: int
+    contributions: int
+    included: int
+    late: int
+    missed: int
+    overrun: int
+
+
+class PartialAllreduce(Collective[PartialAllreduceArguments]):
     """A reduction over all ranks that is repeated round by round; made by `Communicator.partial_allreduce`.
 
     Every rank contributes when it has something; the policy says when a round starts; ranks with nothing to give are
     absent from it, which is not the same as zero. Made, flushed and left by all ranks; contributed to by each as often
     as it likes, by one thread at a time.
 
-    As a context manager it is flushed and closed at the end (collective). If the block raises, it is closed at once,
-    data that waits is discarded, and a `RuntimeWarning` says how much.
-
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
     >>> with pc.Communicator(MPI.COMM_SELF) as comm:
-    ...     with comm.partial_allreduce(like=np.zeros(2), name="sum") as ar:
+    ...     with comm.partial_allreduce(np.zeros(2), name="sum") as ar:
     ...         info = ar.contribute(np.array([1.0, 2.0])).wait(timeout=30.0)
     ...         print(ar.result, info.contributors)
     [1. 2.] (0,)
     """
 
+    arguments = PartialAllreduceArguments
+    discards = True
     _collective: _core.PartialAllreduce
-    _specification: PartialAllreduceSpecification
 
-    def __init__(
-        self,
-        collective: _core.PartialAllreduce,
-        specification: PartialAllreduceSpecification,
-        context: Context,
-    ) -> None:
-        """Wrap the engine's collective."""
-        self._collective = collective
-        self._specification = specification
-        self._context = context
-        self._shape = specification.buffer.shape
+    def __init__(self, context: Context, arguments: PartialAllreduceArguments, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        from ..support.native import core
+
+        super().__init__(context, arguments, deadline)
+        Request.register(core.Round)
+        options: dict[str, Any] = {
+            "timeout": deadline.remaining(),
+            "default_timeout": context.timeout,
+            **arguments.for_engine(context.nodes),
+        }
+        made: Any
+        if arguments.like.device is None:
+            made = core.PartialAllreduce(context.engine, **options)
+        else:
+            made = DeviceCollective(core.DevicePartialAllreduce(context.engine, **options), arguments.like)
+        self._collective = checked(made, context.checks, arguments)
         # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
         # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
         if type(self).contribute is PartialAllreduce.contribute:
-            self.contribute = collective.contribute  # type: ignore[method-assign]
+            self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
-            self.allreduce = collective.allreduce  # type: ignore[assignment,method-assign]
-
-    @classmethod
-    def create(
-        cls,
-        context: Context,
-        /,
-        *,
-        like: Callable[[], object],
-        call: str = "partial_allreduce",
-        name: object = None,
-        **options: Any,
-    ) -> Self:
-        """Make one, by the arguments of `Communicator.partial_allreduce`; collective.
-
-        What `like()` raises is a refusal of this rank, which the other ranks get too. `call` is its name in messages.
-        """
-
-        def check() -> PartialAllreduceSpecification:
-            return PartialAllreduceSpecification.checked(
-                like(),
-                name=context.default_name("partial_allreduce") if name is None else name,
-                size=context.size,
-                algorithms=algorithm_names(),
-                nodes=context.nodes,
-                costs=context.costs,
-                **options,
-            )
-
-        return context.make(call, check, lambda agreed, deadline: cls._build(context, agreed, deadline))
-
-    @classmethod
-    def _build(cls, context: Context, specification: PartialAllreduceSpecification, deadline: Deadline) -> Self:
-        from ..support.native import core
-
-        limits: dict[str, Any] = {"timeout": deadline.remaining(), "default_timeout": context.timeout}
-        collective: Any
-        if specification.device is None:
-            collective = core.PartialAllreduce(
-                context.engine,
-                convert=specification.readable,
-                writable=specification.writable,
-                **limits,
-                **specification.engine_arguments(),
-            )
-        else:
-            device, stream = specification.device, specification.stream
-            assert device is not None
-            assert stream is not None
-            made = core.DevicePartialAllreduce(context.engine, **limits, **specification.device_arguments())
-            collective = DeviceCollective(made, specification.buffer, device, stream)
-        watched = checked(collective, context.checks, specification)
-        return cls(watched, specification, context)
+            self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
         """Hand data over; it may be reused as soon as this returns.
@@ -123,32 +101,32 @@ class PartialAllreduce(Reduction):
         Parameters
         ----------
         x
-            C-contiguous host memory of the collective's shape and dtype: a NumPy array or anything that exports
-            PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made from a count, any shape of that
-            count. If it was made like an array on a CUDA device: an array on that device, of the same shape. It is
-            handed over when its stream has made it, and work that you queue on that stream next may overwrite it.
+            C-contiguous host memory of the collective's count and dtype, of any shape: a NumPy array or anything that
+            exports PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made like an array on a CUDA
+            device: an array on that device. It is handed over when its stream has made it, and work that you queue on
+            that stream next may overwrite it.
         stream
             Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
             with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names.
 
         Returns
         -------
-        Round
+        Request
             Completes with the round that this call takes part in; `wait` returns its `RoundInfo`.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong shape or count; wrong dtype, or no buffer; not contiguous, or in other memory. Nothing is sent.
+            Wrong count; wrong dtype, or no buffer; not contiguous, or in other memory. Nothing is sent.
         ClosedError
-            After `close`.
+            This rank has left.
         RuntimeError
             Another thread is in a call of this collective.
         """
         return self._collective.contribute(x, **_given(stream))
 
     def allreduce(
-        self, x: BufferSpec, out: BufferSpec | None = None, timeout: float | None = None, *, stream: Any = None
+        self, x: BufferSpec, out: BufferSpec | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Array, RoundInfo]:
         """Contribute and wait.
 
@@ -175,9 +153,13 @@ class PartialAllreduce(Reduction):
         ValueError, TypeError, BufferError, ClosedError, RuntimeError
             As `contribute`, for `x` and `out`.
         StallError
-            The round is not done in time. The data stays handed over.
+            The round is not done in time. The data stays handed over: do not contribute it again. Go on with the next
+            data, or `flush`.
         """
-        return self._collective.allreduce(x, out, timeout, **_given(stream))
+        try:
+            return self._collective.allreduce(x, out, timeout=timeout, **_given(stream))
+        except StallError as error:
+            raise StallError(f"{error}. Its data stays handed over: do not contribute it again") from None
 
     @property
     def result(self) -> Array:
@@ -186,7 +168,9 @@ class PartialAllreduce(Reduction):
         Of arrays on a CUDA device it is an object with `__cuda_array_interface__`, of which CuPy and PyTorch make an
         array without a copy; its `to_host()` is a copy on the host.
 
-        It does not change until this rank contributes again. Of several calls that have not been waited for, it may be
+        It does not change until this rank contributes again, flushes, or looks at another request (`wait`, `test`,
+        `done`): then it is what that request is given. Under `missed="sum"` that is what this rank has not been given
+        before, which may be nothing: the identity of the op. Of several calls that have not been waited for, it may be
         of a later round than the one whose handle `wait` is called on first. `RuntimeError` before the first round.
         """
         return self._collective.result
@@ -204,7 +188,7 @@ class PartialAllreduce(Reduction):
         """
         self._collective.start_flush()
 
-    def flush(self, timeout: float | None = None) -> RoundInfo:
+    def flush(self, *, timeout: float | None = None) -> RoundInfo:
         """Deliver all data that still waits, of all ranks, in one synchronous round; collective.
 
         Afterwards `result` is the result of this round or, under `missed="sum"`, the sum of all that this rank had not
@@ -219,52 +203,46 @@ class PartialAllreduce(Reduction):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor closed in time; names them. Call `flush` again to go on waiting:
+            Some ranks have neither flushed nor left in time; names them. Call `flush` again to go on waiting:
             nothing can be contributed until it has returned.
         ClosedError
-            After `close`.
+            This rank has left.
         """
-        return self._collective.flush(self._context.limit(timeout))
+        info: RoundInfo = super().flush(timeout=timeout)
+        return info
 
-    def close(self) -> None:
-        """Leave for good, without waiting for anybody and without flushing.
+    def _flush(self, timeout: float | None) -> RoundInfo:
+        return self._collective.flush(timeout=timeout)
 
-        The engine serves the other ranks' rounds, with this rank absent, until all have closed. Closing again does
-        nothing.
-        """
-        self._collective.close()
-        self._context.forget(self)
+    def _discard(self) -> int:
+        return self._collective.abort()
 
-    def abort(self) -> int:
-        """Close at once and discard what waits; the number of contributions that nobody will get."""
-        if not self._collective.in_own_process or self._collective.closed:
-            return 0
-        discarded = self._collective.abort()
-        self._context.forget(self)
-        return discarded
+    def statistics(self) -> AllreduceStatistics:
+        """Return what this rank has done so far; local, without communication."""
+        return AllreduceStatistics(**self._collective.statistics())
 
     @property
     def policy(self) -> Policy:
         """Who may start a round."""
-        return self._specification.policy
+        return self._arguments.policy
 
     @property
     def algorithm(self) -> str:
         """The algorithm's name, after "auto" has been resolved."""
-        return self._specification.algorithm
+        return self._arguments.algorithm
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of results, in elements."""
-        return self._shape
+    def op(self) -> str:
+        """The reduction's name, such as "SUM"."""
+        return self._arguments.op
 
     @property
     def rounds(self) -> int:
         """Rounds that this rank has seen complete."""
         return self._collective.rounds
 
-    def _choices(self) -> str:
-        return f"policy={self.policy!r} algorithm={self.algorithm}"
+    def _choices(self) -> list[str]:
+        return [self.op, f"policy={self.policy!r}", f"algorithm={self.algorithm}"]
 
 
 def _given(stream: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ..support.validation import checked_timeout, with_prefix
 if TYPE_CHECKING:
     from .. import _core
     from .._core import Round, RoundInfo
-    from ..support.buffers import BufferDescription
+    from ..arguments import Template
     from ..support.device_arrays import DeviceArray
     from ..support.typing import Array
 
@@ -23,19 +23,15 @@ __all__ = ["DeviceCollective"]
 class DeviceCollective:
     """The engine's collective on a device. Calls take arrays on it, and the stream on which the caller works."""
 
-    def __init__(
-        self,
-        collective: _core.DevicePartialAllreduce,
-        buffer: BufferDescription,
-        device: int,
-        stream: int,
-    ) -> None:
-        """`device`: its number. `stream`: of the caller, before it contributes."""
+    def __init__(self, collective: _core.DevicePartialAllreduce, like: Template) -> None:
+        """`like`: an array on that device."""
+        assert like.device is not None
+        assert like.stream is not None
         self._collective = collective
-        self._device = device
-        self._stream = stream  # ... of the newest contribution
+        self._device = like.device
+        self._stream = like.stream  # of the newest contribution
         self._contributed: object = None  # ... which a stream may still read
-        self.buffer = buffer
+        self.buffer = like.buffer
 
     def __getattr__(self, name: str) -> Any:
         """What needs no array is the engine's."""
@@ -49,17 +45,17 @@ class DeviceCollective:
         self._contributed = array.owner
         return handle
 
-    def contribute_and_wait(self, x: object, timeout: float | None = None, *, stream: Any = None) -> RoundInfo:
-        """Return `contribute(x).wait(timeout)`; a wrong timeout is refused before anything is handed over."""
+    def contribute_and_wait(self, x: object, *, timeout: float | None = None, stream: Any = None) -> RoundInfo:
+        """Return `contribute(x).wait(timeout=timeout)`; a wrong limit is refused before anything is handed over."""
         limit = checked_timeout(timeout)
-        return self.contribute(x, stream=stream).wait(limit)
+        return self.contribute(x, stream=stream).wait(timeout=limit)
 
     def allreduce(
-        self, x: object, out: object = None, timeout: float | None = None, *, stream: Any = None
+        self, x: object, out: object = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, RoundInfo]:
         """As `PartialAllreduce.allreduce`."""
         receiver = None if out is None else self.receiver(out, stream)
-        info = self.contribute_and_wait(x, timeout, stream=stream)
+        info = self.contribute_and_wait(x, timeout=timeout, stream=stream)
         return self.given(out, receiver), info
 
     def receiver(self, out: object, stream: Any = None) -> DeviceArray:

@@ -1,4 +1,4 @@
-"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `interop`."""
+"""Eager-SGD's mean of gradients, by a partial allreduce (section 5, Algorithm 2); for `train` and `torch`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from .._core import Round
     from ..communicator import Communicator
     from ..support.typing import Missed
+    from .collective import PartialAllreduce
 
-__all__ = ["Average", "EagerMean", "check_average"]
+__all__ = ["DivideBy", "EagerMean", "check_divide_by"]
 
-Average: TypeAlias = Literal["world", "contributors"]
+DivideBy: TypeAlias = Literal["world", "contributors"]
 """By what a sum of gradients is divided: by all ranks, as in the paper, or by those that are in the round."""
 
 
-def check_average(average: object) -> None:
-    """Raise ValueError if it is no `Average`."""
-    if average not in ("world", "contributors"):
-        raise ValueError(f"average: expected 'world' or 'contributors', got {average!r}")
+def check_divide_by(divide_by: object) -> None:
+    """Raise ValueError if it is no `DivideBy`."""
+    if divide_by not in ("world", "contributors"):
+        raise ValueError(f"divide_by: expected 'world' or 'contributors', got {divide_by!r}")
 
 
 class EagerMean:
@@ -36,8 +37,8 @@ class EagerMean:
         All ranks.
     like
         An array of the shape and type of each contribution.
-    average
-        See `Average`.
+    divide_by
+        See `DivideBy`.
     missed
         What a rank that is behind is given: "sum", all means that it missed, or "latest", the newest alone.
     flushed_by
@@ -51,17 +52,17 @@ class EagerMean:
         comm: Communicator,
         like: Any,
         *,
-        average: Average = "world",
+        divide_by: DivideBy = "world",
         missed: Missed = "sum",
         flushed_by: str | None = None,
         **options: Any,
     ) -> None:
-        check_average(average)
+        check_divide_by(divide_by)
         self._size = comm.size
-        self._divisor = comm.size if average == "world" else 1
+        self._divisor = comm.size if divide_by == "world" else 1
         self._sums = missed == "sum"
-        op = "SUM" if average == "world" else AVG
-        self._collective = comm.partial_allreduce(like=like, op=op, missed=missed, **options)
+        op = "SUM" if divide_by == "world" else AVG
+        self._collective = comm.partial_allreduce(like, op=op, missed=missed, **options)
         self._collective.flushed_by = flushed_by
 
     @property
@@ -90,18 +91,23 @@ class EagerMean:
         """Leave: from now on no rank waits for this one."""
         self._collective.start_flush()
 
-    def flush(self, timeout: float | None = None) -> bool:
+    def flush(self, *, timeout: float | None = None) -> bool:
         """Deliver all that still waits; collective. Whether this rank is owed a mean, which is then the newest.
 
         Owed is the mean of a last round, of all gradients that waited, and, under missed="sum", the rounds that this
         rank had missed. If there is neither, there is no mean, which is not a mean of 0.
         """
-        info = self._collective.flush(timeout)
+        info = self._collective.flush(timeout=timeout)
         return bool(info.contributors) or (self._sums and info.missed > 0)
 
-    def close(self) -> None:
-        """Leave for good."""
-        self._collective.close()
+    def leave(self) -> None:
+        """Take no further part; without waiting."""
+        self._collective.leave()
+
+    @property
+    def collective(self) -> PartialAllreduce:
+        """The partial allreduce that it stands on."""
+        return self._collective
 
     def abort(self) -> int:
         """Leave at once; the number of contributions that are discarded."""

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import attrs
+
+from ..arguments import FLOATS, Arguments, Template, as_given, compared_as, creation, template
+from ..groups import AnyGroups, GeneratedGroups, StaticGroups, as_groups
 from ..selection import tables
-from ..support import buffers, operations
-from ..support.device_arrays import describe_device, device_number
-from ..support.validation import checked_choice, checked_name, checked_rank, with_prefix
-from .generators import GeneratedGroups, StaticGroups
+from ..support import operations
+from ..support.validation import checked_choice, checked_rank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..selection.choice import SelectionTable
     from ..selection.model import CostModel
-    from ..support.costs import Costs
-    from ..support.typing import Array
+    from ..support.typing import Op
 
-__all__ = ["AnyGroups", "PartialReduceSpecification", "explicit_group_algorithm"]
+__all__ = ["PartialReduceArguments", "explicit_group_algorithm", "group_algorithm"]
 
 WEIGHTINGS = ("uniform", "staleness")
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 SHORTEST_ON_BOARD = 1 << 16
 """Bytes from which a group meets in shared memory, if its members share a node: below, messages are handed over faster
 (measured with 2, 4 and 8 members on 2 cores). On devices it always does."""
-
-AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
-"""Who says the groups: a generator or a rule."""
 
 
 def explicit_group_algorithm(
@@ -48,124 +44,89 @@ def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int
     return schedule
 
 
-@dataclass(frozen=True)
-class PartialReduceSpecification:
-    """The arguments of `Communicator.partial_reduce` after all checks that need no other rank.
+def _groups(groups: AnyGroups | str) -> AnyGroups:
+    return as_groups(groups, creation().group.size)
 
-    Attributes
+
+def _op(op: Op) -> str:
+    return operations.checked_op(op)
+
+
+def _coordinator_rank(rank: int) -> int:
+    return checked_rank("coordinator_rank", rank, creation().group.size)
+
+
+def _weighting(weighting: Literal["uniform", "staleness"]) -> str:
+    return checked_choice("weighting", weighting, WEIGHTINGS)
+
+
+@attrs.frozen
+class PartialReduceArguments(Arguments):
+    """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
+
+    Parameters
     ----------
-    buffer
-        Shape and element type of the weights.
-    device
-        The number of the CUDA device that this rank's weights are on; None: the host.
-    table
-        Says which algorithm serves a group, by its size.
+    like
+        A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
+    groups
+        Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)` of
+        `pycollectives.groups`; or a text such as "smart", "random:4" or "static:8", as its `as_groups` takes it.
+    op
+        As for `partial_allreduce`; AVG divides by the number of members.
+    coordinator_rank
+        The rank whose engine, in the background, has the generator. It is a worker as the others are.
+    weighting
+        "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
+        generator knew of when the group started counts 1 / (1 + s) times (op AVG, floats).
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
     """
 
-    buffer: buffers.BufferDescription
-    device: int | None
-    groups: AnyGroups
-    op: str
-    weighting: str
-    coordinator_rank: int
-    name: str
-    table: SelectionTable | CostModel
+    service: ClassVar[str] = "partial_reduce"
 
-    @classmethod
-    def checked(
-        cls,
-        like: Any,
-        *,
-        groups: Any,
-        op: Any,
-        weighting: Any,
-        coordinator_rank: Any,
-        name: Any,
-        size: int,
-        costs: Costs | None = None,
-    ) -> PartialReduceSpecification:
-        """Check the arguments for `size` ranks whose messages have these costs, if they are known.
+    like: Template = attrs.field(converter=template)
+    groups: AnyGroups = attrs.field(default=as_given("smart"), kw_only=True, converter=_groups)
+    op: str = attrs.field(default=operations.AVG, kw_only=True, converter=_op)
+    coordinator_rank: int = attrs.field(default=0, kw_only=True, converter=_coordinator_rank)
+    weighting: str = attrs.field(default="uniform", kw_only=True, converter=_weighting)
+    table: SelectionTable | CostModel = attrs.field(init=False, metadata=compared_as(tables.describe))
 
-        Raises
-        ------
-        ValueError, TypeError, BufferError
-            State the argument, what was expected and what was got.
-        """
-        array = describe_device(like)
-        device = None if array is None else device_number(array)
-        buffer = buffers.describe(like) if array is None else buffers.BufferDescription(array.shape, array.dtype)
-        if not isinstance(groups, (GeneratedGroups, StaticGroups)) or type(groups) is GeneratedGroups:
-            raise TypeError(f"groups: expected an object such as SmartGroups() or StaticGroups(4), got {groups!r}")
-        groups.check(size)
-        op = operations.checked_op_on(op, buffer.dtype)
-        if device is not None:
-            operations.check_op_on_device(op, buffer.dtype)
-        weighting = checked_choice("weighting", weighting, WEIGHTINGS)
-        if weighting == "staleness":
-            if op != operations.AVG or buffer.dtype.name not in FLOATS:
-                raise ValueError(f"weighting='staleness': expected op AVG of floats, got {op} of {buffer.dtype}")
-            if isinstance(groups, StaticGroups):
+    def __attrs_post_init__(self) -> None:
+        """Check what depends on several arguments, and find which algorithm serves a group, by its size."""
+        buffer = self.like.buffer
+        operations.checked_op_on(self.op, buffer.dtype)
+        if self.like.device is not None:
+            operations.check_op_on_device(self.op, buffer.dtype)
+        if self.weighting == "staleness":
+            if self.op != operations.AVG or buffer.dtype.name not in FLOATS:
+                raise ValueError(f"weighting='staleness': expected op AVG of floats, got {self.op} of {buffer.dtype}")
+            if isinstance(self.groups, StaticGroups):
                 raise ValueError("weighting='staleness': under StaticGroups all members are in the same step")
-        coordinator = checked_rank("coordinator_rank", coordinator_rank, size)
-        table = tables.for_costs(costs)
-        return cls(buffer, device, groups, op, weighting, coordinator, checked_name(name), table)
+        object.__setattr__(self, "table", tables.for_costs(creation().group.costs))
 
-    def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks; the shape need not be."""
-        return {
-            "count": self.buffer.count,
-            "dtype": self.buffer.dtype.name,
-            "memory": "host" if self.device is None else "CUDA device",
-            "groups": repr(self.groups),
-            "op": self.op,
-            "weighting": self.weighting,
-            "coordinator_rank": self.coordinator_rank,
-            "name": self.name,
-            "selection_table": tables.describe(self.table),
-        }
-
-    def writable(self, weights: object) -> Array:
-        """Return the memory of weights that are to be averaged in place; raise if they are not ours."""
-        try:
-            return buffers.writable_array(weights, self.buffer)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
-
-    def readable(self, weights: object) -> Array:
-        """Return the memory of weights that are only read."""
-        try:
-            return buffers.matching_array(weights, self.buffer, exact_shape=False)
-        except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, self.name) from None
-
-    def plan_arguments(self, size: int) -> dict[str, Any]:
+    def for_plans(self, size: int) -> dict[str, Any]:
         """Return those of the engine's arguments that the plans of groups depend on, for `size` ranks."""
-        nbytes = self.buffer.count * self.buffer.dtype.itemsize
+        buffer = self.like.buffer
+        nbytes = buffer.count * buffer.dtype.itemsize
         return {
-            "count": self.buffer.count,
-            "dtype_name": self.buffer.dtype.name,
+            "count": buffer.count,
+            "dtype_name": buffer.dtype.name,
             "op": self.op,
             "by_staleness": self.weighting == "staleness",
             "algorithms": [group_algorithm(self.table, max(members, 2), nbytes) for members in range(size + 1)],
         }
 
-    @property
-    def checked_device(self) -> int:
-        """The number of the device, where there is one."""
-        if self.device is None:
-            raise AssertionError("host memory is on no device")
-        return self.device
-
-    def engine_arguments(self, nodes: Sequence[int]) -> dict[str, Any]:
+    def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
         """Return the keyword arguments of the engine's collective, for ranks on `nodes`."""
-        nbytes = self.buffer.count * self.buffer.dtype.itemsize
-        generated = isinstance(self.groups, GeneratedGroups)
-        on_board = self.device is not None or nbytes >= SHORTEST_ON_BOARD
+        buffer, device = self.like.buffer, self.like.device
+        on_board = device is not None or buffer.count * buffer.dtype.itemsize >= SHORTEST_ON_BOARD
         return {
-            **self.plan_arguments(len(nodes)),
-            "generator": self.groups.machine(nodes) if generated else None,  # type: ignore[union-attr]
+            **self.for_plans(len(nodes)),
+            "generator": self.groups.machine(nodes) if isinstance(self.groups, GeneratedGroups) else None,
             "coordinator_rank": self.coordinator_rank,
             "nodes": nodes if on_board else range(len(nodes)),
             "name": self.name,
-            **({} if self.device is None else {"device": self.device}),
+            **({} if device is None else {"device": device}),
         }

@@ -118,13 +118,13 @@ class ExplicitGroups:
 
     @property
     def cache(self) -> tuple[int, int]:
-        """Hits and misses of the engine's plans: see `Communicator.preduce_cache`."""
+        """Hits and misses of the engine's plans: see `CommunicatorStatistics`."""
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
         """Perform no more."""
         if self._made is not None:
-            self._made.close()
+            self._made.leave()
 
     def in_use(self) -> _core.ExplicitGroups:
         """Return the engine's part, which receives the other ranks' messages from then on."""

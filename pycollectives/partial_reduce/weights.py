@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..support.buffers import array_of, as_bytes_exporter
+from ..support.buffers import as_bytes_exporter, matching_array, writable_array
 from ..support.device_arrays import fitting_array
 from ..support.validation import with_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .. import _core
+    from ..support.buffers import BufferDescription
     from ..support.device_arrays import DeviceArray
-    from .arguments import PartialReduceSpecification
+    from ..support.typing import Array
+    from .arguments import PartialReduceArguments
 
 __all__ = ["DeviceWeights", "HostWeights"]
 
@@ -21,78 +23,78 @@ __all__ = ["DeviceWeights", "HostWeights"]
 class HostWeights:
     """Buffers of the host."""
 
-    def __init__(self, collective: _core.PartialReduce, specification: PartialReduceSpecification, like: Any) -> None:
-        """`like`: as at creation."""
+    def __init__(self, collective: _core.PartialReduce, arguments: PartialReduceArguments) -> None:
+        """`arguments`: of its creation."""
         self._collective = collective
-        self._specification = specification
-        self._last = array_of(like)  # what was passed last
+        self._name = arguments.name
+        self._like = arguments.like
+        self._last: Array | None = None  # what was passed last
 
-    def sync(
+    def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None
     ) -> tuple[tuple[int, ...], int, float, int]:
         """As the engine's."""
         self._refuse(stream)
-        array = self._specification.writable(weights)
-        info = self._collective.sync(as_bytes_exporter(array), step=step, group=group, timeout=timeout)
+        array = self._checked(writable_array, weights)
+        info = self._collective.average(as_bytes_exporter(array), step=step, group=group, timeout=timeout)
         self._last = array
         return info
 
-    def close(self, weights: Any, stream: Any) -> None:
-        """Leave with final weights; None: what was passed last."""
+    def leave(self, weights: Any, stream: Any) -> None:
+        """Leave with final weights; None: what was passed last, or nothing."""
         self._refuse(stream)
-        final = self._last if weights is None else self._specification.readable(weights)
-        self._collective.close(as_bytes_exporter(final))
+        final = self._last if weights is None else self._checked(matching_array, weights)
+        self._collective.leave(None if final is None else as_bytes_exporter(final))
+
+    def _checked(self, check: Callable[[Any, BufferDescription], Array], weights: Any) -> Array:
+        try:
+            return check(weights, self._like.buffer)
+        except (ValueError, TypeError, BufferError) as error:
+            raise with_prefix(error, self._name) from None
 
     def _refuse(self, stream: Any) -> None:
         if stream is not None:
-            raise ValueError(
-                f"{self._specification.name}: stream: expected None, as this collective is on the host, got {stream!r}"
-            )
+            raise ValueError(f"{self._name}: stream: expected None, as this collective is on the host, got {stream!r}")
 
 
 class DeviceWeights:
     """Arrays on a device, with the streams on which the caller works with them."""
 
-    def __init__(
-        self, collective: _core.DevicePartialReduce, specification: PartialReduceSpecification, like: Any
-    ) -> None:
-        """`like`: as at creation."""
+    def __init__(self, collective: _core.DevicePartialReduce, arguments: PartialReduceArguments) -> None:
+        """`arguments`: of its creation."""
+        assert arguments.like.device is not None
         self._collective = collective
-        self._specification = specification
-        self._last = like
+        self._name = arguments.name
+        self._buffer = arguments.like.buffer
+        self._device = arguments.like.device
+        self._last: Any = None  # what was passed last
         self._stream: Any = None  # ... and the stream that was given with it
 
-    def sync(
+    def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None
     ) -> tuple[tuple[int, ...], int, float, int]:
         """As the engine's."""
         array = self._described(weights, stream, writable=True)
-        info = self._collective.sync(
+        info = self._collective.average(
             array.pointer, owner=array.owner, streams=array.streams, step=step, group=group, timeout=timeout
         )
         self._last, self._stream = weights, stream
         return info
 
-    def close(self, weights: Any, stream: Any) -> None:
-        """Leave with final weights; None: what was passed last."""
-        if self._collective.closed or self._collective.failed:
-            self._collective.close()
-            return
+    def leave(self, weights: Any, stream: Any) -> None:
+        """Leave with final weights; None: what was passed last, or nothing."""
         if weights is None:
             weights, stream = self._last, self._stream if stream is None else stream
+        if weights is None or self._collective.closed or self._collective.failed:
+            self._collective.leave()
+            return
         array = self._described(weights, stream, writable=False)
-        self._collective.close(array.pointer, array.streams)
+        self._collective.leave(array.pointer, array.streams)
 
     def _described(self, weights: Any, stream: Any, *, writable: bool) -> DeviceArray:
-        specification = self._specification
         try:
             return fitting_array(
-                weights,
-                specification.buffer,
-                specification.checked_device,
-                self._collective.device_of,
-                stream=stream,
-                writable=writable,
+                weights, self._buffer, self._device, self._collective.device_of, stream=stream, writable=writable
             )
         except (ValueError, TypeError, BufferError) as error:
-            raise with_prefix(error, specification.name) from None
+            raise with_prefix(error, self._name) from None

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..partial_allreduce.policies import Policy, Solo
+from ..policies import Policy, Solo
 from ..support.machine import Machine
 
 if TYPE_CHECKING:

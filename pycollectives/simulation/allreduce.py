@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..partial_allreduce.policies import Full, Policy
+from ..policies import Full, Policy
 from ..support.costs import IDEAL, Costs
 
 __all__ = ["Costs", "Summary", "elements_of", "seconds_for_all", "simulate"]

@@ -13,12 +13,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..partial_reduce.generators import StaticGroups, node_of_each
+from ..groups import StaticGroups, node_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..partial_reduce.generators import GeneratedGroups
+    from ..groups import GeneratedGroups
 
 __all__ = ["Event", "GroupModel", "GroupSummary", "simulate_groups"]
 

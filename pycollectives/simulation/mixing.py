@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..partial_reduce.generators import GeneratedGroups, RandomGroups, StaticGroups
+from ..groups import GeneratedGroups, RandomGroups, StaticGroups
 from .groups import simulate_groups
 
 if TYPE_CHECKING:

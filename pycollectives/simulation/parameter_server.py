@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..parameter_server.sync import EAMSGD
+from ..servers.sync import EAMSGD
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..parameter_server.sync import Synchronization
+    from ..servers.sync import Synchronization
 
 __all__ = ["ServerSummary", "seconds_for_all", "simulate"]
 

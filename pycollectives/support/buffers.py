@@ -288,7 +288,7 @@ def describe(buffer: object) -> BufferDescription:
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
-def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: bool = True) -> Array:
+def matching_array(buffer: object, expected: BufferDescription) -> Array:
     """Return an array that shares the memory of `buffer`, which must hold what `expected` says.
 
     Parameters
@@ -296,16 +296,14 @@ def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: 
     buffer
         A buffer, or a specification such as `[buffer, count, type]`.
     expected
-        Element type and shape.
-    exact_shape
-        Whether a buffer must have the shape expected. A specification is flat, so that only its count matters.
+        Element type and count; the shape may be another.
 
     Raises
     ------
     TypeError
         Of another element type, or no buffer.
     ValueError
-        Of another shape or count.
+        Of another count.
     BufferError
         Not C-contiguous, or on a device.
     """
@@ -318,14 +316,12 @@ def matching_array(buffer: object, expected: BufferDescription, *, exact_shape: 
         raise ValueError(
             f"expected shape {expected.shape} ({expected.count} elements), got {array.shape} ({array.size} elements)"
         )
-    if exact_shape and array.shape != expected.shape and not _is_spec(buffer):
-        raise ValueError(f"expected shape {expected.shape}, got {array.shape}")
     return array
 
 
-def writable_array(buffer: object, expected: BufferDescription, *, exact_shape: bool = False) -> Array:
+def writable_array(buffer: object, expected: BufferDescription) -> Array:
     """Return what `matching_array` does, for a buffer that is written to; `BufferError` if it is read-only."""
-    array = matching_array(buffer, expected, exact_shape=exact_shape)
+    array = matching_array(buffer, expected)
     if not array.flags.writeable:
         raise BufferError("expected a writable buffer, got a read-only one")
     return array

@@ -166,7 +166,7 @@ def fitting_array(
     Raises
     ------
     ValueError, TypeError, BufferError
-        Another shape; another dtype; no array on that device, or read-only where it is to be `writable`.
+        Another count; another dtype; no array on that device, or read-only where it is to be `writable`.
     """
     array = describe_device(x, stream=stream)
     if array is None:
@@ -175,8 +175,10 @@ def fitting_array(
         raise BufferError(f"expected an array on CUDA device {device}, as at creation, got device {number}")
     if array.dtype != like.dtype:
         raise TypeError(f"dtype: expected {like.dtype}, got {array.dtype}")
-    if array.shape != like.shape:
-        raise ValueError(f"expected shape {like.shape}, got {array.shape}")
+    if array.count != like.count:
+        raise ValueError(
+            f"expected shape {like.shape} ({like.count} elements), got {array.shape} ({array.count} elements)"
+        )
     if writable and array.readonly:
         raise BufferError("expected a writable array, got one that is read-only")
     return array

@@ -18,7 +18,7 @@ __all__ = ["flatten"]
 
 
 def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
-    """Fuse arrays into one flat buffer: for `Communicator.preduce` and `PartialReduce.sync` (Ripples, section 6.1).
+    """Fuse arrays into one flat buffer: for `Communicator.preduce` and `PartialReduce.average` (Ripples, section 6.1).
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from .graph import Topology
 from .names import by_name
 from .time_varying import TimeVarying
 
-__all__ = ["AnyTopology", "checked_topology", "described", "weights_or"]
+__all__ = ["AnyTopology", "checked_static_topology", "checked_topology", "described", "weights_or"]
 
 AnyTopology: TypeAlias = Topology | TimeVarying
 
@@ -22,6 +22,14 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
     if value.size != size:
         raise ValueError(f"topology: expected a graph with as many ranks as the communicator, {size}, got {value!r}")
     return value
+
+
+def checked_static_topology(value: Any, size: int) -> Topology:
+    """Return a graph that does not vary in time; as `checked_topology`."""
+    graph = checked_topology(value, size)
+    if not isinstance(graph, Topology):
+        raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
+    return graph
 
 
 def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> str:

@@ -47,7 +47,7 @@ class Topology:
         An edge that does not join two different ranks.
 
     >>> import pycollectives as pc
-    >>> line = pc.Topology(3, [(0, 1), (1, 0), (1, 2), (2, 1)], name="line")
+    >>> line = pc.topology.Topology(3, [(0, 1), (1, 0), (1, 2), (2, 1)], name="line")
     >>> line
     <Topology line of 3 ranks, 2 edges>
     >>> line.in_neighbors(1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..communicator import Communicator
-    from ..interop.means import Memory
+    from ..torch.means import Memory
     from .models.base import Model
     from .settings import Settings
 

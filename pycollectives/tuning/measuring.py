@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..communicator import Communicator
-from ..partial_allreduce.policies import Full, Policy, Solo
+from ..policies import Full, Policy, Solo
 from ..selection import tables
 from ..selection.choice import BOARD, DEFAULT_SEGMENT_BYTES, Choice, Row, SelectionTable
 from ..support.machine import Machine

@@ -105,7 +105,7 @@ def allreduce(options: Options, machine) -> tuple[float, bool]:
     arrays = Arrays(machine, options.count)
     with (
         pc.Communicator(WORLD, ranks_per_node="all") as comm,
-        comm.partial_allreduce(like=arrays.x, op=pc.AVG, policy=pc.Full(), history=1) as collective,
+        comm.partial_allreduce(arrays.x, op=pc.AVG, policy=pc.Full(), history=1) as collective,
     ):
 
         def action():
@@ -122,15 +122,15 @@ def p_reduce(options: Options, machine, *, staged: bool) -> tuple[float, bool]:
     On one node, or, `staged` through the host, with every rank on a node of its own.
     """
     arrays = Arrays(machine, options.count)
-    groups = pc.RandomGroups(WORLD.size, seed=1) if staged else pc.StaticGroups(WORLD.size)
+    groups = pc.groups.RandomGroups(WORLD.size, seed=1) if staged else pc.groups.StaticGroups(WORLD.size)
     with (
         pc.Communicator(WORLD, ranks_per_node=1 if staged else "all") as comm,
-        comm.partial_reduce(like=arrays.x, groups=groups, op=pc.AVG) as collective,
+        comm.partial_reduce(arrays.x, groups=groups, op=pc.AVG) as collective,
     ):
         steps = itertools.count(1, 2)  # in the odd ones the ranks of a node are a static group
 
         def action():
-            collective.sync(arrays.x, next(steps))
+            collective.average(arrays.x, next(steps))
 
         seconds = options.median(action)
     return seconds, arrays.close(arrays.x)

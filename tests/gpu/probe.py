@@ -109,7 +109,7 @@ def averaged(x: Any, fill: Callable[[float], None], to_host: Callable[[Any], NDA
     right = []
     with (
         pc.Communicator(WORLD, ranks_per_node="all") as comm,
-        comm.partial_allreduce(like=x, op=pc.AVG, policy=pc.Full()) as collective,
+        comm.partial_allreduce(x, op=pc.AVG, policy=pc.Full()) as collective,
     ):
         for step in range(STEPS):
             fill(WORLD.rank + step)

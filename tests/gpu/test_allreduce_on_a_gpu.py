@@ -32,7 +32,7 @@ def test_long_arrays(machine, comm, scale):
     """Of 64 MiB: more than the library copies at once where it fills."""
     count = (1 << 24) // scale
     x = OnDevice(machine, np.full(count, comm.rank + 1, "float32"))
-    with comm.partial_allreduce(like=x, policy=pc.Full(), history=1) as ar:
+    with comm.partial_allreduce(x, policy=pc.Full(), history=1) as ar:
         ar.contribute(x).wait()
         assert (ar.result.to_host() == comm.size * (comm.size + 1) / 2).all()
     x.free()
@@ -44,7 +44,7 @@ def test_tensors_of_pytorch(comm):
         pytest.skip("this PyTorch has no CUDA")
     device = f"cuda:{WORLD.rank % torch.cuda.device_count()}"
     x = torch.ones(1000, device=device)
-    with comm.partial_allreduce(like=x, policy=pc.Full()) as ar:
+    with comm.partial_allreduce(x, policy=pc.Full()) as ar:
         for _ in range(10):
             x.mul_(2)  # on the current stream, and overwritten at once
             handle = ar.contribute(x)

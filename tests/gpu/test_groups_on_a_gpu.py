@@ -32,15 +32,15 @@ def test_results_are_those_of_the_host_bit_for_bit(machine, comm, scale, dtype, 
     count = -(-count // scale)
     rng = np.random.default_rng(comm.rank)
     x, host = OnDevice(machine, np.zeros(count, dtype)), np.zeros(count, dtype)
-    groups = pc.StaticGroups(2)
+    groups = pc.groups.StaticGroups(2)
     with (
-        comm.partial_reduce(like=x, groups=groups) as on_device,
-        comm.partial_reduce(like=host, groups=groups) as on_host,
+        comm.partial_reduce(x, groups=groups) as on_device,
+        comm.partial_reduce(host, groups=groups) as on_host,
     ):
         for _ in range(8):
             host[:] = rng.standard_normal(count)
             x.write(host)
-            assert on_device.sync(x).group == on_host.sync(host).group
+            assert on_device.average(x).group == on_host.average(host).group
             if count > 1:
                 assert x.get().tobytes() == host.tobytes()
             else:  # so short values go by messages on the host
@@ -48,13 +48,15 @@ def test_results_are_those_of_the_host_bit_for_bit(machine, comm, scale, dtype, 
     x.free()
 
 
-@pytest.mark.parametrize("groups", [pc.RandomGroups(2), pc.SmartGroups(2), pc.PunctualGroups(2)], ids=repr)
+@pytest.mark.parametrize(
+    "groups", [pc.groups.RandomGroups(2), pc.groups.SmartGroups(2), pc.groups.PunctualGroups(2)], ids=repr
+)
 def test_an_average_keeps_equal_weights(machine, comm, groups):
     pattern = np.arange(100_003, dtype=np.float32) % 7
     x = OnDevice(machine, pattern)
-    with comm.partial_reduce(like=x, groups=groups) as pr:
+    with comm.partial_reduce(x, groups=groups) as pr:
         for _ in range(10 + comm.rank):
-            assert comm.rank in pr.sync(x).group
+            assert comm.rank in pr.average(x).group
             np.testing.assert_array_equal(x.get(), pattern)
     x.free()
 
@@ -65,10 +67,10 @@ def test_tensors_of_pytorch(comm):
         pytest.skip("this PyTorch has no CUDA")
     device = f"cuda:{WORLD.rank % torch.cuda.device_count()}"
     x = torch.empty(1000, device=device)
-    with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
+    with comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size)) as pr:
         for step in range(1, 20, 2):
             x.fill_(comm.rank + step)  # on the current stream
-            pr.sync(x, step)
+            pr.average(x, step)
             assert torch.equal(x, torch.full_like(x, step + (comm.size - 1) / 2))
 
 

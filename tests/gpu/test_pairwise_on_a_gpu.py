@@ -26,7 +26,7 @@ def test_mean_of_all_that_was_applied(machine, scale, per_node, dtype, accelerat
     count, steps = (1 << 22) // scale + 100, 20
     x = OnDevice(machine, np.full(count, WORLD.rank, dtype))
     with pc.Communicator(WORLD, ranks_per_node=per_node) as comm:
-        with comm.pairwise_averaging(like=x, topology="ring", acceleration=acceleration, rate=1000) as model:
+        with comm.pairwise_averaging(x, topology="ring", acceleration=acceleration, rate=1000) as model:
             for step in range(steps):
                 x.write(np.full(count, step % 3))
                 model.apply(x)
@@ -53,7 +53,7 @@ def test_tensors_of_pytorch():
         pytest.skip("this PyTorch has no CUDA")
     device = f"cuda:{WORLD.rank % torch.cuda.device_count()}"
     x = torch.ones(1000, device=device)
-    with pc.Communicator(WORLD, ranks_per_node="all") as comm, comm.pairwise_averaging(like=x) as model:
+    with pc.Communicator(WORLD, ranks_per_node="all") as comm, comm.pairwise_averaging(x) as model:
         for _ in range(10):
             x.fill_(2)  # on the current stream, and overwritten at once
             model.apply(x)

@@ -15,7 +15,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
+from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
 from pycollectives.train import job  # noqa: E402
 from pycollectives.train.settings import Settings  # noqa: E402
 from pycollectives.train.synchronizers import METHODS  # noqa: E402

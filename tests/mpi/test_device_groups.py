@@ -52,8 +52,14 @@ def device_in(shape: str, seed: int):
 
 def generators() -> list:
     """Those that can be with so many ranks."""
-    made = [pc.RandomGroups(2), pc.RandomGroups(3), pc.SmartGroups(2), pc.PunctualGroups(2), pc.StaticGroups(2)]
-    return [one for one in made if isinstance(one, pc.StaticGroups) or one.size <= WORLD.size]
+    made = [
+        pc.groups.RandomGroups(2),
+        pc.groups.RandomGroups(3),
+        pc.groups.SmartGroups(2),
+        pc.groups.PunctualGroups(2),
+        pc.groups.StaticGroups(2),
+    ]
+    return [one for one in made if isinstance(one, pc.groups.StaticGroups) or one.size <= WORLD.size]
 
 
 # --- averages
@@ -69,16 +75,16 @@ def play(machine, comm, seed: int, generator) -> Log:
     """Calls as a training loop makes them: weights are made late, and overwritten late; ranks leave as they like."""
     draw = random.Random(seed * 1009 + comm.rank)
     calls, leaves = draw.randint(0, 10), draw.choice(["with weights", "with weights", "without"])
-    if isinstance(generator, pc.StaticGroups):
+    if isinstance(generator, pc.groups.StaticGroups):
         calls, leaves = 10, "with weights"
     x = OnDevice(machine, np.zeros(COUNT))
     seen = OnDevice(machine, np.zeros((calls + 1, COUNT)), x.handle)
     log, weights = Log(has_left_weights=leaves == "with weights"), np.zeros(COUNT)
-    with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=generator) as pr:
+    with contextlib.suppress(KeyError), comm.partial_reduce(x, groups=generator) as pr:
         for call in range(calls):
             x.write(np.full(COUNT, 77))
             x.write(weights + update(comm.rank, call))
-            info = pr.sync(x)
+            info = pr.average(x)
             seen.copy_from(x, call)  # on the application's stream, which nobody waits for
             log.told[info.sequence, info.group] = info.group
             weights = seen.get()[call]
@@ -87,7 +93,7 @@ def play(machine, comm, seed: int, generator) -> Log:
         if leaves == "without":
             raise KeyError
         if calls == 0:
-            pr.close(x)
+            pr.leave(x)
     log.seen = list(seen.get()[:calls])
     x.free()
     seen.free()
@@ -115,16 +121,16 @@ def test_bits_are_those_of_the_host(shape, dtype, op):
     with device_in(shape, 2) as (machine, comm):
         rng = np.random.default_rng(comm.rank)
         x, host = OnDevice(machine, np.zeros(ON_BOARD, dtype)), np.zeros(ON_BOARD, dtype)
-        groups = pc.StaticGroups(2)
+        groups = pc.groups.StaticGroups(2)
         with (
-            comm.partial_reduce(like=x, groups=groups, op=op) as on_device,
-            comm.partial_reduce(like=host, groups=groups, op=op) as on_host,
+            comm.partial_reduce(x, groups=groups, op=op) as on_device,
+            comm.partial_reduce(host, groups=groups, op=op) as on_host,
         ):
             for _ in range(5):
                 values = rng.standard_normal(ON_BOARD).astype(dtype)
                 x.write(values)
                 host[:] = values
-                assert on_device.sync(x).group == on_host.sync(host).group
+                assert on_device.average(x).group == on_host.average(host).group
                 assert x.get().tobytes() == host.tobytes()
         x.free()
         del on_device
@@ -140,12 +146,12 @@ def test_members_count_by_their_staleness(shape, dtype):
     with device_in(shape, 3) as (machine, comm):
         values = np.random.default_rng(comm.rank).standard_normal(ON_BOARD).astype(dtype)
         x, host = OnDevice(machine, values), values.copy()
-        options = {"groups": pc.RandomGroups(2), "weighting": "staleness"}
+        options = {"groups": pc.groups.RandomGroups(2), "weighting": "staleness"}
         for like, write, read in ((x, x.write, x.get), (host, partial(np.copyto, host), host.copy)):
-            with comm.partial_reduce(like=like, **options) as pr:
+            with comm.partial_reduce(like, **options) as pr:
                 for _ in range(2):  # from the first group on the generator knows of step 4, whoever comes first
                     write(values)
-                    pr.sync(like, step=4 if comm.rank == 0 else 0)
+                    pr.average(like, step=4 if comm.rank == 0 else 0)
             result = read()
             both = np.array(WORLD.allgather(values.astype("float64")))
             expected = np.average(both, axis=0, weights=[1, 1 / 5])
@@ -163,9 +169,9 @@ def test_members_count_by_their_staleness(shape, dtype):
 def test_other_types(shape, dtype):
     with device_in(shape, 4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
+        with comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size)) as pr:
             x.write(np.arange(COUNT) + 3 * comm.rank)
-            pr.sync(x, step=1)
+            pr.average(x, step=1)
             np.testing.assert_array_equal(x.get(), (np.arange(COUNT) + 1.5 * (comm.size - 1)).astype(dtype))
         x.free()
         del pr
@@ -176,9 +182,9 @@ def test_other_types(shape, dtype):
 def test_any_length(shape, count):
     with device_in(shape, 5) as (machine, comm):
         x = OnDevice(machine, np.full(count, float(comm.rank)))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
+        with comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size)) as pr:
             for step in (1, 3):
-                assert pr.sync(x, step).group == tuple(range(comm.size))
+                assert pr.average(x, step).group == tuple(range(comm.size))
                 np.testing.assert_array_equal(x.get(), np.full(count, (comm.size - 1) / 2))
         x.free()
         del pr
@@ -192,15 +198,15 @@ def test_a_rank_that_leaves_takes_part_with_the_weights_that_it_closed_with(shap
         pytest.skip("for two ranks")
     with device_in(shape, 6) as (machine, comm):
         x, last = OnDevice(machine, np.full(COUNT, 3.0)), OnDevice(machine, np.zeros(COUNT))
-        pr = comm.partial_reduce(like=x, groups=pc.RandomGroups(2))
+        pr = comm.partial_reduce(x, groups=pc.groups.RandomGroups(2))
         if comm.rank == 0:
-            assert pr.sync(x).group == (0, 1)
+            assert pr.average(x).group == (0, 1)
             np.testing.assert_array_equal(x.get(), np.full(COUNT, 6.0))
-            pr.close()
+            pr.leave()
         else:
             time.sleep(0.2)
             last.write(np.full(COUNT, 9.0))
-            pr.close(last)
+            pr.leave(last)
             last.write(np.full(COUNT, 77))
         WORLD.Barrier()
         x.free()
@@ -214,10 +220,10 @@ def test_streams_that_are_given(shape):
     with device_in(shape, 7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
         other = OnDevice(machine, np.zeros((4, COUNT)))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size)) as pr:
+        with comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size)) as pr:
             for number in range(4):
                 x.write(np.full(COUNT, number + comm.rank))
-                pr.sync(x, 2 * number + 1, stream=other.handle)
+                pr.average(x, 2 * number + 1, stream=other.handle)
                 other.copy_from(x, number)
                 machine.finish()  # before the application's other stream overwrites it
         expected = np.arange(4)[:, None] + np.full(COUNT, (comm.size - 1) / 2)
@@ -230,12 +236,12 @@ def test_streams_that_are_given(shape):
 def test_a_stream_that_is_not_done_in_time_leaves_all_as_it_was():
     with device_in("board", 8) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), name="weights") as pr:
+        with comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size), name="weights") as pr:
             for value in range(200):
                 x.write(np.full(COUNT, value + comm.rank))
             with pytest.raises(pc.StallError, match="'weights': the stream on which the weights are made"):
-                pr.sync(x, 1, timeout=0)
-            pr.sync(x, 1)
+                pr.average(x, 1, timeout=0)
+            pr.average(x, 1)
             np.testing.assert_array_equal(x.get(), np.full(COUNT, 199 + (comm.size - 1) / 2))
         x.free()
         del pr
@@ -245,11 +251,11 @@ def test_a_stream_that_is_not_done_in_time_leaves_all_as_it_was():
 def test_nothing_is_allocated_after_creation(shape):
     with device_in(shape, 9) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
-        with comm.partial_reduce(like=x, groups=pc.StaticGroups(2)) as pr:
+        with comm.partial_reduce(x, groups=pc.groups.StaticGroups(2)) as pr:
             for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
                 machine.driver.fail(call, 1, OUT_OF_MEMORY)
             for _ in range(8):
-                pr.sync(x)
+                pr.average(x)
         x.free()
         del pr
 
@@ -263,7 +269,7 @@ def test_host_and_device_do_not_mix():
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         like = np.zeros(COUNT, "float32") if comm.rank == BAD else x
         with pytest.raises(pc.MismatchError, match=r"memory.*"):
-            comm.partial_reduce(like=like, groups=pc.StaticGroups(2))
+            comm.partial_reduce(like, groups=pc.groups.StaticGroups(2))
         x.free()
 
 
@@ -274,23 +280,23 @@ def test_arrays_refused():
         fixed = OnDevice(machine, np.zeros(COUNT, "float32"))
         fixed.writable = False
         bits = OnDevice(machine, np.zeros(COUNT, "int32"))
-        groups = pc.StaticGroups(2)
-        pr = comm.partial_reduce(like=x, groups=groups, name="weights")
+        groups = pc.groups.StaticGroups(2)
+        pr = comm.partial_reduce(x, groups=groups, name="weights")
         with pytest.raises(BufferError, match=r"^weights: expected an array on CUDA device 0, as at creation"):
-            pr.sync(x.like)
-        with pytest.raises(ValueError, match=r"^weights: expected shape \(150,\), got \(151,\)"):
-            pr.sync(other)
+            pr.average(x.like)
+        with pytest.raises(ValueError, match=r"^weights: expected shape \(150,\) \(150 elements\), got \(151,\)"):
+            pr.average(other)
         with pytest.raises(BufferError, match=r"^weights: expected a writable array, got one that is read-only"):
-            pr.sync(fixed)
+            pr.average(fixed)
         with pytest.raises(ValueError, match=r"op: on a CUDA device expected SUM, AVG, .* got BAND of int32"):
-            comm.partial_reduce(like=bits, groups=groups, op="BAND")
+            comm.partial_reduce(bits, groups=groups, op="BAND")
         with pytest.raises(BufferError, match="host memory, got OnDevice on a CUDA device: copy it to the host first"):
             comm.mean(x)
-        host = comm.partial_reduce(like=x.like, groups=groups, name="host")
+        host = comm.partial_reduce(x.like, groups=groups, name="host")
         with pytest.raises(ValueError, match=r"^host: stream: expected None, as this collective is on the host, got 1"):
-            host.sync(x.like, stream=1)
+            host.average(x.like, stream=1)
         host.close()
-        pr.close()
+        pr.leave()
         for array in (x, other, fixed, bits):
             array.free()
         del pr, host
@@ -318,16 +324,16 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth, shape):
         if comm.rank == BAD:
             machine.driver.fail(call, nth, OUT_OF_MEMORY)
         with pytest.raises(RuntimeError, match=f"^the memory of 'weights': on rank {BAD}: CUDA: {call}: "):
-            comm.partial_reduce(like=x, groups=pc.StaticGroups(2), name="weights")
+            comm.partial_reduce(x, groups=pc.groups.StaticGroups(2), name="weights")
         x.free()
 
 
 @every_shape
 @pytest.mark.parametrize("nth", [3, 11, 40])
-@pytest.mark.parametrize("generator", [pc.RandomGroups(2), pc.StaticGroups(2)], ids=repr)
+@pytest.mark.parametrize("generator", [pc.groups.RandomGroups(2), pc.groups.StaticGroups(2)], ids=repr)
 def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
     """And all of them can close, and the communicator ends."""
-    if WORLD.size == 1 and not isinstance(generator, pc.StaticGroups):
+    if WORLD.size == 1 and not isinstance(generator, pc.groups.StaticGroups):
         pytest.skip("a group of two")
     text = r"CUDA: \w+: CUDA_ERROR_ILLEGAL_ADDRESS \(simulated driver\)"
     machine = Simulated(nth * WORLD.size + WORLD.rank)
@@ -335,17 +341,17 @@ def test_a_fault_on_one_rank_is_named_by_the_others(shape, nth, generator):
     try:
         with pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
-            pr = comm.partial_reduce(like=x, groups=generator)
+            pr = comm.partial_reduce(x, groups=generator)
             if comm.rank == BAD:
                 machine.driver.fault(nth)
             expected = f"^{text}" if comm.rank == BAD else f"^rank {BAD}: {text}"
             with pytest.raises(RuntimeError, match=expected):
                 until = time.monotonic() + LIMIT
                 while time.monotonic() < until:
-                    pr.sync(x)
+                    pr.average(x)
             with pytest.raises(RuntimeError, match=expected):
-                pr.sync(x)
-            pr.close()
+                pr.average(x)
+            pr.leave()
         WORLD.Barrier()
         del pr
     finally:
@@ -360,15 +366,15 @@ def test_a_stall_names_who_has_not_come(shape):
         x = OnDevice(machine, np.full(COUNT, WORLD.rank, "float32"))
         with (
             pc.Communicator(WORLD, ranks_per_node=SHAPES[shape], timeout=LIMIT) as comm,
-            comm.partial_reduce(like=x, groups=pc.StaticGroups(comm.size), name="weights") as pr,
+            comm.partial_reduce(x, groups=pc.groups.StaticGroups(comm.size), name="weights") as pr,
         ):
             if comm.rank == BAD:
                 WORLD.Barrier()
-                pr.sync(x, step=1)
+                pr.average(x, step=1)
                 np.testing.assert_array_equal(x.get(), np.full(COUNT, (comm.size - 1) / 2, "float32"))
             else:
-                with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {BAD};"):
-                    pr.sync(x, step=1, timeout=0.3)
+                with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {BAD}."):
+                    pr.average(x, step=1, timeout=0.3)
                 WORLD.Barrier()
         x.free()
         del pr

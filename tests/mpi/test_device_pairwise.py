@@ -67,7 +67,7 @@ def test_mean_of_all_that_was_applied(dtype, count, acceleration):
     with device_and_ranks(2) as (machine, comm):
         x = OnDevice(machine, np.full(count, comm.rank, dtype))
         seen = OnDevice(machine, np.zeros(count, dtype), x.handle)
-        with comm.pairwise_averaging(like=x, topology="ring", acceleration=acceleration, rate=1000) as model:
+        with comm.pairwise_averaging(x, topology="ring", acceleration=acceleration, rate=1000) as model:
             for step in range(steps):
                 x.write(np.full(count, step % 3))
                 model.apply(x)
@@ -91,7 +91,7 @@ def test_mean_of_all_that_was_applied(dtype, count, acceleration):
 def test_ranks_come_together_while_they_do_nothing():
     with device_and_ranks(3) as (machine, comm):
         x = OnDevice(machine, np.full(COUNT, comm.rank, "float64"))
-        with comm.pairwise_averaging(like=x, topology="complete") as model:
+        with comm.pairwise_averaging(x, topology="complete") as model:
             mean = (comm.size - 1) / 2
             for _ in range(2000):
                 apart = comm.mean(np.abs(model.read().to_host() - mean).max())
@@ -108,7 +108,7 @@ def test_what_is_shown_is_the_model_until_the_next_read():
     with device_and_ranks(4) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         rows = OnDevice(machine, np.zeros((5, COUNT), "float32"), x.handle)
-        model = comm.pairwise_averaging(like=x, pace="per_step", topology="ring")
+        model = comm.pairwise_averaging(x, pace="per_step", topology="ring")
         WORLD.Barrier()
         for number in range(5):
             rows.copy_from(model.read(), number)  # late, on the stream of `like`, which the next read waits for
@@ -120,7 +120,7 @@ def test_what_is_shown_is_the_model_until_the_next_read():
             np.testing.assert_array_equal(last, np.full(COUNT, 4.0))
         assert (rows.get() == rows.get()[:, :1]).all()
         model.equalize()
-        model.close()
+        model.leave()
         for array in (x, rows):
             array.free()
         del model
@@ -132,7 +132,7 @@ def test_streams_that_are_given():
     with device_and_ranks(5) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float64"))
         other = OnDevice(machine, np.zeros(COUNT, "float64"))
-        with comm.pairwise_averaging(like=x, topology="ring", rate=1000) as model:
+        with comm.pairwise_averaging(x, topology="ring", rate=1000) as model:
             for number in range(4):
                 x.write(np.full(COUNT, number))
                 model.apply(x, stream=other.handle)
@@ -151,7 +151,7 @@ def test_a_stream_that_is_stuck_holds_no_average_up():
         pytest.skip("one rank averages with nobody")
     with device_and_ranks(9) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
-        with comm.pairwise_averaging(like=x, topology="complete", rate=1000) as model:
+        with comm.pairwise_averaging(x, topology="complete", rate=1000) as model:
             machine.driver.hold(x.handle)
             x.write(np.full(COUNT, 3))
             with ThreadPoolExecutor(1) as pool:
@@ -174,7 +174,7 @@ def test_ranks_that_apply_rarely_count_more():
     """Two numbers follow the model, which begin at zero."""
     with device_and_ranks(6) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
-        with comm.pairwise_averaging(like=x, weighting="frequency", topology="ring") as model:
+        with comm.pairwise_averaging(x, weighting="frequency", topology="ring") as model:
             for _ in range(30):
                 model.apply(x)
                 time.sleep(0.002 * (comm.rank + 1))
@@ -189,7 +189,7 @@ def test_ranks_that_apply_rarely_count_more():
 def test_nothing_is_allocated_after_creation():
     with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float16"))
-        with comm.pairwise_averaging(like=x, acceleration="a2cid2", rate=1000) as model:
+        with comm.pairwise_averaging(x, acceleration="a2cid2", rate=1000) as model:
             WORLD.Barrier()
             for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
                 machine.driver.fail(call, 1, OUT_OF_MEMORY)
@@ -206,16 +206,16 @@ def test_early_leavers():
     """Every third rank closes at once; its memory stays until nobody averages with it."""
     with device_and_ranks(8) as (machine, comm):
         x = OnDevice(machine, np.ones(COUNT, "float32"))
-        model = comm.pairwise_averaging(like=x, topology="complete", rate=2000)
+        model = comm.pairwise_averaging(x, topology="complete", rate=2000)
         if comm.rank % 3 == 2:
-            model.close()
+            model.leave()
             with pytest.raises(pc.ClosedError):
                 model.read()
         else:
             for _ in range(20):
                 model.apply(x)
             assert (model.equalize().to_host() > 1).all()
-            model.close()
+            model.leave()
         x.free()
         del model
 
@@ -231,7 +231,7 @@ def test_host_and_device_do_not_mix():
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         like = np.zeros(COUNT, "float32") if comm.rank == BAD else x
         with pytest.raises(pc.MismatchError, match=r"memory: .*CUDA device"):
-            comm.pairwise_averaging(like=like)
+            comm.pairwise_averaging(like)
         x.free()
 
 
@@ -239,12 +239,12 @@ def test_host_and_device_do_not_mix():
 def test_models_refused():
     with device_and_ranks(1) as (machine, comm):
         integers = OnDevice(machine, np.zeros(COUNT, "int32"))
-        with pytest.raises(TypeError, match="like: expected elements of float16"):
-            comm.pairwise_averaging(like=integers)
+        with pytest.raises(TypeError, match="initial: expected elements of float16"):
+            comm.pairwise_averaging(integers)
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         for make in (comm.neighbor_averaging, comm.push_sum):
             with pytest.raises(BufferError, match=r"like: expected host memory.* or use pairwise_averaging"):
-                make(like=x, topology="complete")
+                make(x, topology="complete")
         for array in (integers, x):
             array.free()
 
@@ -257,18 +257,18 @@ def test_arrays_refused():
         wide = OnDevice(machine, np.zeros(COUNT, "float64"))
         fixed = OnDevice(machine, np.zeros(COUNT, "float32"))
         fixed.writable = False
-        with comm.pairwise_averaging(like=x, name="w") as model:
+        with comm.pairwise_averaging(x, name="w") as model:
             for call in (model.apply, model.read):
                 with pytest.raises(BufferError, match=r"^w: expected an array on CUDA device 0, .* got ndarray"):
                     call(x.like)
-                with pytest.raises(ValueError, match=r"^w: expected shape \(150,\), got \(151,\)"):
+                with pytest.raises(ValueError, match=r"^w: expected shape \(150,\) \(150 elements\), got \(151,\)"):
                     call(other)
                 with pytest.raises(TypeError, match=r"^w: dtype: expected float32, got float64"):
                     call(wide)
             with pytest.raises(BufferError, match=r"^w: expected a writable array"):
                 model.read(fixed)
             model.apply(fixed)
-        with comm.pairwise_averaging(like=x.like, name="h") as on_host:
+        with comm.pairwise_averaging(x.like, name="h") as on_host:
             with pytest.raises(BufferError, match=r"^h: expected host memory"):
                 on_host.apply(x)
             with pytest.raises(ValueError, match=r"^h: stream: expected None"):
@@ -305,7 +305,7 @@ def test_what_fails_on_one_rank_fails_on_all(call, nth):
         if comm.rank == BAD:
             machine.driver.fail(call, nth, OUT_OF_MEMORY)
         with pytest.raises(RuntimeError, match=f"^the memory of 'w': on rank {BAD}: CUDA: {call}: "):
-            comm.pairwise_averaging(like=x, topology="complete", name="w")
+            comm.pairwise_averaging(x, topology="complete", name="w")
         x.free()
 
 
@@ -316,7 +316,7 @@ def test_a_fault_on_one_rank_is_named_once_by_the_others_who_go_on(nth):
     with failing_device(nth) as machine:
         with pc.Communicator(WORLD, timeout=LIMIT) as comm:
             x = OnDevice(machine, np.zeros(COUNT, "float32"))
-            model = comm.pairwise_averaging(like=x, topology="complete", rate=1000, name="w")
+            model = comm.pairwise_averaging(x, topology="complete", rate=1000, name="w")
             others = text if comm.nodes[comm.rank] == comm.nodes[BAD] else "its device has failed"
             first = f"({text}|'w': rank {BAD}: {text})" if comm.rank == BAD else f"'w': rank {BAD}: {others}; this call"
             if comm.rank == BAD:
@@ -332,12 +332,12 @@ def test_a_fault_on_one_rank_is_named_once_by_the_others_who_go_on(nth):
                     model.apply(x)
                 with pytest.raises(RuntimeError, match=f"^'w': rank {BAD}: {text}"):
                     model.read()
-                model.close()
+                model.leave()
             else:
                 for _ in range(5):
                     model.apply(x)
                 values = model.equalize().to_host()
                 assert np.isfinite(values).all()
-                model.close()
+                model.leave()
         WORLD.Barrier()  # nobody ends while another is being told
         del model

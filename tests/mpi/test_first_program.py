@@ -27,7 +27,7 @@ def test_linear_regression(comm, policy, load):
     features = rng.normal(size=(STEPS, 8, 3))
     targets = features @ np.array([1.0, -2.0, 3.0])
     weights, own = np.zeros(3), np.zeros(3)
-    with comm.partial_allreduce(like=weights, op=MPI.SUM, policy=policy) as gradients:
+    with comm.partial_allreduce(weights, op=MPI.SUM, policy=policy) as gradients:
         for step in range(STEPS):
             time.sleep(LOADS[load](comm.rank, step))
             gradient = features[step].T @ (features[step] @ weights - targets[step]) / 8

@@ -51,7 +51,7 @@ def test_different_counts_are_found_out(counts):
     with pc.Communicator(WORLD) as comm:
         with pytest.raises(pc.MismatchError, match="preduce: "):
             comm.preduce(np.ones(counts[comm.rank % 2]), range(comm.size))
-        result, _ = comm.partial_allreduce(like=np.ones(1), policy=pc.Full()).allreduce(np.ones(1))
+        result, _ = comm.partial_allreduce(np.ones(1), policy=pc.Full()).allreduce(np.ones(1))
         assert result[0] == comm.size
 
 

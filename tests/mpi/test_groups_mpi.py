@@ -16,7 +16,13 @@ import pycollectives as pc
 pytestmark = pytest.mark.one_communicator
 
 WORLD = MPI.COMM_WORLD
-GENERATORS = [pc.RandomGroups(2), pc.RandomGroups(8), pc.SmartGroups(2), pc.PunctualGroups(2), pc.StaticGroups(2)]
+GENERATORS = [
+    pc.groups.RandomGroups(2),
+    pc.groups.RandomGroups(8),
+    pc.groups.SmartGroups(2),
+    pc.groups.PunctualGroups(2),
+    pc.groups.StaticGroups(2),
+]
 
 
 @pytest.mark.parametrize("count", [0, 3, 100_000, 1_500_000])
@@ -52,14 +58,14 @@ def test_overlapping_groups(comm):
 def test_all_members_of_a_group_get_the_same(comm, generator, count):
     if comm.size == 1:
         pytest.skip("needs two ranks")
-    if not isinstance(generator, pc.StaticGroups) and generator.size > comm.size:
+    if not isinstance(generator, pc.groups.StaticGroups) and generator.size > comm.size:
         pytest.skip("more members than ranks")
     pattern = 64 * (np.arange(count) % 7).astype(np.float32)
     weights = pattern + np.float32(2.0**20 * comm.rank)
     log = {}
-    with comm.partial_reduce(like=weights, groups=generator, coordinator_rank=comm.size - 1) as pr:
+    with comm.partial_reduce(weights, groups=generator, coordinator_rank=comm.size - 1) as pr:
         for _ in range(10 + comm.rank):
-            info = pr.sync(weights, timeout=LIMIT)
+            info = pr.average(weights, timeout=LIMIT)
             assert comm.rank in info.group
             assert np.ptp(weights - pattern) < 1  # rounding apart
             log[info.sequence, info.group] = zlib.crc32(weights)
@@ -75,9 +81,9 @@ def test_without_the_group_buffer_weights_are_not_torn(comm):
     if comm.size == 1:
         pytest.skip("needs two ranks")
     weights = np.full(200_000, 2.0**20 * (comm.rank + 1), np.float32)
-    with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2, group_buffer=False)) as pr:
+    with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2, group_buffer=False)) as pr:
         for _ in range(10):
-            assert comm.rank in pr.sync(weights, timeout=LIMIT).group
+            assert comm.rank in pr.average(weights, timeout=LIMIT).group
             assert (weights == weights[0]).all()
     assert 2.0**20 <= weights[0] <= 2.0**20 * comm.size
 
@@ -86,24 +92,25 @@ def test_a_rank_that_leaves_takes_part_with_its_final_weights(comm):
     if comm.size != 2:
         pytest.skip("for two ranks")
     weights = np.full(2, 8.0 * comm.rank)
-    with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2)) as pr:
+    with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2)) as pr:
         if comm.rank == 0:
-            assert pr.sync(weights, timeout=LIMIT).group == (0, 1)
+            assert pr.average(weights, timeout=LIMIT).group == (0, 1)
             assert weights.tolist() == [4.0, 4.0]
-            assert pr.sync(weights, timeout=LIMIT).group == (0,)
+            assert pr.average(weights, timeout=LIMIT).group == (0,)
         else:
             time.sleep(0.3)
+            pr.leave(weights)
 
 
 def test_a_stall_names_who_has_not_come(comm):
     if comm.size == 1:
         pytest.skip("needs two ranks")
     weights = np.full(2, float(comm.rank))
-    with comm.partial_reduce(like=weights, groups=pc.StaticGroups(comm.size), name="weights") as pr:
-        pr.sync(weights, step=0, timeout=LIMIT)
+    with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(comm.size), name="weights") as pr:
+        pr.average(weights, step=0, timeout=LIMIT)
         if comm.rank == comm.size - 1:
             WORLD.Barrier()
         else:
-            with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {comm.size - 1};"):
-                pr.sync(weights, timeout=0.3)
+            with pytest.raises(pc.StallError, match=f"in step 1: have not come: rank {comm.size - 1}."):
+                pr.average(weights, timeout=0.3)
             WORLD.Barrier()

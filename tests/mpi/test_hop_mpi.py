@@ -19,7 +19,7 @@ pytestmark = pytest.mark.one_communicator
 WORLD = MPI.COMM_WORLD
 P = WORLD.size
 FAMILIES = [topology.ring, topology.ring_based, topology.exponential, topology.complete]
-LATE_MODES = [pc.BoundedStaleness(2), *([pc.BackupWorkers(1), pc.Hybrid(1, 2)] if P > 1 else [])]
+LATE_MODES = [pc.hop.BoundedStaleness(2), *([pc.hop.BackupWorkers(1), pc.hop.Hybrid(1, 2)] if P > 1 else [])]
 
 
 def models_of(count, dtype, seed=0):
@@ -27,7 +27,7 @@ def models_of(count, dtype, seed=0):
     return [rng.standard_normal(count).astype(dtype) for _ in range(P)]
 
 
-@pytest.mark.parametrize("mode", [pc.Standard(), pc.NotifyAck()], ids=repr)
+@pytest.mark.parametrize("mode", [pc.hop.Standard(), pc.hop.NotifyAck()], ids=repr)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 @pytest.mark.parametrize(("count", "dtype"), [(0, "f4"), (5, "f8"), (70_000, "f2"), (500_000, "f4")])
 def test_standard(comm, family, count, dtype, mode):
@@ -35,7 +35,7 @@ def test_standard(comm, family, count, dtype, mode):
     models, graph = models_of(count, dtype), family(P)
     steps_of = [3 + rank % 3 for rank in range(P)]
     expected = of_this_rank(lambda slices: d_psgd(slices, graph, "uniform", [5] * P), models)
-    with comm.hop(like=models[comm.rank], topology=graph, mode=mode, max_ig=2) as hop:
+    with comm.hop(models[comm.rank], topology=graph, mode=mode, max_ig=2) as hop:
         for k in hop.iterations(steps_of[comm.rank], timeout=LIMIT):
             hop.step(np.zeros(count, dtype), timeout=LIMIT)
             if k < 3:  # all take part
@@ -52,8 +52,8 @@ def test_late_ranks(comm, mode, seed):
     graph = FAMILIES[seed](P)
     steps_of = [int(steps) for steps in rng.integers(1, 30, P)]
     naps = rng.choice([0.0, 0.0, 0.0, 0.01], (P, 30))[comm.rank]
-    skip = pc.Skip(5) if seed else None
-    with comm.hop(like=np.full(3000, float(comm.rank)), topology=graph, mode=mode, max_ig=3, skip=skip) as hop:
+    skip = pc.hop.Skip(5) if seed else None
+    with comm.hop(np.full(3000, float(comm.rank)), topology=graph, mode=mode, max_ig=3, skip=skip) as hop:
         for k in hop.iterations(steps_of[comm.rank], timeout=LIMIT):
             time.sleep(naps[k])
             hop.step(np.full(3000, 0.5), timeout=LIMIT)
@@ -71,9 +71,11 @@ def test_updates_that_arrive_together_are_told_apart(comm, count):
     """Eight of each sender, to a rank that sleeps: each is what its sender had in that iteration."""
     if P == 1:
         pytest.skip("needs two ranks")
-    graph = pc.Topology(P, [(rank, (rank + 1) % P) for rank in range(P)])  # of one in-neighbor, none is waited for
+    graph = pc.topology.Topology(
+        P, [(rank, (rank + 1) % P) for rank in range(P)]
+    )  # of one in-neighbor, none is waited for
     sent, received, after = [], [], []
-    with comm.hop(like=np.full(count, float(comm.rank)), topology=graph, mode=pc.BackupWorkers(1), max_ig=8) as hop:
+    with comm.hop(np.full(count, float(comm.rank)), topology=graph, mode=pc.hop.BackupWorkers(1), max_ig=8) as hop:
         for k in hop.iterations(9, timeout=LIMIT):
             sent.append(float(hop.parameters[0]))
             if k == 0 and comm.rank % 2:
@@ -93,7 +95,7 @@ def test_a_straggler_does_not_hold_up_the_others(comm):
     if P < 3:
         pytest.skip("needs three ranks")
     graph, steps = topology.complete(P), 40
-    with comm.hop(like=np.zeros(100), topology=graph, mode=pc.BackupWorkers(1), skip=pc.Skip(10)) as hop:
+    with comm.hop(np.zeros(100), topology=graph, mode=pc.hop.BackupWorkers(1), skip=pc.hop.Skip(10)) as hop:
         WORLD.Barrier()
         for _ in hop.iterations(steps, timeout=LIMIT):
             time.sleep(0.02 if comm.rank == 0 else 0.001)
@@ -104,7 +106,7 @@ def test_a_straggler_does_not_hold_up_the_others(comm):
 
 def test_many_short_iterations(comm):
     """2000 iterations of one number each."""
-    with comm.hop(like=np.full(1, float(comm.rank)), topology=topology.exponential(P), max_ig=3) as hop:
+    with comm.hop(np.full(1, float(comm.rank)), topology=topology.exponential(P), max_ig=3) as hop:
         for _ in hop.iterations(2000, timeout=LIMIT):
             hop.step(np.zeros(1), timeout=LIMIT)
         assert hop.parameters[0] == pytest.approx((P - 1) / 2)
@@ -113,7 +115,7 @@ def test_many_short_iterations(comm):
 def test_a_stall_names_who_has_not_come_and_what_is_missing(comm):
     if P == 1:
         pytest.skip("needs two ranks")
-    with comm.hop(like=np.ones(1), topology=topology.complete(P), name="graph") as hop:
+    with comm.hop(np.ones(1), topology=topology.complete(P), name="graph") as hop:
         iterations = hop.iterations(1, timeout=LIMIT)
         if comm.rank == 0:
             WORLD.Barrier()
@@ -135,19 +137,19 @@ def test_a_stall_names_who_has_not_come_and_what_is_missing(comm):
 @pytest.mark.parametrize("count", [3, 100_000])
 def test_update_queues(comm, count):
     """Each rank sends to all, and takes the updates of all. Lengths below and above those of parts."""
-    queues = [comm.update_queue(like=np.zeros(count), owner=rank, max_ig=2) for rank in range(P)]
+    queues = [comm.update_queue(np.zeros(count), owner=rank, max_ig=2) for rank in range(P)]
     mine = queues[comm.rank]
     for k in range(10):
         for rank in range(P):
             if rank != comm.rank:
-                queues[rank].enqueue(np.full(count, 100.0 * k + comm.rank), iter=k, timeout=LIMIT)
-        updates = mine.dequeue(P - 1, iter=k, timeout=LIMIT)
-        assert [u.w_id for u in updates] == [rank for rank in range(P) if rank != comm.rank]
+                queues[rank].enqueue(np.full(count, 100.0 * k + comm.rank), iteration=k, timeout=LIMIT)
+        updates = mine.dequeue(P - 1, iteration=k, timeout=LIMIT)
+        assert [u.sender for u in updates] == [rank for rank in range(P) if rank != comm.rank]
         for update in updates:
-            assert update.iter == k
-            assert (update.update == 100.0 * k + update.w_id).all()
+            assert update.iteration == k
+            assert (update.update == 100.0 * k + update.sender).all()
     for queue in queues:
-        queue.close()
+        queue.leave()
 
 
 def test_token_queues(comm):
@@ -162,4 +164,4 @@ def test_token_queues(comm):
         of_next.dequeue(timeout=LIMIT)
         own.enqueue()
     for queue in queues:
-        queue.close()
+        queue.leave()

@@ -27,9 +27,9 @@ def test_no_wake_up_is_lost(comm):
             end = time.monotonic() + LIMIT
             while not handle.test():
                 assert time.monotonic() < end
-        assert handle.wait(LIMIT).round == step
+        assert handle.wait(timeout=LIMIT).round == step
         assert ar.result[0] == comm.size
-    ar.close()
+    ar.leave()
 
 
 def test_a_sleeping_program_does_not_burn_its_core(comm):
@@ -41,7 +41,7 @@ def test_a_sleeping_program_does_not_burn_its_core(comm):
     used = (time.process_time() - cpu) / (time.monotonic() - wall)
     assert used < 0.5, f"{100 * used:.0f} % of a core"
     ar.flush(timeout=LIMIT)
-    ar.close()
+    ar.leave()
 
 
 def test_the_interpreter_is_free_while_a_call_waits(comm):
@@ -61,4 +61,4 @@ def test_the_interpreter_is_free_while_a_call_waits(comm):
         teller = threading.Thread(target=tell)
         teller.start()
     assert ar.allreduce(ONE, timeout=LIMIT)[0][0] == comm.size
-    ar.close()
+    ar.leave()

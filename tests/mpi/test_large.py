@@ -61,4 +61,4 @@ def test_more_than_2_31_bytes(algorithm, both):
             assert result[places].tolist() == [factor * k for k in range(1, 8)]
             assert np.count_nonzero(result) == len(places)
             del result, x
-        ar.close()
+        ar.leave()

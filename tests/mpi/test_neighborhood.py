@@ -34,10 +34,10 @@ def test_neighbor_averaging(comm, family, count, dtype):
     steps_of = [3 + rank % 3 for rank in range(P)]
     expected = of_this_rank(lambda slices: d_psgd(slices, graph, "uniform", steps_of), models)
     w = models[comm.rank].copy()
-    with comm.neighbor_averaging(like=w, topology=graph, weights="uniform") as na:
+    with comm.neighbor_averaging(w, topology=graph, weights="uniform") as na:
         for want in expected:
-            na.start(w)
-            na.wait(w, timeout=LIMIT)
+            request = na.start(w)
+            request.wait(out=w, timeout=LIMIT)
             np.testing.assert_array_equal(w, want)
 
 
@@ -56,10 +56,10 @@ def test_push_sum(comm, family, count, overlap):
 
     *expected, expected_final = of_this_rank(oracle, models, tail=1)
     w = models[comm.rank].copy()
-    with comm.push_sum(like=w, topology=graph, overlap=overlap) as ps:
+    with comm.push_sum(w, topology=graph, overlap=overlap) as ps:
         for sums in expected:
-            ps.start(w)
-            ps.wait(w, timeout=LIMIT)
+            request = ps.start(w)
+            request.wait(out=w, timeout=LIMIT)
             assert ps.weight == pytest.approx(sums[-1], abs=1e-12)
             np.testing.assert_allclose(w, sums[:-1] / sums[-1], atol=1e-12)
         final = ps.final(timeout=LIMIT)
@@ -77,7 +77,7 @@ def test_random_graphs_and_naps(comm, seed):
     models = models_of(2000, "f4", seed)
     expected = d_psgd(models, graph, "uniform", steps_of)[comm.rank] if max(steps_of) else []
     w = models[comm.rank].copy()
-    with comm.neighbor_averaging(like=w, topology=graph, weights="uniform") as na:
+    with comm.neighbor_averaging(w, topology=graph, weights="uniform") as na:
         for nap, want in zip(naps, expected, strict=False):
             time.sleep(nap)
             na.average(w, timeout=LIMIT)
@@ -87,10 +87,10 @@ def test_random_graphs_and_naps(comm, seed):
 def test_many_short_steps(comm):
     """2000 steps of one number each."""
     w = np.full(1, float(comm.rank))
-    with comm.push_sum(like=w, topology=topology.exponential(P), overlap=1) as ps:
+    with comm.push_sum(w, topology=topology.exponential(P), overlap=1) as ps:
         for _ in range(2000):
-            ps.start(w)
-            ps.wait(w, timeout=LIMIT)
+            request = ps.start(w)
+            request.wait(out=w, timeout=LIMIT)
         w = ps.final(timeout=LIMIT)
     assert w[0] == pytest.approx((P - 1) / 2)
 
@@ -99,14 +99,14 @@ def test_a_stall_names_who_has_not_come(comm):
     if P == 1:
         pytest.skip("needs two ranks")
     w = np.ones(1)
-    with comm.neighbor_averaging(like=w, topology=topology.complete(P), name="graph") as na:
+    with comm.neighbor_averaging(w, topology=topology.complete(P), name="graph") as na:
         if comm.rank == 0:
             WORLD.Barrier()
             na.average(w, timeout=LIMIT)
         else:
-            na.start(w)
+            request = na.start(w)
             with pytest.raises(pc.StallError, match=r"'graph', step 0 \(waits for step 0 of rank 0\)"):
-                na.wait(w, timeout=0.5)
+                request.wait(out=w, timeout=0.5)
             WORLD.Barrier()
-            na.wait(w, timeout=LIMIT)
+            request.wait(out=w, timeout=LIMIT)
     assert w[0] == pytest.approx(1.0)

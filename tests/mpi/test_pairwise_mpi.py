@@ -18,7 +18,7 @@ def test_mean_of_all_that_was_applied(dtype, acceleration):
     comm = MPI.COMM_WORLD
     with pc.Communicator(comm) as c:
         start = np.full(600_000, comm.rank, dtype)
-        with c.pairwise_averaging(like=start, topology="ring", acceleration=acceleration, rate=200) as model:
+        with c.pairwise_averaging(start, topology="ring", acceleration=acceleration, rate=200) as model:
             for step in range(ROUNDS):
                 model.apply(np.full(start.size, step % 3, dtype))
                 model.read()
@@ -33,7 +33,7 @@ def test_mean_of_all_that_was_applied(dtype, acceleration):
 
 def test_ranks_come_together():
     comm = MPI.COMM_WORLD
-    with pc.Communicator(comm) as c, c.pairwise_averaging(like=np.full(50, float(comm.rank))) as model:
+    with pc.Communicator(comm) as c, c.pairwise_averaging(np.full(50, float(comm.rank))) as model:
         mean = (comm.size - 1) / 2
         # All go on until all are there: a rank that has the mean by chance must not leave the others without neighbors.
         for _ in range(2000):
@@ -48,11 +48,11 @@ def test_different_numbers_of_steps_and_early_leavers():
     """Rank r takes 10 r steps, and every third rank closes early."""
     comm = MPI.COMM_WORLD
     with pc.Communicator(comm) as c:
-        model = c.pairwise_averaging(like=np.zeros(1000), topology="complete", pace="per_step")
+        model = c.pairwise_averaging(np.zeros(1000), topology="complete", pace="per_step")
         for _ in range(10 * comm.rank):
             model.apply(np.ones(1000))
         if comm.rank % 3 == 2:
-            model.close()
+            model.leave()
         else:  # those that stay have what they applied, and what they and those that left gave each other
             model.equalize()
             value = float(model.read()[0])
@@ -62,8 +62,8 @@ def test_different_numbers_of_steps_and_early_leavers():
 def test_several_at_once_beside_other_collectives():
     comm = MPI.COMM_WORLD
     with pc.Communicator(comm) as c:
-        total = c.partial_allreduce(like=np.zeros(10), policy="full")
-        models = [c.pairwise_averaging(like=np.full(10, float(comm.rank)), topology="ring") for _ in range(2)]
+        total = c.partial_allreduce(np.zeros(10), policy="full")
+        models = [c.pairwise_averaging(np.full(10, float(comm.rank)), topology="ring") for _ in range(2)]
         for step in range(10):
             for model in models:
                 model.apply(np.ones(10))

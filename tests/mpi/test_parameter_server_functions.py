@@ -38,7 +38,7 @@ def test_bsp_is_serial_training_bit_for_bit(comm, where, shape):
     rng = np.random.default_rng(P)
     start = rng.standard_normal(shape)
     w, reference, serial, update = start.copy(), start.copy(), Momentum(), Momentum()
-    with comm.parameter_server(like=w, sync=pc.BSP(), update=update, **where) as ps:
+    with comm.parameter_server(w, sync=pc.servers.BSP(), update=update, **where) as ps:
         for _ in range(6):
             gradients = rng.standard_normal((P, *shape))
             mean = np.zeros(shape)
@@ -67,7 +67,7 @@ def test_every_gradient_once(comm, where, sync, dtype):
         weights += gradient**2
 
     w = np.zeros(count, dtype)
-    with comm.parameter_server(like=w, sync=sync, update=update, **where) as ps:
+    with comm.parameter_server(w, sync=sync, update=update, **where) as ps:
         if comm.rank in ps.workers:
             for k in range(pushes[comm.rank]):
                 gradient = np.full(count, 3, dtype)
@@ -78,7 +78,7 @@ def test_every_gradient_once(comm, where, sync, dtype):
                     gradient[:] = 7  # may be used again at once
                     ps.pull(w, timeout=LIMIT)
                 assert w.min() >= 9 * (k + 1)
-            ps.leave()
+            ps.suspend()
         assert (settled(ps, w) == 9 * sum(pushes[rank] for rank in ps.workers)).all()
 
 
@@ -93,7 +93,7 @@ def test_what_is_pulled_while_a_function_runs_is_whole(comm, where):
         weights[half:] += gradient[half:]
 
     w = np.zeros(count)
-    with comm.parameter_server(like=w, sync=pc.ASP(), update=update, **where) as ps:
+    with comm.parameter_server(w, sync=pc.servers.ASP(), update=update, **where) as ps:
         for _ in range(8):
             if comm.rank in ps.workers:
                 ps.push(np.ones(count))
@@ -114,11 +114,11 @@ def test_ends_in_any_order(comm, where):
         changed.append(gradient[0])
 
     with pc.Communicator(WORLD) as own:
-        ps = own.parameter_server(like=np.zeros(P), sync=pc.ASP(), update=update, **where)
+        ps = own.parameter_server(np.zeros(P), sync=pc.servers.ASP(), update=update, **where)
         if own.rank in ps.workers:
             for _ in range(own.rank + 1):
                 ps.push(np.ones(P))
-        ps.close()
+        ps.leave()
         with pytest.raises(pc.ClosedError):
             ps.pull(np.zeros(P))
     calls = WORLD.allreduce(len(changed))
@@ -127,7 +127,7 @@ def test_ends_in_any_order(comm, where):
 
 
 @pytest.mark.parametrize("where", [WHERE[name] for name in ("one", "two", "all", "last")], ids=repr)
-@pytest.mark.parametrize("sync", [pc.BSP(), pc.ASP()], ids=repr)
+@pytest.mark.parametrize("sync", [pc.servers.BSP(), pc.servers.ASP()], ids=repr)
 def test_an_exception_is_an_error_on_all_ranks(where, sync, capfd):
     """Workers are told by name; the server's program fails too, though it is in no call. Nobody waits for ever."""
     last = max(range(P) if where["servers"] == P else [P - 1] if "workers" in where else range(where["servers"]))
@@ -139,15 +139,15 @@ def test_an_exception_is_an_error_on_all_ranks(where, sync, capfd):
 
     told = rf"'own': the update function has raised an exception on rank {last}, which prints it: the weights are unus"
     comm = pc.Communicator(WORLD)
-    ps = comm.parameter_server(like=np.zeros(40), sync=sync, update=update, name="own", **where)
+    ps = comm.parameter_server(np.zeros(40), sync=sync, update=update, name="own", **where)
     if comm.rank in ps.workers:
         for push in (ps.push_pull, lambda g, w, timeout: (ps.push(g), ps.pull(w, timeout))):
             with pytest.raises(RuntimeError, match=told):
                 push(np.ones(40), np.zeros(40), timeout=LIMIT)
     if comm.rank == last:
         with pytest.raises(RuntimeError, match="'own': the update function has raised an exception") as raised:
-            comm.close(LIMIT)
+            comm.close(timeout=LIMIT)
         assert isinstance(raised.value.__cause__, KeyError)
         assert "KeyError: 'of the function'" in capfd.readouterr().err
-    comm.close(LIMIT)
+    comm.close(timeout=LIMIT)
     assert comm.closed

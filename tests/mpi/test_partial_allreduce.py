@@ -28,15 +28,15 @@ def k_of(size: int) -> int:
     return max(1, (size + 1) // 2)
 
 
-def policies(size: int) -> dict[str, pc.Policy]:
+def policies(size: int) -> dict[str, pc.policies.Policy]:
     k = k_of(size)
     return {
         "solo": pc.Solo(),
         "majority": pc.Majority(seed=7),
         "quorum": pc.Quorum(k),
         "quorum-grace": pc.Quorum(k, grace=1e-3),
-        "any-of": pc.AnyOf(k, seed=3),
-        "all-of": pc.AllOf(k, seed=3),
+        "any-of": pc.policies.AnyOf(k, seed=3),
+        "all-of": pc.policies.AllOf(k, seed=3),
         "full": pc.Full(),
     }
 
@@ -257,7 +257,7 @@ def test_a_caller_that_computes_serves_others_by_advancing():
         ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Solo())
         if comm.rank == 0:
             for _ in range(5):
-                ar.contribute(np.ones(1, np.int64)).wait(LIMIT)
+                ar.contribute(np.ones(1, np.int64)).wait(timeout=LIMIT)
         else:
             while ar.rounds < 5:
                 comm.advance()

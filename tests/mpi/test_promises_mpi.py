@@ -59,7 +59,7 @@ def test_promises_hold_of_several_collectives_at_once(comm, seed):
             recorder.wait()
     for recorder in recorders:  # in one order everywhere, since a flush waits for all ranks
         recorder.flush()
-        recorder.ar.close()
+        recorder.ar.leave()
     for case, recorder in zip(cases, recorders, strict=True):
         rounds = check(case, WORLD.allgather(recorder.finished()))
         assert rounds[max(rounds)].flush, "there is a round after the last flush"
@@ -71,7 +71,7 @@ def test_nothing_is_lost_when_rounds_are_taken_over_at_any_moment(comm, calls_tw
     calls, limit = 3000 // comm.size, 60.0
     draw = random.Random(comm.rank)
     total = np.zeros(2, np.int64)
-    with comm.partial_allreduce(like=total, policy=pc.Full(), missed="sum") as ar:
+    with comm.partial_allreduce(total, policy=pc.Full(), missed="sum") as ar:
         for call in range(calls):
             x = np.array([1, comm.rank * calls + call])
             if draw.random() < calls_twice:

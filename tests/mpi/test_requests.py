@@ -98,7 +98,7 @@ def test_on_a_communicator_of_ours_that_stays_open():
         request.Wait(timeout=LIMIT)
         request.Free()
         assert not comm.closed
-        with comm.partial_allreduce(like=send, policy=pc.Full()) as ar:
+        with comm.partial_allreduce(send, policy=pc.Full()) as ar:
             assert (ar.allreduce(send, timeout=LIMIT)[0] == comm.size).all()
 
 

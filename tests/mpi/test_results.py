@@ -34,7 +34,7 @@ def test_sums_are_right_when_the_number_of_ranks_is_no_power_of_two(comm, algori
 
 def test_one_rank_alone():
     with pc.Communicator(MPI.COMM_SELF) as alone:
-        for policy in (pc.Solo(), pc.Majority(1), pc.Quorum(1), pc.AnyOf(1), pc.AllOf(1), pc.Full()):
+        for policy in (pc.Solo(), pc.Majority(1), pc.Quorum(1), pc.policies.AnyOf(1), pc.policies.AllOf(1), pc.Full()):
             ar = alone.partial_allreduce(count=2, dtype="f4", policy=policy, missed="sum")
             for step in range(3):
                 result, info = ar.allreduce(np.full(2, step, "f4"), timeout=LIMIT)
@@ -55,14 +55,14 @@ def test_no_torn_results(comm):
         x[:] = step + 1
         handle = ar.contribute(x)
         x[:] = -1
-        handle.wait(LIMIT)
+        handle.wait(timeout=LIMIT)
         kept.append((ar.result, int(ar.result[0])))
         for result, value in kept[-3:]:
             assert value > 0
             assert (result == value).all()
     ar.flush(timeout=LIMIT)
     assert all((result == value).all() for result, value in kept)
-    ar.close()
+    ar.leave()
 
 
 @pytest.mark.parametrize("op", ["PROD", "MIN", "MAX", pc.AVG])
@@ -75,7 +75,7 @@ def test_other_reductions_than_sum(comm, op):
     expected = {"PROD": np.prod(values), "MIN": min(values), "MAX": max(values), pc.AVG: np.mean(values)}[op]
     assert result[0] == pytest.approx(expected)
     ar.flush(timeout=LIMIT)
-    ar.close()
+    ar.leave()
 
 
 def test_a_failure_is_not_a_completion(comm):
@@ -91,12 +91,12 @@ def test_a_failure_is_not_a_completion(comm):
         if comm.rank != 0:
             handle = ar.contribute(ONE)
             with pytest.raises(pc.StallError):
-                handle.wait(0.0)
+                handle.wait(timeout=0.0)
             assert not handle.test()
             WORLD.send(None, 0, tag=3)
         else:
             for rank in range(1, comm.size):
                 WORLD.recv(source=rank, tag=3)
             handle = ar.contribute(ONE)
-        assert handle.wait(LIMIT).contributors == tuple(range(comm.size))
-    ar.close()
+        assert handle.wait(timeout=LIMIT).contributors == tuple(range(comm.size))
+    ar.leave()

@@ -30,7 +30,7 @@ def test_partial_rounds_really_are_partial(comm):
             assert 0 not in info.contributors
             assert result[0] >= 1
     ar.flush(timeout=LIMIT)
-    ar.close()
+    ar.leave()
 
 
 @pytest.mark.parametrize("script", [one_late, all_late, rotating], ids=["one_late", "all_late", "rotating"])
@@ -50,11 +50,11 @@ def test_initiators_are_uniform_and_the_same_everywhere(comm):
     ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Majority(seed=17))
     seen = {}
     for _ in range(200):
-        info = ar.contribute(ONE).wait(LIMIT)
+        info = ar.contribute(ONE).wait(timeout=LIMIT)
         seen[info.round] = info.initiator
         WORLD.Barrier()  # nobody leaves early and is replaced, and no round goes unseen
     last = ar.flush(timeout=LIMIT)
-    ar.close()
+    ar.leave()
     everything = {}
     for others in WORLD.allgather(seen):
         for number, initiator in others.items():
@@ -78,7 +78,7 @@ def test_synchronous_and_asynchronous_collectives_side_by_side(comm, policies):
     # The majority's first: a rank may still wait in it for one that has made all of its calls, but has not left it.
     for case, recorder in reversed(list(zip(cases, recorders, strict=True))):
         recorder.flush()
-        recorder.ar.close()
+        recorder.ar.leave()
         check(case, WORLD.allgather(recorder.finished()))
 
 
@@ -91,7 +91,7 @@ def test_many_collectives_with_a_round_under_way(comm):
         for k, ar in enumerate(collectives):
             assert ar.result.tolist() == [k * comm.size, step * comm.size]
     for ar in collectives:
-        ar.close()
+        ar.leave()
 
 
 def test_more_collectives_and_rounds_than_eight_bits_hold(comm):
@@ -99,13 +99,13 @@ def test_more_collectives_and_rounds_than_eight_bits_hold(comm):
     mine = WORLD.irecv(source=(comm.rank - 1) % comm.size, tag=MPI.ANY_TAG)
     kept = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
     for _ in range(270):
-        comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full()).close()
+        comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full()).leave()
     last = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
     for step in range(300):
         first, second = kept.contribute(ONE * step), last.contribute(ONE * -step)
-        assert (first.wait(LIMIT).round, second.wait(LIMIT).round) == (step, step)
+        assert (first.wait(timeout=LIMIT).round, second.wait(timeout=LIMIT).round) == (step, step)
         assert (kept.result[0], last.result[0]) == (comm.size * step, -comm.size * step)
     WORLD.send("mine", (comm.rank + 1) % comm.size, tag=1)
     assert mine.wait() == "mine"
     kept.close()
-    last.close()
+    last.leave()

@@ -87,8 +87,8 @@ def test_results_have_the_bits_of_the_host(dtype, short_pieces):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
         for schedule in SCHEDULES:
             options = {"policy": pc.Full(), "algorithm": schedule if flat else f"board+{schedule}", "missed": "latest"}
-            ar = comm.partial_allreduce(like=x, **options)
-            host = comm.partial_allreduce(like=np.zeros(COUNT, dtype), **options)
+            ar = comm.partial_allreduce(x, **options)
+            host = comm.partial_allreduce(np.zeros(COUNT, dtype), **options)
             assert host.algorithm == options["algorithm"]
             assert ar.algorithm == (f"staged {schedule}" if flat else f"board+staged {schedule}")
             for _ in range(4):
@@ -97,7 +97,7 @@ def test_results_have_the_bits_of_the_host(dtype, short_pieces):
                 ar.contribute(x).wait()
                 expected, _ = host.allreduce(values)
                 assert ar.result.to_host().tobytes() == expected.tobytes(), schedule
-            ar.close()
+            ar.leave()
             host.close()
             del ar
         x.free()
@@ -108,12 +108,12 @@ def test_any_length():
         for count in (0, 1, 8, 300_003):
             x = OnDevice(machine, np.zeros(count, "float64"))
             for schedule in ("tree", "rabenseifner"):  # the root of a tree goes on while others still receive from it
-                ar = comm.partial_allreduce(like=x, policy=pc.Full(), algorithm=schedule)
+                ar = comm.partial_allreduce(x, policy=pc.Full(), algorithm=schedule)
                 for number in range(4):
                     x.write(np.arange(count) + number)
                     ar.contribute(x).wait()
                     np.testing.assert_array_equal(ar.result.to_host(), comm.size * (np.arange(count) + number))
-                ar.close()
+                ar.leave()
                 del ar
             x.free()
 
@@ -123,7 +123,7 @@ def test_averages_of_few_contributors(dtype):
     """A rank or two at a time: the others' nodes bring nothing to a round, and get its result."""
     with device_and_ranks(5) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
-        ar = comm.partial_allreduce(like=x, op="AVG", policy=pc.Solo(), missed="latest", late="drop")
+        ar = comm.partial_allreduce(x, op="AVG", policy=pc.Solo(), missed="latest", late="drop")
         for number in range(4):
             if comm.rank == number % comm.size:
                 x.write(np.full(COUNT, 7 + number))
@@ -135,7 +135,7 @@ def test_averages_of_few_contributors(dtype):
                 assert info.contributors == (number % comm.size,)
                 np.testing.assert_array_equal(result.to_host(), np.full(COUNT, 7 + number, dtype))
             ar.flush()
-        ar.close()
+        ar.leave()
         x.free()
         del ar, result
 
@@ -143,13 +143,13 @@ def test_averages_of_few_contributors(dtype):
 def test_nothing_is_allocated_after_creation():
     with device_and_ranks(6) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
-        ar = comm.partial_allreduce(like=x, policy=pc.Solo(), history=2)
+        ar = comm.partial_allreduce(x, policy=pc.Solo(), history=2)
         for call in ("cuMemAlloc_v2", "cuMemHostAlloc", "cuStreamCreateWithPriority", "cuEventCreate"):
             machine.driver.fail(call, 1, OUT_OF_MEMORY)
         for _ in range(20):
             ar.allreduce(x)
         ar.flush()
-        ar.close()
+        ar.leave()
         x.free()
         del ar
 
@@ -161,7 +161,7 @@ def test_host_and_device_do_not_mix():
     with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with pytest.raises(pc.MismatchError, match="memory"):
-            comm.partial_allreduce(like=np.zeros(COUNT, "float32") if comm.rank == BAD else x)
+            comm.partial_allreduce(np.zeros(COUNT, "float32") if comm.rank == BAD else x)
         x.free()
 
 
@@ -169,7 +169,7 @@ def test_an_algorithm_that_does_not_exist():
     with device_and_ranks(7) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
         with pytest.raises(ValueError, match="algorithm: expected 'auto', 'board', NAME or 'board\\+NAME'"):
-            comm.partial_allreduce(like=x, algorithm="star")
+            comm.partial_allreduce(x, algorithm="star")
         x.free()
 
 
@@ -186,7 +186,7 @@ def test_what_fails_on_one_rank_fails_on_all():
                 machine.driver.fail(call, nth, OUT_OF_MEMORY)
             text = f"^the board of 'sum': on rank {leader}: CUDA: {call}: .*OUT_OF_MEMORY"
             with pytest.raises(RuntimeError, match=text):
-                comm.partial_allreduce(like=x, name="sum")
+                comm.partial_allreduce(x, name="sum")
         x.free()
 
 
@@ -196,10 +196,10 @@ def test_more_ranks_than_memory():
     with device_and_ranks(9, capacity=1 << 24 if WORLD.rank == BAD else 1 << 28) as (machine, comm):
         x = OnDevice(machine, np.zeros(count, "float32"))
         with pytest.raises(RuntimeError, match=f"'sum': on rank {BAD}: CUDA: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"):
-            comm.partial_allreduce(like=x, name="sum")
+            comm.partial_allreduce(x, name="sum")
         x.free()
         x = OnDevice(machine, np.ones(count // 256, "float32"))
-        with comm.partial_allreduce(like=x, policy=pc.Full()) as ar:  # all that the first had is free again
+        with comm.partial_allreduce(x, policy=pc.Full()) as ar:  # all that the first had is free again
             ar.allreduce(x)
             assert (ar.result.to_host() == comm.size).all()
         del ar
@@ -212,7 +212,7 @@ def test_a_device_that_is_lost_is_named_by_all(nth, policy, short_pieces):
         with pc.Communicator(WORLD, timeout=LIMIT) as comm:
             leader = last_leader(comm)
             x = OnDevice(machine, np.full(COUNT, comm.rank + 1, "float32"))
-            ar = comm.partial_allreduce(like=x, policy=policy, late="replace", missed="latest", algorithm="ring")
+            ar = comm.partial_allreduce(x, policy=policy, late="replace", missed="latest", algorithm="ring")
             if comm.rank == leader:
                 machine.driver.fault(nth)
             text = call_until_it_fails(ar, x)
@@ -220,7 +220,7 @@ def test_a_device_that_is_lost_is_named_by_all(nth, policy, short_pieces):
             assert comm.rank == leader or text.startswith(f"rank {leader}: "), text
             with pytest.raises(RuntimeError, match=f"^rank {leader}: {FAULT}"):
                 ar.contribute(x)
-            ar.close()
+            ar.leave()
             assert comm.mean(1.0) == 1.0  # the communicator goes on
         del ar
 
@@ -231,14 +231,14 @@ def test_a_call_that_fails_is_named_by_all(call, nth, short_pieces):
     with device_and_ranks(10) as (machine, comm):
         leader = last_leader(comm)
         x = OnDevice(machine, np.full(COUNT, comm.rank + 1, "float32"))
-        ar = comm.partial_allreduce(like=x, policy=pc.Full(), missed="latest", name="sum")
+        ar = comm.partial_allreduce(x, policy=pc.Full(), missed="latest", name="sum")
         if comm.rank == leader:
             machine.driver.fail(call, nth, FAILED)
         text = call_until_it_fails(ar, x)
         assert f"CUDA: {call}: " in text, text
         assert comm.rank == leader or text.startswith(f"rank {leader}: "), text
-        ar.close()
-        with comm.partial_allreduce(like=x, policy=pc.Full()) as again:
+        ar.leave()
+        with comm.partial_allreduce(x, policy=pc.Full()) as again:
             again.allreduce(x)
             assert (again.result.to_host() == comm.size * (comm.size + 1) // 2).all()
         x.free()
@@ -250,7 +250,7 @@ def test_ranks_that_wait_in_a_flush_are_told(short_pieces):
         with pc.Communicator(WORLD, timeout=LIMIT) as comm:
             leader = last_leader(comm)
             x = OnDevice(machine, np.ones(COUNT, "float32"))
-            ar = comm.partial_allreduce(like=x, policy=pc.Full(), name="sum")
+            ar = comm.partial_allreduce(x, policy=pc.Full(), name="sum")
             ar.allreduce(x)
             WORLD.Barrier()
             if comm.rank == leader:
@@ -262,14 +262,14 @@ def test_ranks_that_wait_in_a_flush_are_told(short_pieces):
             else:
                 with pytest.raises(RuntimeError, match=f"^rank {leader}: {FAULT}"):
                     ar.flush()
-            ar.close()
+            ar.leave()
         del ar
 
 
 def test_a_rank_that_does_not_come_is_named():
     with device_and_ranks(12) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
-        ar = comm.partial_allreduce(like=x, policy=pc.Full(), name="sum")
+        ar = comm.partial_allreduce(x, policy=pc.Full(), name="sum")
         if comm.rank != BAD:
             handle = ar.contribute(x)
             with pytest.raises(pc.StallError, match=f"'sum'.*rank {BAD}"):
@@ -280,7 +280,7 @@ def test_a_rank_that_does_not_come_is_named():
         else:
             WORLD.Barrier()
             ar.allreduce(x)
-        ar.close()
+        ar.leave()
         x.free()
         del ar
 
@@ -292,7 +292,7 @@ def test_a_rank_that_leaves_by_an_exception():
         with (
             pytest.warns(RuntimeWarning, match="discarded") if comm.rank == BAD else contextlib.nullcontext(),
             pytest.raises(KeyError) if comm.rank == BAD else contextlib.nullcontext(),
-            comm.partial_allreduce(like=x, policy=pc.Quorum(1), late="drop") as ar,
+            comm.partial_allreduce(x, policy=pc.Quorum(1), late="drop") as ar,
         ):
             ar.allreduce(x)
             WORLD.Barrier()
@@ -308,12 +308,12 @@ def test_checks_compare_results_on_the_host(monkeypatch):
     monkeypatch.setenv("PYC_CHECK", "1")
     with device_and_ranks(14) as (machine, comm):
         x = OnDevice(machine, np.zeros(COUNT, "float32"))
-        ar = comm.partial_allreduce(like=x, policy=pc.Full())
+        ar = comm.partial_allreduce(x, policy=pc.Full())
         for number in range(3):
             x.write(np.full(COUNT, number + 0.5))
             result, _ = ar.allreduce(x)
             np.testing.assert_array_equal(result.to_host(), comm.size * (number + 0.5))
         ar.flush()
-        ar.close()
+        ar.leave()
         x.free()
         del ar, result

@@ -13,7 +13,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
+from pycollectives.torch import EagerOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
 
@@ -101,7 +101,7 @@ def test_eager_sgd_learns_and_replicas_meet(comm, policy):
     truth = torch.linspace(-1, 1, 15, dtype=torch.float64).reshape(5, 3)
     model, loss = torch.nn.Linear(5, 3, bias=False).double(), torch.nn.MSELoss()
     inner = torch.optim.SGD(model.parameters(), lr=0.2)
-    with eager(inner, comm, policy, average="contributors", sync_every=20) as optimizer:
+    with eager(inner, comm, policy, divide_by="contributors", sync_every=20) as optimizer:
         for step in range(60):
             x = torch.randn(8, 5, generator=draw, dtype=torch.float64)
             optimizer.zero_grad()

@@ -21,8 +21,11 @@ torch = pytest.importorskip("torch")
 from device_tensors import use_tensors_on  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop import arguments  # noqa: E402
-from pycollectives.interop.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
+from pycollectives.torch import (  # noqa: E402
+    DecentralizedOptimizer,
+    EagerOptimizer,
+    arguments,
+)
 
 WORLD = MPI.COMM_WORLD
 DEVICE = pytest.param("device", marks=pytest.mark.skipif(not HAS_CUDA, reason="built with PYC_CUDA=OFF"))
@@ -70,8 +73,8 @@ def trained(memory, dtype=torch.float32, **options):
     ids=str,
 )
 def test_parameters_are_those_of_training_on_the_host_bit_for_bit(memory, dtype, average):
-    expected = trained("host", dtype, average=average)
-    for ours, theirs in zip(trained(memory, dtype, average=average), expected, strict=True):
+    expected = trained("host", dtype, divide_by=average)
+    for ours, theirs in zip(trained(memory, dtype, divide_by=average), expected, strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -130,7 +133,7 @@ def test_rank_0_warns_of_staging_that_nobody_asked_for():
     with pc.Communicator(WORLD, timeout=LIMIT) as comm, pytest.MonkeyPatch.context() as patch:
         patch.setattr(arguments, "memory_for", lambda device, staged: ("staged", "the moon is full"))
         expected = (
-            pytest.warns(RuntimeWarning, match="staged through the host, since the moon is full; give staged=True")
+            pytest.warns(RuntimeWarning, match="staged through the host, since the moon is full; pass staged=True")
             if WORLD.rank == 0
             else contextlib.nullcontext()
         )

@@ -12,7 +12,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import DecentralizedOptimizer  # noqa: E402
+from pycollectives.torch import DecentralizedOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
 
@@ -22,7 +22,7 @@ HOP = [
     {"mode": "staleness:3"},
     {"mode": "hybrid:1:2", "max_ig": 2},
     {"mode": "notify-ack"},
-    {"mode": "backup:1", "skip": pc.Skip(4)},
+    {"mode": "backup:1", "skip": pc.hop.Skip(4)},
     {"computation": "serial"},
     {"mode": "staleness:2", "computation": "serial"},
 ]
@@ -53,9 +53,9 @@ def noted_deltas(hop):
     """The list to which each delta is added that `hop` is given from now on."""
     deltas, step = [], hop.step
 
-    def note(delta, timeout):
+    def note(delta, *, timeout):
         deltas.append(delta.copy())
-        step(delta, timeout)
+        step(delta, timeout=timeout)
 
     hop.step = note
     return deltas
@@ -99,7 +99,7 @@ def test_a_rank_that_jumps_goes_on_from_the_model_that_it_is_given(comm):
     if WORLD.size == 1:
         pytest.skip("there is nobody to be behind")
     parameters = parameters_of(6)
-    options = {"mode": "backup:1", "skip": pc.Skip(10, trigger=3), "max_ig": 5}
+    options = {"mode": "backup:1", "skip": pc.hop.Skip(10, trigger=3), "max_ig": 5}
     with made(comm, parameters, **options) as optimizer:
         hop = optimizer.averaging
         deltas = noted_deltas(hop)

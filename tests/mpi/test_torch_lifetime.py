@@ -9,7 +9,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
+from pycollectives.torch import EagerOptimizer  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
 
@@ -25,7 +25,7 @@ def test_close_that_stalls_is_called_again(call, monkeypatch):
     if WORLD.rank == 0:
         close = optimizer._comm.close
         with monkeypatch.context() as patch:
-            patch.setattr(optimizer._comm, "close", lambda timeout: close(timeout and 1.0))
+            patch.setattr(optimizer._comm, "close", lambda *, timeout: close(timeout=timeout and 1.0))
             with pytest.raises(pc.StallError):
                 getattr(optimizer, call)()
         assert optimizer.closed

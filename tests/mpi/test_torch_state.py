@@ -12,7 +12,7 @@ from oracle import LIMIT
 torch = pytest.importorskip("torch")
 
 import pycollectives as pc  # noqa: E402
-from pycollectives.interop.torch import EagerOptimizer  # noqa: E402
+from pycollectives.torch import EagerOptimizer  # noqa: E402
 
 pytestmark = pytest.mark.one_communicator(timeout=LIMIT)
 

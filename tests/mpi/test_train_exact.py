@@ -120,12 +120,14 @@ def test_only_gradients_count_as_contributors(comm, policy, load, monkeypatch):
     """Each is the same here, and so is their mean: a rank that is absent would make it less, if it counted as zeros."""
     results = results_of(monkeypatch)
     monkeypatch.setattr(Counting, "backward", lambda model: model.gradient.fill(P))
-    count_examples(comm, f"eager,policy={policy},missed=latest,average=contributors,late=replace", epochs=2, load=load)
+    count_examples(
+        comm, f"eager,policy={policy},missed=latest,divide_by=contributors,late=replace", epochs=2, load=load
+    )
     assert len(results) == 2 * STEPS_PER_EPOCH
     assert {float(value) for mean in results for value in np.unique(mean)} == {float(P)}
 
 
-REPLACING = "eager,policy=quorum:1,missed=sum,average=contributors,late=replace"
+REPLACING = "eager,policy=quorum:1,missed=sum,divide_by=contributors,late=replace"
 """`m-synchronous,m=1`, but that the newest late gradient waits for the next round."""
 
 

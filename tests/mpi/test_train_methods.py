@@ -49,7 +49,7 @@ def test_groups_are_formed_only_to_go_on(comm, monkeypatch):
     """Once, and after each time that replicas were made equal but the last."""
     made = []
     make = comm.partial_reduce
-    monkeypatch.setattr(comm, "partial_reduce", lambda **options: made.append(0) or make(**options))
+    monkeypatch.setattr(comm, "partial_reduce", lambda like, **options: made.append(0) or make(like, **options))
     assert train(comm, "ripples", epochs=3, settle_epochs=1).finished
     assert len(made) == 3
 

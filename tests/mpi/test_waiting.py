@@ -29,7 +29,7 @@ def test_wait_all_of_several_collectives(comm):
     assert [info.round for info in infos] == [0] * 4
     assert [int(ar.result[0]) for ar in collectives] == [comm.size] * 4
     for ar in collectives:
-        ar.close()
+        ar.leave()
 
 
 def test_wait_any_returns_the_one_that_can_complete(comm):
@@ -37,10 +37,10 @@ def test_wait_any_returns_the_one_that_can_complete(comm):
     first, second = (comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full()) for _ in range(2))
     last = comm.rank == comm.size - 1
     if last and comm.size > 1:
-        second.contribute(ONE).wait(LIMIT)
+        second.contribute(ONE).wait(timeout=LIMIT)
         for rank in range(comm.size - 1):
             WORLD.recv(source=rank, tag=5)
-        first.contribute(ONE).wait(LIMIT)
+        first.contribute(ONE).wait(timeout=LIMIT)
     else:
         rounds = [first.contribute(ONE), second.contribute(ONE)]
         if comm.size > 1:
@@ -49,8 +49,8 @@ def test_wait_any_returns_the_one_that_can_complete(comm):
             WORLD.send(None, comm.size - 1, tag=5)
         assert pc.wait_any(rounds[:1], timeout=LIMIT) == 0
         assert pc.wait_any(rounds, timeout=LIMIT) == 0
-    first.close()
-    second.close()
+    first.leave()
+    second.leave()
 
 
 def test_testing_completes_a_round_without_waiting(comm):
@@ -59,10 +59,10 @@ def test_testing_completes_a_round_without_waiting(comm):
     end = time.monotonic() + LIMIT
     while not handle.test():
         assert time.monotonic() < end
-    assert handle.Test()
-    assert handle.Wait().contributors == tuple(range(comm.size))
+    assert handle.test()
+    assert handle.wait().contributors == tuple(range(comm.size))
     assert ar.result[0] == comm.size
-    ar.close()
+    ar.leave()
 
 
 def test_both_handles_of_two_contributions_complete_together(comm):
@@ -71,7 +71,7 @@ def test_both_handles_of_two_contributions_complete_together(comm):
     first, second = ar.contribute(ONE), ar.contribute(10 * ONE)
     infos = pc.wait_all([first, second], timeout=LIMIT)
     assert infos[0].round in (infos[1].round, infos[1].round - 1)
-    ar.close()
+    ar.leave()
 
 
 @pytest.mark.parametrize(
@@ -93,46 +93,46 @@ def test_an_older_handle_waited_for_first_has_a_result(comm, missed):
     seen = 0
     given = []
     for handle in (first, second):
-        info = handle.wait(LIMIT)
+        info = handle.wait(timeout=LIMIT)
         if info.round >= seen:
             seen += info.missed + 1
             given.append(int(ar.result[0]))
     assert seen == 2, "a round was neither given nor counted as missed"
     assert given in ([comm.size, 10 * comm.size], [11 * comm.size] if missed == "sum" else [10 * comm.size])
-    ar.close()
+    ar.leave()
 
 
 def test_a_result_outlives_its_collective(comm):
     """Promise 7: also when the memory could have been used again by others."""
     ar = comm.partial_allreduce(count=10_000, dtype="int64", policy=pc.Full())
     result, _ = ar.allreduce(np.arange(10_000), timeout=LIMIT)
-    ar.close()
+    ar.leave()
     del ar
     other = comm.partial_allreduce(count=10_000, dtype="int64", policy=pc.Full())
     for _ in range(5):
         other.allreduce(np.zeros(10_000, np.int64), timeout=LIMIT)
     np.testing.assert_array_equal(result, comm.size * np.arange(10_000))
-    other.close()
+    other.leave()
 
 
 def test_a_call_under_way_when_its_rank_closes(comm):
     """The handle completes with its round all the same."""
     ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
     handle = ar.contribute(ONE)
-    ar.close()
-    assert handle.wait(LIMIT).contributors == tuple(range(comm.size))
+    ar.leave()
+    assert handle.wait(timeout=LIMIT).contributors == tuple(range(comm.size))
     assert ar.result[0] == comm.size
 
 
 def test_waiting_again_says_the_same(comm):
     ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full())
     handle = ar.contribute(ONE)
-    first = handle.wait(LIMIT)
+    first = handle.wait(timeout=LIMIT)
     ar.allreduce(5 * ONE, timeout=LIMIT)
-    again = handle.wait(0.0)
+    again = handle.wait(timeout=0.0)
     assert (again.round, again.contributors, again.included) == (first.round, first.contributors, first.included)
     assert ar.result[0] == 5 * comm.size
-    ar.close()
+    ar.leave()
 
 
 def test_a_time_limit_is_kept_and_the_call_can_be_taken_up_again(comm):
@@ -153,13 +153,13 @@ def test_a_time_limit_is_kept_and_the_call_can_be_taken_up_again(comm):
         for limit in (0.0, 0.2):
             begin = time.monotonic()
             with pytest.raises(pc.StallError, match=names_it) as stall:
-                handle.wait(limit)
+                handle.wait(timeout=limit)
             assert limit <= time.monotonic() - begin < limit + 10
         WORLD.send(str(stall.value), absent, tag=6)
-        assert handle.wait(LIMIT).contributors == tuple(range(comm.size))
+        assert handle.wait(timeout=LIMIT).contributors == tuple(range(comm.size))
         assert ar.result[0] == comm.size
     others.Free()
-    ar.close()
+    ar.leave()
 
 
 def test_a_flush_that_runs_into_its_limit_names_who_has_not_flushed_and_is_taken_up_again(comm):
@@ -177,7 +177,7 @@ def test_a_flush_that_runs_into_its_limit_names_who_has_not_flushed_and_is_taken
         WORLD.send(None, 0, tag=7)
     ar.flush(timeout=LIMIT)
     assert total + int(ar.result[0]) == 1
-    ar.close()
+    ar.leave()
 
 
 def test_closing_a_communicator_names_who_has_not():
@@ -209,4 +209,4 @@ def test_limits_that_are_refused(comm, limit):
     with pytest.raises((ValueError, TypeError)):
         ar.allreduce(ONE, timeout=limit)
     assert ar.rounds == 0 or comm.size > 1
-    ar.close()
+    ar.leave()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from plans import ALGORITHMS
 
-from pycollectives.partial_allreduce.policies import Full, Solo
+from pycollectives.policies import Full, Solo
 from pycollectives.selection import tables
 from pycollectives.selection.model import CostModel, activation_costs, schedule_costs
 from pycollectives.simulation import allreduce

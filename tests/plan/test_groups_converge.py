@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.partial_reduce.generators import node_of_each
+from pycollectives.groups import node_of_each
 from pycollectives.simulation.groups import GroupModel
 from pycollectives.testing import run_ranks
 
@@ -23,7 +23,12 @@ OPTIMUM = np.linspace(9.0, 11.0, 4)
 OFF, APART = 2e-3, 1e-3  # relative: from the optimum, which noise in the gradients hides, and from each other
 SCATTER = 4e-4  # of weights that differ by APART, or of all but one: the standard deviation over workers
 
-GENERATORS = [pc.RandomGroups(3), pc.SmartGroups(3), pc.SmartGroups(3, inter_intra=False), pc.PunctualGroups(3)]
+GENERATORS = [
+    pc.groups.RandomGroups(3),
+    pc.groups.SmartGroups(3),
+    pc.groups.SmartGroups(3, inter_intra=False),
+    pc.groups.PunctualGroups(3),
+]
 
 
 def descend(weights, step, rng):
@@ -72,17 +77,17 @@ def test_alone_they_end_further_apart():
     assert relative.std(axis=0).max() > 2 * SCATTER
 
 
-@pytest.mark.parametrize("groups", [pc.RandomGroups(3), pc.StaticGroups(WORKERS_PER_NODE)], ids=repr)
+@pytest.mark.parametrize("groups", [pc.groups.RandomGroups(3), pc.groups.StaticGroups(WORKERS_PER_NODE)], ids=repr)
 def test_on_threads(groups):
     """A thread that the machine runs late makes its last steps among workers that have ended, and may end apart."""
 
     def program(comm):
         rng = np.random.default_rng(comm.rank)
         weights = np.zeros(len(OPTIMUM))
-        with comm.partial_reduce(like=weights, groups=groups) as pr:
+        with comm.partial_reduce(weights, groups=groups) as pr:
             for step in range(STEPS):
                 descend(weights, step, rng)
-                pr.sync(weights, step, timeout=LIMIT)
+                pr.average(weights, step, timeout=LIMIT)
         return weights
 
     assert_all_are_there(run_ranks(WORKERS, program, ranks_per_node=WORKERS_PER_NODE))

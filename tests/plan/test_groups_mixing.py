@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pycollectives.partial_reduce.generators import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
+from pycollectives.groups import PunctualGroups, RandomGroups, SmartGroups, StaticGroups
 from pycollectives.simulation import mixing
 from pycollectives.simulation.groups import simulate_groups
 

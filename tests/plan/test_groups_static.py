@@ -2,7 +2,7 @@
 
 import pytest
 
-from pycollectives.partial_reduce.generators import StaticGroups
+from pycollectives.groups import StaticGroups
 
 # Fig. 9, with the node's number in place of the group's index; "-" does not synchronise.
 FIG_9 = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hop_oracle import Graph, check_values, standstill
 
-from pycollectives import Topology, topology
+from pycollectives import topology
 from pycollectives.hop.gaps import gap_bounds
 from pycollectives.hop.modes import BackupWorkers, BoundedStaleness, Hybrid, NotifyAck, Skip, Standard
 from pycollectives.support.native import core
@@ -25,12 +25,12 @@ SIZES = [2, 3, 4, 5, 8, 16, 33, 64]
 
 def graph_of(name, size):
     if name == "directed-ring":
-        return Topology(size, [(rank, (rank + 1) % size) for rank in range(size)])
+        return topology.Topology(size, [(rank, (rank + 1) % size) for rank in range(size)])
     if name == "directed":  # a directed ring in some order, and as many edges besides
         draw = random.Random(size)
         ring = draw.sample(range(size), size)
         edges = {(a, b) for a, b in zip(ring, ring[1:] + ring[:1], strict=True) if a != b}
-        return Topology(size, sorted(edges | {tuple(draw.sample(range(size), 2)) for _ in range(size)}))
+        return topology.Topology(size, sorted(edges | {tuple(draw.sample(range(size), 2)) for _ in range(size)}))
     if name == "two-level":  # nodes of one, two and three ranks, more often of three
         return topology.two_level([node for node in range(size) for _ in range(3 - node % 5 % 3)][:size])
     if name == "hypercube":
@@ -238,7 +238,7 @@ def test_a_jump_does_not_wait_for_ranks_that_wait_for_its_tokens(ranks_per_node)
     edges = [(0, 1), (0, 2), (3, 4), (3, 5), (4, 0), (5, 0), *in_both, *((b, a) for a, b in in_both)]
     work = [[100.0] + [1.0] * 29] + [[1.0] * 30] * 5
     history = run(
-        Topology(6, edges), BackupWorkers(1), max_ig=5, iterations=30, work=work, skip=Skip(10),
+        topology.Topology(6, edges), BackupWorkers(1), max_ig=5, iterations=30, work=work, skip=Skip(10),
         ranks_per_node=ranks_per_node,
     )  # fmt: skip
     assert history["stuck"] == ""

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pycollectives import _testing, topology
-from pycollectives.neighbor_averaging.pairwise_arguments import PairwiseSpecification
+from pycollectives.arguments import Group, creating
+from pycollectives.neighbor_averaging.arguments import PairwiseArguments
 
 CASES = int(os.environ.get("PYC_CASES", "600"))
 GRAPHS = ["ring", "ring-based", "bipartite-exponential", "torus", "star", "complete"]
@@ -172,11 +173,9 @@ def test_in_turn():
 
 def consensus(size, exchanges, acceleration):
     """How far ranks that apply nothing are apart in the end, over how far they were: of a ring."""
-    specification = PairwiseSpecification.checked(
-        np.zeros(1), topology="ring", pace="per_step", rate=None, order="random", seed=0, acceleration=acceleration,
-        weighting="uniform", atomic="segment", name="x", size=size,
-    )  # fmt: skip
-    factors = specification.engine_arguments(0)["acceleration"]
+    with creating(Group(0, size, range(size)), "x"):
+        arguments = PairwiseArguments(np.zeros(1), topology="ring", pace="per_step", acceleration=acceleration)
+    factors = arguments.for_engine(0)["acceleration"]
     apart = []
     for seed in range(10):
         history = _testing.simulate_pairwise(

@@ -202,34 +202,34 @@ def check_mindflayer(history, script, sync):
 
 
 CHECKS = {
-    "bsp": (check_bsp, lambda draw, patience: pc.BSP(patience=patience)),
-    "asp": (check_asp, lambda draw, patience: pc.ASP()),
-    "eamsgd": (check_asp, lambda draw, patience: pc.EAMSGD(10, 0.1)),
-    "ssp": (check_ssp, lambda draw, patience: pc.SSP(draw.randint(0, 6), patience=patience)),
+    "bsp": (check_bsp, lambda draw, patience: pc.servers.BSP(patience=patience)),
+    "asp": (check_asp, lambda draw, patience: pc.servers.ASP()),
+    "eamsgd": (check_asp, lambda draw, patience: pc.servers.EAMSGD(10, 0.1)),
+    "ssp": (check_ssp, lambda draw, patience: pc.servers.SSP(draw.randint(0, 6), patience=patience)),
     "dssp": (check_dssp, lambda draw, patience: random_dssp(draw, patience)),
     "elastic": (check_elastic, lambda draw, patience: random_elastic(draw, patience)),
-    "ringmaster": (check_ringmaster, lambda draw, patience: pc.Ringmaster(draw.randint(1, 12))),
-    "rennala": (check_rennala, lambda draw, patience: pc.Rennala(draw.randint(1, 12))),
-    "ringleader": (check_ringleader, lambda draw, patience: pc.Ringleader(patience=patience)),
-    "rescaled": (check_rescaled, lambda draw, patience: pc.Rescaled()),
+    "ringmaster": (check_ringmaster, lambda draw, patience: pc.servers.Ringmaster(draw.randint(1, 12))),
+    "rennala": (check_rennala, lambda draw, patience: pc.servers.Rennala(draw.randint(1, 12))),
+    "ringleader": (check_ringleader, lambda draw, patience: pc.servers.Ringleader(patience=patience)),
+    "rescaled": (check_rescaled, lambda draw, patience: pc.servers.Rescaled()),
     "mindflayer": (check_mindflayer, lambda draw, patience: random_mindflayer(draw, patience)),
 }
 
 
 def random_dssp(draw, patience):
     low = draw.randint(0, 4)
-    return pc.DSSP(low, low + draw.randint(0, 12), patience=patience)
+    return pc.servers.DSSP(low, low + draw.randint(0, 12), patience=patience)
 
 
 def random_elastic(draw, patience):
     if draw.random() < 0.3:
-        return pc.ElasticBSP(draw.randint(1, 20), objective="waiting-per-time", patience=patience)
+        return pc.servers.ElasticBSP(draw.randint(1, 20), objective="waiting-per-time", patience=patience)
     algorithm = draw.choice(["linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan"])
-    return pc.ElasticBSP(draw.randint(1, 20), algorithm, patience=patience)
+    return pc.servers.ElasticBSP(draw.randint(1, 20), algorithm, patience=patience)
 
 
 def random_mindflayer(draw, patience):
-    return pc.MindFlayer(draw.randint(1, 5), draw.choice([0.5, 1.0, 2.0, 20.0]), patience=patience)
+    return pc.servers.MindFlayer(draw.randint(1, 5), draw.choice([0.5, 1.0, 2.0, 20.0]), patience=patience)
 
 
 # --- Many histories
@@ -262,7 +262,7 @@ def test_bsp_is_serial_training_bit_for_bit():
     draw = random.Random(5)
     values = [[draw.uniform(-1, 1) for _ in range(50)] for _ in range(7)]
     work = [[draw.uniform(0.1, 10) for _ in range(50)] for _ in range(7)]
-    history = run(pc.BSP(patience=math.inf), Script(work, values, slope=-0.3))
+    history = run(pc.servers.BSP(patience=math.inf), Script(work, values, slope=-0.3))
     weights, expected = 0.0, []
     for step in range(50):
         mean = 0.0
@@ -276,7 +276,7 @@ def test_bsp_is_serial_training_bit_for_bit():
 
 
 def test_ssp_lets_the_fastest_go_when_the_slowest_has_pushed():
-    history = run(pc.SSP(2), Script([[1.0] * 6, [4.0] * 6]))
+    history = run(pc.servers.SSP(2), Script([[1.0] * 6, [4.0] * 6]))
     assert releases(history, 0) == [(1, 0), (2, 0), (4, 1), (8, 3), (12, 3), (16, 3)]
     assert sum(waited for _, waited in releases(history, 1)) == 0
 
@@ -284,15 +284,17 @@ def test_ssp_lets_the_fastest_go_when_the_slowest_has_pushed():
 def test_dssp_waits_where_it_costs_least():
     """The slow worker pushes every 1.5 s. Of 0 to 3 more iterations of 1 s, 2 end when it pushes."""
     script = Script([[1.0] * 12, [1.5] * 12])
-    assert {waited for _, waited in releases(run(pc.SSP(0), script), 0)} == {0.5}
-    found = releases(run(pc.DSSP(0, 3), script), 0)
+    assert {waited for _, waited in releases(run(pc.servers.SSP(0), script), 0)} == {0.5}
+    found = releases(run(pc.servers.DSSP(0, 3), script), 0)
     assert found[:7] == [(1.5, 0.5), (2.5, 0), (3.5, 0), (4.5, 0), (5.5, 0), (6.5, 0), (7.5, 0)]
     assert {waited for _, waited in found[7:]} == {0.5}  # 3 ahead
 
 
 def test_ringleader_uses_gradients_of_its_round_several_times():
     """The second worker pushes after 2.4 and 4.8 s; the first after each second."""
-    history = run(pc.Ringleader(), Script([[1.0] * 5, [2.4] * 5], [[1, 2, 3, 4, 5], [10, 20, 0, 0, 0]], pushes=[5, 2]))
+    history = run(
+        pc.servers.Ringleader(), Script([[1.0] * 5, [2.4] * 5], [[1, 2, 3, 4, 5], [10, 20, 0, 0, 0]], pushes=[5, 2])
+    )
     terms = [[term[:2] for term in each] for each in of(history, "update", 2)]
     assert terms == [
         [(0, 0), (0, 1), (1, 0)],
@@ -307,13 +309,13 @@ def test_ringleader_uses_gradients_of_its_round_several_times():
 def test_mindflayer_gives_up():
     """Trials of 2 s: what would take 50 s is given up, and the others are averaged."""
     work = [[1.0, 50.0, 1.0, 1.0], [1.0, 1.0, 50.0, 50.0]]
-    history = run(pc.MindFlayer(2, 2.0), Script(work, [[1, 2, 3, 4], [5, 6, 7, 8]]))
+    history = run(pc.servers.MindFlayer(2, 2.0), Script(work, [[1, 2, 3, 4], [5, 6, 7, 8]]))
     assert of(history, "update", 1) == pytest.approx([(1 + 5 + 6) / 3, (1 + 5 + 6) / 3 + (3 + 4) / 2])
     assert of(history, "superstep", 0) == pytest.approx([3, 7])
 
 
 def test_mindflayer_goes_on_without_an_update_if_nothing_has_come():
-    history = run(pc.MindFlayer(2, 2.0), Script([[50.0, 50.0, 1.0, 1.0]] * 2))
+    history = run(pc.servers.MindFlayer(2, 2.0), Script([[50.0, 50.0, 1.0, 1.0]] * 2))
     assert len(of(history, "superstep", 0)) == 2
     assert len(of(history, "update", 0)) == 1
     assert history["clocks"] == [4, 4]
@@ -322,8 +324,13 @@ def test_mindflayer_goes_on_without_an_update_if_nothing_has_come():
 @pytest.mark.parametrize("text", ["bsp", "ssp", "dssp", "elastic", "ringleader", "mindflayer"])
 def test_a_worker_that_vanishes_is_taken_out(text):
     """Its last sign was at 5 s, when it was let go; intervals are 1 s."""
-    sync = {"bsp": pc.BSP(patience=10), "ssp": pc.SSP(2), "dssp": pc.DSSP(1, 3), "elastic": pc.ElasticBSP(4)}.get(text)
-    sync = sync or {"ringleader": pc.Ringleader(), "mindflayer": pc.MindFlayer(2, 2.0)}[text]
+    sync = {
+        "bsp": pc.servers.BSP(patience=10),
+        "ssp": pc.servers.SSP(2),
+        "dssp": pc.servers.DSSP(1, 3),
+        "elastic": pc.servers.ElasticBSP(4),
+    }.get(text)
+    sync = sync or {"ringleader": pc.servers.Ringleader(), "mindflayer": pc.servers.MindFlayer(2, 2.0)}[text]
     script = Script([[1.0] * 40] * 3, vanishes=[40, 5, 40])
     history = run(sync, script)
     missing = [entry for entry in history["entries"] if entry[0] == "missing"]
@@ -336,7 +343,7 @@ def test_a_worker_that_vanishes_is_taken_out(text):
 
 def test_elastic_bsp_misses_a_worker_while_it_monitors():
     """Barriers are at 3, 6, ... s. The worker has pushed once after the first of them."""
-    history = run(pc.ElasticBSP(4), Script([[1.0] * 40] * 3, vanishes=[40, 4, 40]))
+    history = run(pc.servers.ElasticBSP(4), Script([[1.0] * 40] * 3, vanishes=[40, 4, 40]))
     assert [entry[1:] for entry in history["entries"] if entry[0] == "missing"] == [(14.0, 1)]
     assert of(history, "superstep", 4)[1:3] == [[15, 4, 15], [18, 4, 18]]
 
@@ -344,12 +351,12 @@ def test_elastic_bsp_misses_a_worker_while_it_monitors():
 def test_elastic_bsp_waits_for_who_has_come_back():
     """The third worker leaves at 3 s, is back at 4 s, and pushes at 14 s; the barrier would have been at 10.15 s."""
     script = Script([[1.0] * 30, [1.45] * 30, [1.0] * 3 + [10.0] + [1.0] * 26], absences=[(2, 2, 1.0)])
-    history = run(pc.ElasticBSP(10), script)
+    history = run(pc.servers.ElasticBSP(10), script)
     assert of(history, "superstep", 0)[0] == pytest.approx(14)
     assert of(history, "superstep", 4)[0] == [10, 7, 4]
 
 
-@pytest.mark.parametrize("sync", [pc.BSP(), pc.SSP(2, patience=math.inf)], ids=repr)
+@pytest.mark.parametrize("sync", [pc.servers.BSP(), pc.servers.SSP(2, patience=math.inf)], ids=repr)
 def test_without_end_of_patience_all_wait(sync):
     history = run(sync, Script([[1.0] * 40] * 3, vanishes=[40, 5, 40]), stuck="0, 2")
     assert max(history["clocks"]) < 10
@@ -358,14 +365,14 @@ def test_without_end_of_patience_all_wait(sync):
 def test_nobody_is_missing_within_a_second():
     """Intervals are 1 ms; a worker that sleeps for 0.9 s is waited for, one that sleeps for 1.1 s is not."""
     for sleep, missing in ((0.9, 0), (1.1, 1)):
-        history = run(pc.BSP(patience=10), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
+        history = run(pc.servers.BSP(patience=10), Script([[1e-3] * 30, [1e-3] * 3 + [sleep] + [1e-3] * 26]))
         assert [entry[0] for entry in history["entries"]].count("missing") == missing
 
 
 def test_a_missing_worker_comes_back():
     """Its gradient is discarded under BSP; then it takes part again."""
     work = [[1.0] * 30, [1.0] * 3 + [20.0] + [1.0] * 26]
-    history = run(pc.BSP(patience=10), Script(work))
+    history = run(pc.servers.BSP(patience=10), Script(work))
     names = [entry[0] for entry in history["entries"]]
     assert names.count("missing") == 1
     assert names[names.index("present") + 1] == "push"
@@ -381,6 +388,6 @@ def pushes_of(history):
 
 def test_ssp_does_not_wait_for_what_an_absent_worker_has_missed():
     """A worker that was away for 20 pushes of the other is 2 pushes behind at most when it is back."""
-    history = run(pc.SSP(2), Script([[1.0] * 60] * 2, absences=[(1, 9, 20.0)]))
+    history = run(pc.servers.SSP(2), Script([[1.0] * 60] * 2, absences=[(1, 9, 20.0)]))
     assert max(waited for _, waited in releases(history, 0)) <= 1
     assert history["clocks"] == [60, 60]

@@ -57,7 +57,7 @@ def test_the_waiting_of_a_superstep_is_ziplines_optimum(seed):
     made, rows = prediction(intervals, lookahead)
     optimum = pc.zipline.zipline(np.array(rows))
     expected = [k + i + 1 for k, i in zip(made, optimum.iterations, strict=True)]
-    found = supersteps(pc.ElasticBSP(lookahead), intervals)
+    found = supersteps(pc.servers.ElasticBSP(lookahead), intervals)
     assert len(found) >= 3
     for number, (end, length, slack, predicted, clocks) in enumerate(found):
         assert clocks == [clock * (number + 1) for clock in expected]
@@ -72,7 +72,7 @@ def test_the_waiting_per_time_is_least(seed):
     intervals, lookahead = random_intervals(draw), draw.randint(1, 15)
     made, rows = prediction(intervals, lookahead)
     _, end, iterations = least_waiting_per_time(rows)
-    found = supersteps(pc.ElasticBSP(lookahead, objective="waiting-per-time"), intervals)
+    found = supersteps(pc.servers.ElasticBSP(lookahead, objective="waiting-per-time"), intervals)
     assert found[0][4] == [k + i + 1 for k, i in zip(made, iterations, strict=True)]
     assert found[0][1] == pytest.approx(end)
 
@@ -80,19 +80,21 @@ def test_the_waiting_per_time_is_least(seed):
 @pytest.mark.parametrize("algorithm", ["zipline", "zipline_opt", "zipline_opt_bs"])
 def test_every_exact_algorithm_gives_the_same_barriers(algorithm):
     for intervals in SPEEDS:
-        assert supersteps(pc.ElasticBSP(15, algorithm), intervals) == supersteps(pc.ElasticBSP(15), intervals)
+        assert supersteps(pc.servers.ElasticBSP(15, algorithm), intervals) == supersteps(
+            pc.servers.ElasticBSP(15), intervals
+        )
 
 
 def test_the_earliest_of_equal_optima():
     """One worker takes three times as long: all push together at 0.9 s, 1.2 s, and so on."""
-    found = supersteps(pc.ElasticBSP(15), [0.1] * 7 + [0.3])
+    found = supersteps(pc.servers.ElasticBSP(15), [0.1] * 7 + [0.3])
     assert found[0][:4] == pytest.approx((0.9, 0.9, 0, 0.9))
     assert [clocks for *_, clocks in found[:3]] == [[9 * k] * 7 + [3 * k] for k in (1, 2, 3)]
 
 
 def speed(intervals, **options):
     """Iterations per second of a worker, in whole supersteps, over those of BSP."""
-    end, _, _, _, clocks = supersteps(pc.ElasticBSP(15, **options), intervals)[-1]
+    end, _, _, _, clocks = supersteps(pc.servers.ElasticBSP(15, **options), intervals)[-1]
     return sum(clocks) / len(intervals) / end * max(intervals)
 
 
@@ -110,7 +112,7 @@ def test_what_it_is_worth_with_a_slow_worker():
 
 def test_a_speed_that_changes_is_an_error_of_one_superstep():
     """Fig. 5: the second worker takes 2.0 s after its 8th push. The next prediction is from the new interval."""
-    history = run(pc.ElasticBSP(6), Script([[1.0] * 60, [1.3] * 8 + [2.0] * 52]))
+    history = run(pc.servers.ElasticBSP(6), Script([[1.0] * 60, [1.3] * 8 + [2.0] * 52]))
     found = [entry[2:5] for entry in history["entries"] if entry[0] == "superstep"]
     predicted, late, corrected = (4, 0.1, 4), (4.6, 0.6, 12), (6, 0, 18.6)
     assert found[0] == pytest.approx(predicted)
@@ -121,7 +123,7 @@ def test_a_speed_that_changes_is_an_error_of_one_superstep():
 
 def test_a_lookahead_of_one_is_the_next_push():
     """The barrier is the third push of the slowest, and the next of each other after the prediction."""
-    found = supersteps(pc.ElasticBSP(1), [1.0, 1.9])
+    found = supersteps(pc.servers.ElasticBSP(1), [1.0, 1.9])
     assert found[0][4] == [4, 3]
     assert found[0][1] == pytest.approx(5.7)
 
@@ -131,7 +133,9 @@ CHANGING = Script([[1.0] * 60, [1.45] * 3 + [1.0] * 57])
 
 
 def first_superstep(lookahead):
-    return next(entry[1:] for entry in run(pc.ElasticBSP(lookahead), CHANGING)["entries"] if entry[0] == "superstep")
+    return next(
+        entry[1:] for entry in run(pc.servers.ElasticBSP(lookahead), CHANGING)["entries"] if entry[0] == "superstep"
+    )
 
 
 def test_the_barrier_is_chosen_anew_when_an_interval_changes():
@@ -153,7 +157,7 @@ def test_a_late_worker_is_expected_now():
     gains = []
     for seed in range(5):
         work = np.random.default_rng(seed).lognormal(0, 0.3, (8, 200))
-        history = run(pc.ElasticBSP(15), Script(work.tolist()))
+        history = run(pc.servers.ElasticBSP(15), Script(work.tolist()))
         barriers = [entry[1:] for entry in history["entries"] if entry[0] == "superstep" and max(entry[5]) < 200]
         end, _, _, _, clocks = barriers[-1]
         gains.append(sum(clocks) / 8 / end * work.max(axis=0).mean())

@@ -97,11 +97,18 @@ def random_case(draw: random.Random, size: int, *, calls: int = 10) -> Case:
     )
 
 
-def random_policy(draw: random.Random, size: int) -> pc.Policy:
+def random_policy(draw: random.Random, size: int) -> pc.policies.Policy:
     k, seed = draw.randint(1, size), draw.getrandbits(64)
     grace = draw.choice([0.0, 1e-3])
     return draw.choice(
-        [pc.Solo(), pc.Majority(seed), pc.Quorum(k, grace), pc.AnyOf(k, seed), pc.AllOf(k, seed), pc.Full()]
+        [
+            pc.Solo(),
+            pc.Majority(seed),
+            pc.Quorum(k, grace),
+            pc.policies.AnyOf(k, seed),
+            pc.policies.AllOf(k, seed),
+            pc.Full(),
+        ]
     )
 
 

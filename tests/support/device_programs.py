@@ -16,8 +16,8 @@ from mpi4py import MPI
 from oracle import LIMIT, Case, Recorder, check
 
 import pycollectives as pc
-from pycollectives.partial_allreduce.arguments import PartialAllreduceSpecification
-from pycollectives.partial_reduce.arguments import PartialReduceSpecification
+from pycollectives.partial_allreduce.arguments import PartialAllreduceArguments
+from pycollectives.partial_reduce.arguments import PartialReduceArguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,13 +126,13 @@ class DeviceRecorder(Recorder):
 
     # What a Recorder calls of its collective:
 
-    def contribute_values(self, values: np.ndarray) -> pc.Round:
+    def contribute_values(self, values: np.ndarray) -> pc.Request:
         self._x.write(values)
         handle = self._collective.contribute(self._x)
         self._x.write(np.full_like(values, 77))
         return handle
 
-    def contribute(self) -> pc.Round:
+    def contribute(self) -> pc.Request:
         self._write_down_if_late()  # what was contributed before is handed over by this call
         j = self.log.contributions
         self.log.contributions += 1
@@ -154,7 +154,7 @@ class DeviceRecorder(Recorder):
 
     def close(self) -> None:
         self.wait()
-        self._collective.close()
+        self._collective.leave()
         self.log.closed = True
 
     @property
@@ -210,7 +210,7 @@ def play_and_check(machine: Host, comm: pc.Communicator, seed: int, **changes: A
     print(f"seed {seed}: {case}; rank {comm.rank} does {actions}")
     x = OnDevice(machine, np.zeros(case.count, case.dtype))
     options = {name: value for name, value in case.arguments.items() if name not in ("count", "dtype")}
-    with comm.partial_allreduce(like=x, **options) as ar:
+    with comm.partial_allreduce(x, **options) as ar:
         recorder = DeviceRecorder(machine, comm.rank, ar, case, x)
         play_actions(actions, recorder)
     logs = comm.mpi_comm.allgather(recorder.finished())
@@ -224,18 +224,22 @@ PIECES = {"piece_bytes": 64}
 
 def cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between nodes, data of a few hundred bytes is copied in pieces, as data of megabytes is."""
-    whole = PartialAllreduceSpecification.device_arguments
-    monkeypatch.setattr(PartialAllreduceSpecification, "device_arguments", lambda self: {**whole(self), **PIECES})
+    whole = PartialAllreduceArguments.for_engine
+
+    def cut(self, nodes):
+        return whole(self, nodes) if self.like.device is None else {**whole(self, nodes), **PIECES}
+
+    monkeypatch.setattr(PartialAllreduceArguments, "for_engine", cut)
 
 
 def cut_groups_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of partial reduces."""
-    whole = PartialReduceSpecification.engine_arguments
+    whole = PartialReduceArguments.for_engine
 
     def cut(self, nodes):
-        return whole(self, nodes) if self.device is None else {**whole(self, nodes), **PIECES}
+        return whole(self, nodes) if self.like.device is None else {**whole(self, nodes), **PIECES}
 
-    monkeypatch.setattr(PartialReduceSpecification, "engine_arguments", cut)
+    monkeypatch.setattr(PartialReduceArguments, "for_engine", cut)
 
 
 def call_until_it_fails(ar: pc.PartialAllreduce, x: OnDevice) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from device_programs import OnDevice
 
-from pycollectives.interop import means
+from pycollectives.torch import means
 
 if TYPE_CHECKING:
     import pytest

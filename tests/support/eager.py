@@ -1,4 +1,4 @@
-"""What tests of `pycollectives.interop.torch` share: a few weights, gradients of one value, ranks as threads."""
+"""What tests of `pycollectives.torch` share: a few weights, gradients of one value, ranks as threads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import pycollectives as pc
-from pycollectives.interop.torch import EagerOptimizer
 from pycollectives.partial_reduce.explicit import ExplicitGroups
 from pycollectives.testing import run_ranks
+from pycollectives.torch import EagerOptimizer
 
 LIMIT = 30.0
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pycollectives.interop.memory import is_writable
+from pycollectives.torch.memory import is_writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -95,5 +95,5 @@ def random_graph(rng, size, *, symmetric=False):
         if symmetric:
             chosen |= chosen.T
         edges = [(int(j), int(i)) for j, i in np.argwhere(chosen) if i != j]
-        steps.append(pc.Topology(size, edges))
+        steps.append(pc.topology.Topology(size, edges))
     return pc.topology.TimeVarying(steps)

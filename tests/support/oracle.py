@@ -29,7 +29,7 @@ class Case:
 
     size: int
     calls: int
-    policy: pc.Policy = pc.Solo()  # noqa: RUF009 - immutable
+    policy: pc.policies.Policy = pc.Solo()  # noqa: RUF009 - immutable
     op: str = "SUM"
     dtype: str = "int64"
     late: str = "accumulate"
@@ -164,7 +164,7 @@ class Recorder:
         self.log = Log(rank)
         self.marks = Marks(case)
         self.limit = limit
-        self._open: list[tuple[int, pc.Round]] = []
+        self._open: list[tuple[int, pc.Request]] = []
         self._kept: list[tuple[np.ndarray, np.ndarray]] = []
 
     def call(self) -> Reply:
@@ -173,7 +173,7 @@ class Recorder:
         self.wait()
         return self.log.replies[-1]
 
-    def contribute(self) -> pc.Round:
+    def contribute(self) -> pc.Request:
         j = self.log.contributions
         self.log.contributions += 1
         x = self.marks.contribution(self.log.rank, j)
@@ -199,7 +199,7 @@ class Recorder:
     def close(self) -> None:
         """Leave for good, without a flush."""
         self.wait()
-        self.ar.close()
+        self.ar.leave()
         self.log.closed = True
 
     def finished(self) -> Log:
@@ -209,7 +209,7 @@ class Recorder:
             assert result.tobytes() == copy.tobytes(), "a result changed after it had been given (torn read)"
         return self.log
 
-    def _write_down(self, j: int, handle: pc.Round) -> None:
+    def _write_down(self, j: int, handle: pc.Request) -> None:
         self._tell(j, handle.late, handle.wait(timeout=self.limit))
 
     def _tell(self, j: int | None, late: bool, info: pc.RoundInfo) -> None:
@@ -452,7 +452,7 @@ def _check_policy(case: Case, logs: Sequence[Log], rounds: dict[int, RoundSeen])
         assert seen.initiator in seen.contributors, f"the initiator's data is not in: {seen}"
         if isinstance(case.policy, pc.Quorum):
             assert seen.active >= case.policy.k, f"fewer arrivals than the quorum of {case.policy.k}: {seen}"
-        elif isinstance(case.policy, pc.AllOf):
+        elif isinstance(case.policy, pc.policies.AllOf):
             assert seen.active >= case.policy.m, f"fewer arrivals than the {case.policy.m} designated: {seen}"
         elif isinstance(case.policy, pc.Full):
             assert seen.contributors == tuple(range(case.size)), f"a synchronous round without everybody: {seen}"

@@ -33,10 +33,10 @@ def check_bits(machine: Host, comm: pc.Communicator, dtype: str, acceleration: s
         arrays.append(OnDevice(machine, values, arrays[0].handle))
         return arrays[-1]
 
-    with comm.pairwise_averaging(like=like, **options) as on_host:
+    with comm.pairwise_averaging(like, **options) as on_host:
         expected = np.zeros_like(like)
         play_in_turns(comm, on_host, deltas, np.copy, expected)
-    with comm.pairwise_averaging(like=arrays[0], **options) as on_device:
+    with comm.pairwise_averaging(arrays[0], **options) as on_device:
         found = put(np.zeros_like(like))
         play_in_turns(comm, on_device, deltas, put, found)
     np.testing.assert_array_equal(bits(found.get()), bits(expected))

@@ -12,6 +12,6 @@ LIMIT = 30.0
 def wait_for_pushes(ps, rank, pushes):
     """Until so many of a rank have their place in the order."""
     end = time.monotonic() + LIMIT
-    while ps.statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
+    while ps.server_statistics(timeout=LIMIT).workers[ps.workers.index(rank)].pushes < pushes:
         assert time.monotonic() < end
         time.sleep(0.001)

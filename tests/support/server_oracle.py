@@ -6,7 +6,7 @@ what it says; nobody waits for ever; who is missing has been silent for as long 
 
 from dataclasses import dataclass, field
 
-from pycollectives.parameter_server.sync import MindFlayer, Ringleader
+from pycollectives.servers.sync import MindFlayer, Ringleader
 from pycollectives.support.native import core
 
 

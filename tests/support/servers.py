@@ -18,7 +18,13 @@ WHERE = {
     "last": {"servers": [P - 1], "workers": range(P)},
     "node": {"servers": "node"},
 }
-EACH_IS_AN_UPDATE = [pc.ASP(), pc.SSP(2), pc.DSSP(1, 4), pc.ElasticBSP(5), pc.Ringmaster(1000)]
+EACH_IS_AN_UPDATE = [
+    pc.servers.ASP(),
+    pc.servers.SSP(2),
+    pc.servers.DSSP(1, 4),
+    pc.servers.ElasticBSP(5),
+    pc.servers.Ringmaster(1000),
+]
 
 where = pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 

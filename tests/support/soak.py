@@ -36,7 +36,7 @@ STRETCH = 500
 """Rounds, about, between two flushes."""
 
 
-def policies(size: int) -> list[tuple[pc.Policy, int | None]]:
+def policies(size: int) -> list[tuple[pc.policies.Policy, int | None]]:
     """Return policies, each with a `max_staleness`."""
     half = (size + 1) // 2
     return [
@@ -44,8 +44,8 @@ def policies(size: int) -> list[tuple[pc.Policy, int | None]]:
         (pc.Majority(1), None),
         (pc.Quorum(half), None),
         (pc.Quorum(half, grace=1e-4), None),
-        (pc.AnyOf(half, 2), 3),
-        (pc.AllOf(half, 3), None),
+        (pc.policies.AnyOf(half, 2), 3),
+        (pc.policies.AllOf(half, 3), None),
         (pc.Solo(), 2),
         (pc.Full(), None),
     ]
@@ -92,7 +92,7 @@ class Worker:
             time.sleep(self.random.expovariate(1 / 2e-3))
         handle = self._contribute()
         if handle.late:
-            self._account(handle.wait(LIMIT))
+            self._account(handle.wait(timeout=LIMIT))
         elif draw > 0.9:  # a second before the first is waited for
             second = self._contribute()
             for one in (second, handle):  # the newest is given the rounds of both
@@ -101,9 +101,9 @@ class Worker:
             if draw > 0.8:
                 while not handle.test():
                     time.sleep(0)
-            self._account(handle.wait(LIMIT))
+            self._account(handle.wait(timeout=LIMIT))
 
-    def _contribute(self) -> pc.Round:
+    def _contribute(self) -> pc.Request:
         self.number += 1
         x = np.zeros(self.width, np.int64)
         x[2 * self.rank : 2 * self.rank + 2] = self.number, self.number**2

@@ -66,7 +66,7 @@ def stretch(comm: pc.Communicator, number: int, seed: int) -> int:
         return int(lengths[comm.rank])
 
 
-def least_after(k: int, mode: modes.Mode, skip: pc.Skip | None) -> float:
+def least_after(k: int, mode: modes.Mode, skip: pc.hop.Skip | None) -> float:
     """Of values after iteration `k`, each of which adds 1 to models of 0 and more."""
     return (k + 1) * (1 - ROUNDING) if skip is None and mode.staleness is None else 0
 

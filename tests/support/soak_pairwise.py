@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, comm: pc.Communicator, index: int, seed: int) -> None:
         options = dict(MODELS[index])
         self.applied = np.zeros(options.pop("count"))
-        self.model = comm.pairwise_averaging(like=self.applied, rate=1e5, seed=seed + index, **options)
+        self.model = comm.pairwise_averaging(self.applied, rate=1e5, seed=seed + index, **options)
         self.random = np.random.default_rng([seed, index, comm.rank])
         self.error: BaseException | None = None
 
@@ -100,7 +100,7 @@ def main() -> int:
         what = f"{len(MODELS)} models, {exchanges} exchanges, {stretches} times equal"
         status = growth.verdict(options.max_growth_mib, what, begin, options.seed)
         for worker in workers:
-            worker.model.close()
+            worker.model.leave()
     return status
 
 

@@ -26,7 +26,7 @@ from mpi4py import MPI
 from soak import Growth
 
 import pycollectives as pc
-from pycollectives.parameter_server import sync as synchronizations
+from pycollectives.servers import sync as synchronizations
 
 WORLD = MPI.COMM_WORLD
 UNIT = 840
@@ -167,14 +167,14 @@ def stretch(comm: pc.Communicator, number: int, seed: int, longest: int) -> Tota
     sync, servers = SYNCS[number % len(SYNCS)], SERVERS[number % len(SERVERS)]
     w = np.zeros((comm.size, COLUMNS[number // len(SERVERS) % len(COLUMNS)]))
     with comm.parameter_server(
-        w, sync=synchronizations.parse(sync), update=pc.SGD(1.0), servers=servers, workers=range(comm.size)
+        w, sync=synchronizations.parse(sync), update=pc.servers.SGD(1.0), servers=servers, workers=range(comm.size)
     ) as ps:
         worker = Worker(ps, comm.rank, w, sync, [seed, number])
         worker.go_on(int(np.random.default_rng([seed, number, comm.rank]).integers(longest // 2, longest + 1)))
-        ps.leave()
+        ps.suspend()
         WORLD.Barrier()
         ps.pull(w)
-        counted = ps.statistics()
+        counted = ps.server_statistics()
         WORLD.Barrier()
         made = WORLD.allgather(ps.clock)
     what = f"{sync}, servers {servers}"

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 import torch
 
-from pycollectives.interop import means
+from pycollectives.torch import means
 from pycollectives.train.placement import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pycollectives.interop.means import Memory
+    from pycollectives.torch.means import Memory
 
 
 @contextlib.contextmanager

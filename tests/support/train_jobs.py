@@ -29,7 +29,7 @@ OPTIONS = {"m-synchronous": f"m-synchronous,m={(P + 1) // 2}"}
 
 EVERY_METHOD = [OPTIONS.get(name, name) for name in METHODS.names if name != "ddp"]
 VARIANTS = [
-    *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,average=contributors"),
+    *("eager,policy=solo", "eager,policy=quorum:1,missed=sum", "eager,policy=full", "eager,divide_by=contributors"),
     *("eager,policy=solo,max_staleness=2", "ripples,groups=random", "ripples,groups=static,ranks_per_node=2"),
     *("parameter-server,sync=asp", "parameter-server,sync=ssp:1", "parameter-server,sync=dssp:1:4,servers=1"),
     *("parameter-server,sync=elastic:4", f"parameter-server,sync=rennala:{P}", "parameter-server,sync=ringleader"),

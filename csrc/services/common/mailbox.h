@@ -64,13 +64,17 @@ constexpr std::uint32_t kind_of() {
 
 }  // namespace mailbox
 
-template <class... Messages>
-class Mailbox {
+/// Kinds of messages that every service has begin here (service.h).
+inline constexpr std::uint32_t kFirstKindOfServices = 1U << 16U;
+
+/// Kinds are numbered from `First` on.
+template <std::uint32_t First, class... Messages>
+class MailboxFrom {
  public:
   static_assert((mailbox::kIsPlain<Messages> && ...));
 
   /// Of `engine`'s rank, for the collective of this id.
-  Mailbox(Engine& engine, std::uint32_t collective) : engine_(engine), collective_(collective) {}
+  MailboxFrom(Engine& engine, std::uint32_t collective) : engine_(engine), collective_(collective) {}
 
   template <class Message>
   void send(Rank to, const Message& message) const {
@@ -91,13 +95,19 @@ class Mailbox {
     for (Rank rank = 0; rank < engine_.size(); ++rank) send(rank, message);
   }
 
+  /// Whether what was received is one of these messages.
+  static bool has(ConstBytes bytes) {
+    const std::uint32_t kind = read_front<MessageHeader>(bytes).kind;
+    return kind >= First && kind < First + sizeof...(Messages);
+  }
+
   /// Calls the handler of what was received: `handlers(from, message)` or, with a tail, `handlers(from, message,
   /// tail)`. InternalError if no message of the list has this kind, or not this length.
   template <class Handler>
   static void deliver(Rank from, ConstBytes bytes, Handler&& handlers) {
     const auto header = read_front<MessageHeader>(bytes);
     const ConstBytes body = bytes.subspan(sizeof header);
-    std::uint32_t kind = 0;
+    std::uint32_t kind = First;
     const bool known = ((kind++ == header.kind && (decode<Messages>(from, body, handlers), true)) || ...);
     if (!known) throw InternalError("a message of unknown kind " + std::to_string(header.kind));
   }
@@ -109,7 +119,7 @@ class Mailbox {
     static_assert(kKind < sizeof...(Messages), "this mailbox does not list this message");
     constexpr std::size_t kLength = sizeof(MessageHeader) + mailbox::kBytes<Message>;
     std::array<std::byte, mailbox::kLongestMessage> bytes;
-    const MessageHeader header{collective_, kKind};
+    const MessageHeader header{collective_, First + kKind};
     std::memcpy(bytes.data(), &header, sizeof header);
     if constexpr (!std::is_empty_v<Message>) std::memcpy(bytes.data() + sizeof header, &message, sizeof message);
     std::copy(tail.begin(), tail.end(), bytes.begin() + kLength);
@@ -138,5 +148,8 @@ class Mailbox {
   Engine& engine_;
   std::uint32_t collective_;
 };
+
+template <class... Messages>
+using Mailbox = MailboxFrom<0, Messages...>;
 
 }  // namespace pyc

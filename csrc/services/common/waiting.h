@@ -26,6 +26,20 @@ class InCall {
   std::atomic<bool>& flag_;
 };
 
+/// Adds the time for which it lives to a sum.
+class TimeSpent {
+ public:
+  TimeSpent(Engine& engine, std::atomic<Seconds>& sum) : engine_(engine), sum_(sum), begin_(engine.transport().now()) {}
+  ~TimeSpent() { sum_ += engine_.transport().now() - begin_; }
+  TimeSpent(const TimeSpent&) = delete;
+  TimeSpent& operator=(const TimeSpent&) = delete;
+
+ private:
+  Engine& engine_;
+  std::atomic<Seconds>& sum_;
+  const Seconds begin_;
+};
+
 /// Says who died, where a mutex or MPI only tells that somebody did: `check_alive` throws RankFailedError that names
 /// who. It is asked again and again, because a process gives its mutexes away before it counts as ended.
 template <class Action, class CheckAlive>

@@ -26,7 +26,7 @@ std::size_t HopBoard::bytes(const HopOptions& options, const Nodes& nodes, Rank 
 
 HopBoard::HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options, const Nodes& nodes, Rank rank)
     : memory_(std::move(memory)), options_(options), nodes_(nodes), rank_(rank) {
-  static_assert(sizeof(Head) <= kPage);
+  static_assert(sizeof(HopStanding) <= kPage);
   std::size_t start = 0;
   for (const Rank r : nodes_.neighbours(rank)) {
     starts_.push_back(start);
@@ -36,21 +36,12 @@ HopBoard::HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options,
     std::byte* const queue = start_of(r) + kPage + tokens_bytes(options, r);
     updates_.emplace_back(queue, options.in_of(r).size(), options.sub_queues(), options.update_bytes());
   }
-  ::new (start_of(rank_)) Head{.standing = {}, .process = ProcessId::own(), .events = {}};
-  head(rank_).events.check();
+  ::new (start_of(rank_)) HopStanding;
 }
 
 TokenQueue HopBoard::tokens(Rank of, Rank sender) const {
   auto* const counters = reinterpret_cast<TokenQueue::Counters*>(start_of(of) + kPage);
   return {counters[options_.position(of, sender)], options_.first_tokens()};
-}
-
-std::vector<Rank> HopBoard::gone() const {
-  std::vector<Rank> ranks;
-  for (const Rank r : nodes_.neighbours(rank_)) {
-    if (r != rank_ && state(r) == ProcessState::kGone) ranks.push_back(r);
-  }
-  return ranks;
 }
 
 }  // namespace pyc

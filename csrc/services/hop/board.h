@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "core/nodes.h"
-#include "node/event_count.h"
-#include "node/process.h"
 #include "services/hop/options.h"
 #include "services/hop/token_queue.h"
 #include "services/hop/update_queue.h"
@@ -30,38 +28,20 @@ class HopBoard {
   /// The part of one rank.
   static std::size_t bytes_of_rank(const HopOptions& options, Rank rank);
 
-  /// Of one of them. `memory`: zeroed, aligned to a page. std::runtime_error without futexes.
+  /// Of one of them. `memory`: zeroed, aligned to a page.
   HopBoard(std::shared_ptr<std::byte> memory, const HopOptions& options, const Nodes& nodes, Rank rank);
 
   // By rank, of this node.
-  HopStanding& standing(Rank rank) const { return head(rank).standing; }
+  HopStanding& standing(Rank rank) const { return *reinterpret_cast<HopStanding*>(start_of(rank)); }
   UpdateQueue& updates(Rank of) { return updates_[nodes_.local_rank_of(of)]; }
   /// TokenQ(of -> sender). The sender may be of another node.
   TokenQueue tokens(Rank of, Rank sender) const;
 
-  void ring(Rank rank) const { head(rank).events.ring(); }
-  /// For `sleep`: to be read before looking.
-  std::uint32_t rings() const { return head(rank_).events.rings(); }
-  /// Until this rank is rung for, at most `limit` seconds (less than one).
-  void sleep(std::uint32_t rings, Seconds limit) const { head(rank_).events.wait(rings, limit); }
-
-  ProcessState state(Rank rank) const { return state_of(head(rank).process); }
-  /// Ranks whose process has ended.
-  std::vector<Rank> gone() const;
-
  private:
   static constexpr std::size_t kPage = 4096;
-  static constexpr std::size_t kLine = 64;
-
-  struct Head {
-    alignas(kLine) HopStanding standing;
-    ProcessId process;
-    alignas(kLine) EventCount events;
-  };
 
   static std::size_t tokens_bytes(const HopOptions& options, Rank rank);
   std::byte* start_of(Rank rank) const { return memory_.get() + starts_[nodes_.local_rank_of(rank)]; }
-  Head& head(Rank rank) const { return *reinterpret_cast<Head*>(start_of(rank)); }
 
   std::shared_ptr<std::byte> memory_;
   const HopOptions& options_;

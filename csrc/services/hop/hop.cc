@@ -9,13 +9,15 @@ namespace pyc {
 std::shared_ptr<Hop> Hop::create(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
                                  const Nodes& nodes, Seconds timeout, const Engine::Interrupt& interrupt) {
   std::shared_ptr<Hop> made(new Hop(*engine, memory, std::move(options), model, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 std::shared_ptr<Hop> Hop::join(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
-                               const Nodes& nodes, const std::shared_ptr<SharedMemory>& shared) {
+                               const Nodes& nodes, std::shared_ptr<SharedMemory>& shared) {
   std::shared_ptr<Hop> made(new Hop(*engine, memory, std::move(options), model, nodes));
-  return joined(std::move(engine), std::move(made), shared);
+  const OnNode on_node = made->on_node();
+  return joined(std::move(engine), std::move(made), on_node, shared);
 }
 
 Hop::Hop(Engine& engine, Memory& memory, HopOptions options, std::byte* model, const Nodes& nodes)
@@ -32,7 +34,7 @@ void Hop::enter(Iteration last, Seconds timeout, const Engine::Interrupt& interr
   }
   const std::string from =
       worker_.participated() == 0 ? "the first iteration" : "the iteration after " + std::to_string(iteration(rank()));
-  wait_for(from, [&] { return try_enter(last); }, timeout, interrupt);
+  wait_for_worker(from, [&] { return try_enter(last); }, timeout, interrupt);
   computing_since_ = track().now();
 }
 
@@ -42,8 +44,13 @@ void Hop::step(const std::byte* delta, Seconds timeout, const Engine::Interrupt&
     throw std::runtime_error("'" + name() + "': step: no iteration has begun; call step once in each of iterations()");
   }
   if (worker_.computes()) track().add("compute", computing_since_, worker_.iteration());
-  wait_for(
+  wait_for_worker(
       "step of iteration " + std::to_string(worker_.iteration()), [&] { return try_step(delta); }, timeout, interrupt);
+}
+
+void Hop::wait_for_worker(const std::string& what, const std::function<bool()>& act, Seconds timeout,
+                          const Engine::Interrupt& interrupt) {
+  wait_for({.what = what, .done = act, .awaited = [this] { return worker_.awaited(); }}, timeout, interrupt);
 }
 
 bool Hop::try_enter(Iteration last) {
@@ -66,7 +73,7 @@ void Hop::acknowledge(Iteration iterations) {
   if (!options_.acks) return;
   for (const Rank j : options_.in_of(rank())) {
     if (is_local(j)) {
-      board_->ring(j);
+      notify(j);
     } else {
       engine_->exclusively([&] { mailbox().send(j, hop::Reduced{iterations}); });
     }

@@ -22,9 +22,9 @@ class Hop final : public HopMember, private HopLinks {
   static std::shared_ptr<Hop> create(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options,
                                      std::byte* model, const Nodes& nodes, Seconds timeout,
                                      const Engine::Interrupt& interrupt);
-  /// The same where all ranks are in one thread. `shared`: memory of HopBoard::bytes, one for each node.
+  /// The same where all ranks are in one thread: Service::joined.
   static std::shared_ptr<Hop> join(std::shared_ptr<Engine> engine, Memory& memory, HopOptions options, std::byte* model,
-                                   const Nodes& nodes, const std::shared_ptr<SharedMemory>& shared);
+                                   const Nodes& nodes, std::shared_ptr<SharedMemory>& shared);
 
   // ---- the application: one thread at a time
 
@@ -45,7 +45,8 @@ class Hop final : public HopMember, private HopLinks {
 
   HopLinks& links() { return *this; }
   HopEdges::Answer answer(Rank to, Iteration iter) const override;
-  std::vector<HopAwaited> awaited() const override { return worker_.awaited(); }
+  void wait_for_worker(const std::string& what, const std::function<bool()>& act, Seconds timeout,
+                       const Engine::Interrupt& interrupt);
 
   // ---- HopLinks
 

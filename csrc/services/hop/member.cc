@@ -2,38 +2,26 @@
 
 #include <utility>
 
-#include "core/error.h"
-
 namespace pyc {
 
 HopMember::HopMember(Engine& engine, Memory& memory, HopOptions options, const Nodes& nodes, const char* kind)
-    : engine_(&engine),
+    : Service(engine, nodes, kind, options.name),
       memory_(memory),
       options_(std::move(options)),
-      nodes_(nodes),
-      kind_(kind),
-      neighbors_(options_.neighbors_of(engine.rank())),
-      reports_(static_cast<std::size_t>(engine.size())),
-      called_(engine.transport().now()) {}
+      neighbors_(options_.neighbors_of(engine.rank())) {}
 
-/// And what else may be refused: an error here is one on all ranks.
-void HopMember::make_board(const std::shared_ptr<SharedMemory>& shared) {
-  board_ = std::make_unique<HopBoard>(std::shared_ptr<std::byte>(shared, shared->data()), options_, nodes_, rank());
-  const auto on_other_nodes = [this](const std::vector<Rank>& ranks) {
-    std::vector<Rank> others;
-    for (const Rank r : ranks) {
-      if (!is_local(r)) others.push_back(r);
-    }
-    return others;
-  };
+Service::OnNode HopMember::on_node() {
+  return {.bytes = HopBoard::bytes(options_, nodes_, rank()),
+          .make = [this](std::shared_ptr<std::byte> memory) { make(std::move(memory)); },
+          .of_rank = HopBoard::bytes_of_rank(options_, rank())};
+}
+
+void HopMember::make(std::shared_ptr<std::byte> memory) {
+  board_ = std::make_unique<HopBoard>(std::move(memory), options_, nodes_, rank());
   for (const Rank r : on_other_nodes(neighbors_)) remotes_[r] = std::make_unique<Remote>();
   edges_ = std::make_unique<HopEdges>(*engine_, memory_, options_, board_->updates(rank()),
                                       on_other_nodes(options_.out_of(rank())), on_other_nodes(options_.in_of(rank())));
-}
-
-void HopMember::set_id(std::uint32_t id) {
-  id_ = id;
-  edges_->open(id);
+  add_memory(edges_->bytes());
 }
 
 // ------------------------------------------------------------------------------------------------ the queues
@@ -44,7 +32,7 @@ TokenQueue HopMember::tokens_from(Rank of) const {
 
 void HopMember::give_tokens(Rank to, Iteration tokens, Iteration iter) {
   board_->tokens(rank(), to).insert(tokens);
-  if (is_local(to)) return board_->ring(to);
+  if (is_local(to)) return notify(to);
   if (has_left(to)) return;
   engine_->exclusively([&] { mailbox().send(to, hop::Tokens{tokens, iter}); });
 }
@@ -62,7 +50,7 @@ void HopMember::send_update(Rank to, Iteration iter, const std::byte* values) {
     const std::size_t slot = queue.begin_enqueue(sender, iter);
     memory_.copy(queue.values(sender, slot), values, options_.bytes());
     queue.end_enqueue(sender, slot, iter);
-    return board_->ring(to);
+    return notify(to);
   }
   edges_->hold(iter, values);
   engine_->exclusively([&] { edges_->offer(to, iter); });
@@ -83,7 +71,7 @@ void raise(std::atomic<Iteration>& number, Iteration to) {
 
 }  // namespace
 
-void HopMember::on_message(Rank from, ConstBytes bytes) {
+void HopMember::receive(Rank from, ConstBytes bytes) {
   const auto receive = Handlers{
       [this](Rank by, const hop::Offer& offer) {
         raise(remote(by).standing.iteration, offer.iteration);
@@ -98,29 +86,26 @@ void HopMember::on_message(Rank from, ConstBytes bytes) {
       [this](Rank, const hop::Removed& removed) { on_removed(removed.tokens); },
       [this](Rank by, const hop::Reduced& reduced) { raise(remote(by).standing.reduced, reduced.iterations); },
       [this](Rank by, const hop::Left& left) { remote(by).standing.left.store(left.iteration); },
-      [this](Rank by, const hop::Inquiry& inquiry) { mailbox().send(by, hop::Answer{own_report(inquiry)}); },
-      [this](Rank by, const hop::Answer& answer) { reports_[static_cast<std::size_t>(by)] = answer.report; },
   };
   hop::Messages::deliver(from, bytes, receive);
 }
 
-// ------------------------------------------------------------------------------------------------ the end
-
-void HopMember::close() {
-  engine_->check_process();
-  engine_->exclusively([this] { leave(); });
-  engine_->advance();
+std::optional<Report> HopMember::progress(std::uint64_t question) const {
+  const Iteration iteration = question / 2;
+  const bool of_update = question % 2 != 0;
+  const bool has_come = of_update ? sent_.load() > iteration : own_standing().iteration.load() >= iteration;
+  if (has_come) return Report{RankState::kArrived};
+  return std::nullopt;
 }
 
-void HopMember::leave() {
-  if (closed_) return;
-  closed_ = true;
-  engine_->recorder().left(id_);
+// ------------------------------------------------------------------------------------------------ the end
+
+void HopMember::tell_closed() {
   const Iteration end = sent_.load();
-  board_->standing(rank()).left.store(end);
+  own_standing().left.store(end);
   for (const Rank r : neighbors_) {
     if (is_local(r)) {
-      board_->ring(r);
+      notify(r);
     } else {
       mailbox().send(r, hop::Left{end});
     }
@@ -129,7 +114,7 @@ void HopMember::leave() {
 
 std::vector<Rank> HopMember::not_closed() const {
   std::vector<Rank> ranks;
-  if (!closed_) ranks.push_back(rank());
+  if (!closed()) ranks.push_back(rank());
   for (const Rank r : neighbors_) {
     if (!has_left(r)) ranks.push_back(r);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "services/common/mailbox.h"
-#include "services/common/rank_state.h"
 #include "services/hop/options.h"
 
 namespace pyc::hop {
@@ -43,16 +42,6 @@ struct Left {
   Iteration iteration;
 };
 
-/// Has the receiver come to this iteration, or, if 1, sent the update of it?
-struct Inquiry {
-  Iteration iteration;
-  std::uint64_t of_update;
-};
-
-struct Answer {
-  Report report;
-};
-
-using Messages = Mailbox<Offer, Accept, Decline, Tokens, Removed, Reduced, Left, Inquiry, Answer>;
+using Messages = Mailbox<Offer, Accept, Decline, Tokens, Removed, Reduced, Left>;
 
 }  // namespace pyc::hop

@@ -18,7 +18,8 @@ std::shared_ptr<TokenQueueCollective> TokenQueueCollective::create(std::shared_p
                                                                    const Engine::Interrupt& interrupt) {
   std::shared_ptr<TokenQueueCollective> made(
       new TokenQueueCollective(*engine, memory, std::move(options), owner, taker, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 TokenQueueCollective::TokenQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, Rank taker,
@@ -36,7 +37,10 @@ void TokenQueueCollective::enqueue(Iteration tokens) {
 
 void TokenQueueCollective::dequeue(Iteration tokens, Seconds timeout, const Engine::Interrupt& interrupt) {
   check_open();
-  wait_for("dequeue", [&] { return has_left(owner_) || size() >= tokens; }, timeout, interrupt);
+  wait_for({.what = "dequeue",
+            .done = [&] { return has_left(owner_) || size() >= tokens; },
+            .awaited = [this] { return std::vector{hop::any_token_of(owner_)}; }},
+           timeout, interrupt);
   if (size() < tokens) return;
   queue().remove(tokens);
   if (!is_local(owner_)) engine_->exclusively([&] { mailbox().send(owner_, hop::Removed{tokens}); });

@@ -29,7 +29,6 @@ class TokenQueueCollective final : public HopMember {
   TokenQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, Rank taker, const Nodes& nodes);
 
   HopEdges::Answer answer(Rank, Iteration) const override { return HopEdges::Answer::kDecline; }
-  std::vector<HopAwaited> awaited() const override { return {{owner_, HopAwaited::What::kAnyToken, 0}}; }
   void on_removed(Iteration tokens) override { queue().remove(tokens); }
 
   /// On one node: the owner's. Between nodes each has its own.

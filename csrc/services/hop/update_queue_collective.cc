@@ -16,7 +16,8 @@ std::shared_ptr<UpdateQueueCollective> UpdateQueueCollective::create(std::shared
                                                                      const Engine::Interrupt& interrupt) {
   std::shared_ptr<UpdateQueueCollective> made(
       new UpdateQueueCollective(*engine, memory, std::move(options), owner, nodes));
-  return created(std::move(engine), std::move(made), timeout, interrupt);
+  const OnNode on_node = made->on_node();
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 UpdateQueueCollective::UpdateQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner,
@@ -30,8 +31,8 @@ void UpdateQueueCollective::enqueue(const std::byte* values, Iteration iter, Sec
   check_open();
   const auto is_needless = [&] { return has_left(owner_) || iter < oldest(); };
   const auto can_send = [&] { return is_needless() || has_room(iter); };
-  awaited_ = {{owner_, HopAwaited::What::kRoom, iter}};
-  wait_for("enqueue", can_send, timeout, interrupt);
+  const auto awaited = [&] { return std::vector{hop::room_at(owner_, iter)}; };
+  wait_for({.what = "enqueue", .done = can_send, .awaited = awaited}, timeout, interrupt);
   if (!is_needless()) send_update(owner_, iter, values);
   sent_ = iter + 1;
 }
@@ -44,7 +45,7 @@ bool UpdateQueueCollective::has_room(Iteration iter) const {
 // ------------------------------------------------------------------------------------------------ the owner
 
 std::vector<std::size_t> UpdateQueueCollective::senders_of(Tags tags) const {
-  if (tags.w_id) return {options_.position(owner_, *tags.w_id)};
+  if (tags.sender) return {options_.position(owner_, *tags.sender)};
   std::vector<std::size_t> all;
   for (std::size_t i = 0; i < options_.in_of(owner_).size(); ++i) all.push_back(i);
   return all;
@@ -76,7 +77,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   check_open();
   const std::vector<Rank>& ranks = options_.in_of(owner_);
   if (tags.iter && *tags.iter < oldest()) {
-    throw std::invalid_argument("'" + name() + "': dequeue: iter: expected " + std::to_string(oldest()) +
+    throw std::invalid_argument("'" + name() + "': dequeue: iteration: expected " + std::to_string(oldest()) +
                                 " or later, since updates of earlier iterations are discarded, got " +
                                 std::to_string(*tags.iter));
   }
@@ -84,21 +85,23 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
     own_standing().iteration.store(*tags.iter);
     for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
       updates().discard_before(sender, *tags.iter);
-      if (is_local(ranks[sender])) board_->ring(ranks[sender]);
+      notify(ranks[sender]);
     }
   }
-  awaited_.clear();
-  for (const std::size_t sender : senders_of(tags)) {
-    using What = HopAwaited::What;
-    if (tags.iter && updates().has(sender, *tags.iter)) continue;
-    awaited_.push_back({ranks[sender], tags.iter ? What::kUpdate : What::kAnyUpdate, tags.iter.value_or(0)});
-  }
+  const auto awaited = [&] {
+    std::vector<Awaited> all;
+    for (const std::size_t sender : senders_of(tags)) {
+      if (tags.iter && updates().has(sender, *tags.iter)) continue;
+      all.push_back(tags.iter ? hop::update_of(ranks[sender], *tags.iter) : hop::any_update_of(ranks[sender]));
+    }
+    return all;
+  };
   bool is_in_vain = false;
   const auto done = [&] {
     is_in_vain = !can_come(tags);  // before looking
     return size(tags) >= m || is_in_vain;
   };
-  wait_for("dequeue", done, timeout, interrupt);
+  wait_for({.what = "dequeue", .done = done, .awaited = awaited}, timeout, interrupt);
   if (size(tags) < m) {
     throw ClosedError("'" + name() + "': dequeue: expected " + std::to_string(m) + " updates, got " +
                       std::to_string(size(tags)) + ", and all who could send more have left");
@@ -121,7 +124,7 @@ void UpdateQueueCollective::dequeue(std::size_t m, Tags tags, const std::functio
   }
   for (const UpdateQueue::Claim& claim : claims) {
     updates().dequeue(claim);
-    if (is_local(ranks[claim.sender])) board_->ring(ranks[claim.sender]);
+    notify(ranks[claim.sender]);
   }
   engine_->advance();  // takes what was offered and had no room
 }

@@ -20,12 +20,12 @@ class UpdateQueueCollective final : public HopMember {
   /// Which updates: of one iteration, of one sender, or both.
   struct Tags {
     std::optional<Iteration> iter;
-    std::optional<Rank> w_id;
+    std::optional<Rank> sender;
   };
   struct Update {
     const std::byte* values;  ///< in the queue
     Iteration iter;
-    Rank w_id;
+    Rank sender;
   };
 
   /// `options`: a graph in which all edges lead to `owner`. As Hop::create.
@@ -48,7 +48,6 @@ class UpdateQueueCollective final : public HopMember {
   UpdateQueueCollective(Engine& engine, Memory& memory, HopOptions options, Rank owner, const Nodes& nodes);
 
   HopEdges::Answer answer(Rank to, Iteration iter) const override;
-  std::vector<HopAwaited> awaited() const override { return awaited_; }
 
   UpdateQueue& updates() const { return board_->updates(owner_); }
   Iteration oldest() const { return standing(owner_).iteration.load(); }
@@ -58,7 +57,6 @@ class UpdateQueueCollective final : public HopMember {
   bool can_come(Tags tags) const;
 
   const Rank owner_;
-  std::vector<HopAwaited> awaited_;  // by the application's call
 };
 
 }  // namespace pyc

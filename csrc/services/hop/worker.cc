@@ -248,14 +248,13 @@ void HopWorker::apply(const std::byte* delta) {
 
 // ------------------------------------------------------------------------------------------------ who is waited for
 
-std::vector<HopAwaited> HopWorker::awaited() const {
-  using What = HopAwaited::What;
-  std::vector<HopAwaited> all;
+std::vector<Awaited> HopWorker::awaited() const {
+  std::vector<Awaited> all;
   const auto lacks_updates = [&](Iteration k) {
     const Iteration s = options_.staleness.value_or(0);
     for (std::size_t i = 0; i < in().size(); ++i) {
       const bool there = options_.staleness ? k < s || newest_from(i) > k - s : links_.updates().has(i, k);
-      if (!there && links_.left(in()[i]) > k) all.push_back({in()[i], What::kUpdate, k < s ? 0 : k - s});
+      if (!there && links_.left(in()[i]) > k) all.push_back(hop::update_of(in()[i], k < s ? 0 : k - s));
     }
   };
   switch (stage_) {
@@ -268,15 +267,16 @@ std::vector<HopAwaited> HopWorker::awaited() const {
       break;
     case Stage::kTaking:
       for (const Rank j : out()) {
-        if (stays(j) && links_.tokens(j) < ahead_) all.push_back({j, What::kToken, iteration_ + ahead_});
+        if (stays(j) && links_.tokens(j) < ahead_)
+          all.push_back(hop::token_of(j, iteration_ + ahead_, options_.max_ig));
       }
       break;
     case Stage::kSending:
     case Stage::kSendingApplied:
       for (const Rank j : out()) {
         if (!stays(j)) continue;
-        if (options_.acks && links_.reduced(j) < iteration_) all.push_back({j, What::kAck, iteration_ - 1});
-        if (links_.is_sending(j, iteration_)) all.push_back({j, What::kTransfer, iteration_});
+        if (options_.acks && links_.reduced(j) < iteration_) all.push_back(hop::acknowledgement_of(j, iteration_ - 1));
+        if (links_.is_sending(j, iteration_)) all.push_back(hop::transfer_to(j, iteration_));
       }
       break;
     case Stage::kReceiving:

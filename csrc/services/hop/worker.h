@@ -63,7 +63,7 @@ class HopWorker {
   /// It takes part in iterations below this one: their updates are sent.
   Iteration participated() const { return sent_; }
   /// Whom it waits for.
-  std::vector<HopAwaited> awaited() const;
+  std::vector<Awaited> awaited() const;
 
   /// What it has reduced last besides its own update, in the order of senders.
   const std::vector<HopUpdate>& received() const { return received_; }

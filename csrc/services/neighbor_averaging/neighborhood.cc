@@ -4,9 +4,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
-#include "services/common/waiting.h"
 
 namespace pyc {
 namespace {
@@ -22,59 +19,49 @@ std::size_t most_on_other_nodes(const NeighborhoodOptions& options, IsLocal is_l
   return static_cast<std::size_t>(most);
 }
 
+/// A neighbor's part in a step.
+Awaited step_of(Rank rank, std::uint64_t step) { return {rank, "step # of @", step, step}; }
+
 }  // namespace
 
 std::shared_ptr<Neighborhood> Neighborhood::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                    const Nodes& nodes, Seconds timeout,
                                                    const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  std::shared_ptr<Neighborhood> made(new Neighborhood(e, memory, std::move(options), nodes));
+  std::shared_ptr<Neighborhood> made(new Neighborhood(*engine, memory, std::move(options), nodes));
   Neighborhood& m = *made;
   const std::size_t of_rank = NeighborhoodBoard::bytes(m.options_.published_bytes(), m.options_.buffers());
-  share_memory(
-      e, nodes, nodes.neighbours(e.rank()).size() * of_rank, "the memory of '" + m.name() + "'",
-      [&](const std::shared_ptr<SharedMemory>& shared) { m.make_board(shared); }, timeout, interrupt);
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
-    m.id_ = id;
-    std::vector<Rank> on_other_nodes;
-    for (const Rank r : m.neighbors_) {
-      if (!m.is_local(r)) on_other_nodes.push_back(r);
-    }
-    m.edges_ = std::make_unique<NeighborhoodEdges>(e, memory, id, m.options_.published_bytes(), on_other_nodes);
-  });
+  const OnNode on_node{.bytes = nodes.neighbours(m.rank()).size() * of_rank,
+                       .make = [&m](std::shared_ptr<std::byte> shared) { m.make(std::move(shared)); }};
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
 Neighborhood::Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
-    : engine_(&engine),
+    : Service(engine, nodes, options.push_sum() ? "push-sum" : "neighbor averaging", options.name),
       memory_(memory),
       options_(std::move(options)),
-      nodes_(nodes),
-      neighbors_(options_.neighbors()),
-      reports_(static_cast<std::size_t>(engine.size())),
-      called_(engine.transport().now()) {}
+      neighbors_(options_.neighbors()) {}
 
-/// And what else may be refused: an error here is one on all ranks.
-void Neighborhood::make_board(const std::shared_ptr<SharedMemory>& shared) {
-  board_ = std::make_unique<NeighborhoodBoard>(
-      std::shared_ptr<std::byte>(shared, shared->data()), nodes_.neighbours(engine_->rank()).size(),
-      nodes_.local_rank_of(engine_->rank()), options_.published_bytes(), options_.buffers());
+void Neighborhood::make(std::shared_ptr<std::byte> memory) {
+  board_ = std::make_unique<NeighborhoodBoard>(std::move(memory), nodes_.local_rank_of(rank()),
+                                               options_.published_bytes(), options_.buffers());
   const std::size_t most = most_on_other_nodes(options_, [this](Rank r) { return is_local(r); });
   model_ = std::make_unique<NeighborhoodModel>(memory_, options_);
   while (incoming_.size() < most) incoming_.push_back(memory_.allocate(options_.published_bytes()));
+  add_memory((most + 1) * options_.published_bytes());  // ... and the model
+}
+
+void Neighborhood::open() {
+  edges_ = std::make_unique<NeighborhoodEdges>(*engine_, memory_, id(), options_.published_bytes(),
+                                               on_other_nodes(neighbors_));
 }
 
 // ------------------------------------------------------------------------------------------------ the application
-
-void Neighborhood::check_open() const {
-  engine_->check();
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
-}
 
 void Neighborhood::start(const std::byte* values) {
   check_open();
   if (given_ != begun_) {
     throw std::runtime_error("'" + options_.name + "': start: step " + std::to_string(begun_ - 1) +
-                             " has not been waited for; call wait first");
+                             " has not been waited for: wait on `request` first");
   }
   model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
   engine_->exclusively([this] { begin_step(); });
@@ -90,6 +77,13 @@ void Neighborhood::wait(std::byte* out, Seconds timeout, const Engine::Interrupt
   given_ = begun_;
 }
 
+bool Neighborhood::test() {
+  check_open();
+  engine_->advance();
+  check_alive();
+  return given_ == begun_ || engine_->exclusively([this] { return can_read(false); });
+}
+
 void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt) {
   if (!settled_) engine_->check();
   if (begun_ == 0) throw std::runtime_error("'" + options_.name + "': final: no step was started; call start first");
@@ -102,36 +96,44 @@ void Neighborhood::read(const std::string& what, bool final, std::byte* out, Sec
   const auto begin = [&] {
     return engine_->exclusively([&] {
       if (!can_read(final)) return false;
-      if (final && !closed_) added = in_flight();
+      if (final && !closed()) added = in_flight();
       return is_reading_ = true;
     });
   };
-  wait_for(
-      what, begin, [&] { return is_averaging() || !final ? awaited_by_step() : awaited_by_final(); }, timeout,
-      interrupt);
+  const auto awaited = [&] { return is_averaging() || !final ? awaited_by_step() : awaited_by_final(); };
+  wait_for({.what = what,
+            .done = begin,
+            .awaited = [&] { return engine_->exclusively(awaited); },
+            .sleep = [&](Seconds limit) { return sleep(awaited, begin, limit); },
+            .if_none_is_missing = "every neighbor has come: it is slow, wait again",
+            .advice = " A rank that makes fewer steps must leave() it before another collective call, of MPI too.",
+            .after_close = true},
+           timeout, interrupt);
   weight_ = model_->write(added, out);
   engine_->exclusively([this] { is_reading_ = false; });
+}
+
+/// Where all that is waited for is on this node, whose ranks notify.
+bool Neighborhood::sleep(const std::function<std::vector<Awaited>()>& awaited, const std::function<bool()>& done,
+                         Seconds limit) const {
+  bool all_notify = false;
+  engine_->exclusively_if_free([&] {
+    const std::vector<Awaited> missing = awaited();
+    all_notify = std::all_of(missing.begin(), missing.end(), [this](const Awaited& a) { return is_local(a.rank); });
+  });
+  return all_notify && sleep_until_notified(limit, done);
 }
 
 /// Whether the model is what the application asks for.
 bool Neighborhood::can_read(bool final) const {
   if (is_averaging()) return false;
-  if (closed_) return settled_;
+  if (closed()) return settled_;
   return !final || awaited_by_final().empty();
 }
 
-void Neighborhood::close() {
-  engine_->check_process();
-  engine_->exclusively([this] { leave(); });
-  engine_->advance();
-}
-
-void Neighborhood::leave() {
-  if (closed_) return;
-  closed_ = true;
-  engine_->recorder().left(id_);
+void Neighborhood::tell_closed() {
   board_->leave(begun_);
-  for (const Rank r : neighbors_) ring(r);
+  for (const Rank r : neighbors_) notify(r);
   edges_->tell_left(begun_);
 }
 
@@ -151,11 +153,11 @@ std::optional<std::uint64_t> Neighborhood::step_of_return() const {
 }
 
 void Neighborhood::begin_step() {
-  called_ = engine_->transport().now();
+  note_call();
   const std::uint64_t step = begun_;
   begun_ = step + 1;
   board_->begin(begun_);
-  ring(options_.at(step).out);
+  notify_all(options_.at(step).out);
   if (options_.overlap == 0) take(step);
 }
 
@@ -166,16 +168,12 @@ void Neighborhood::take(std::uint64_t step) {
   }
 }
 
-void Neighborhood::ring(const std::vector<Neighbor>& neighbors) const {
-  for (const Neighbor& n : neighbors) ring(n.rank);
-}
-
-void Neighborhood::ring(Rank rank) const {
-  if (is_local(rank)) board_->ring(nodes_.local_rank_of(rank));
+void Neighborhood::notify_all(const std::vector<Neighbor>& neighbors) const {
+  for (const Neighbor& n : neighbors) notify(n.rank);
 }
 
 bool Neighborhood::advance() {
-  const bool moved = !edges_->empty() && edges_->give(begun_, closed_ ? begun_.load() : NeighborhoodBoard::kNever,
+  const bool moved = !edges_->empty() && edges_->give(begun_, closed() ? begun_.load() : NeighborhoodBoard::kNever,
                                                       [this](std::uint64_t step) { return board_->own_values(step); });
   if (is_averaging()) {
     if (terms_.empty()) {
@@ -185,7 +183,7 @@ bool Neighborhood::advance() {
     if (model_->average(terms_)) end_step();
     return true;
   }
-  if (!closed_ || settled_ || is_reading_) return moved;
+  if (!closed() || settled_ || is_reading_) return moved;
   if (terms_.empty()) {
     if (!awaited_by_final().empty()) return moved;
     terms_ = in_flight();
@@ -198,7 +196,7 @@ bool Neighborhood::advance() {
 void Neighborhood::settle() {
   terms_.clear();
   board_->has_read(NeighborhoodBoard::kNever);
-  for (const Rank r : neighbors_) ring(r);
+  for (const Rank r : neighbors_) notify(r);
   edges_->tell_done();
   settled_ = true;
 }
@@ -207,7 +205,7 @@ void Neighborhood::end_step() {
   terms_.clear();
   if (const auto input = step_of_input()) {
     board_->has_read(*input + 1);
-    ring(options_.at(*input).in);
+    notify_all(options_.at(*input).in);
   }
   if (options_.overlap > 0) take(begun_ - 1);  // to where the step before lay
   averaged_.store(begun_, std::memory_order_release);
@@ -294,33 +292,33 @@ std::vector<Term> Neighborhood::in_flight() const {
 
 // ------------------------------------------------------------------------------------------------ who is waited for
 
-std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_step() const {
+std::vector<Awaited> Neighborhood::awaited_by_step() const {
   std::vector<Awaited> awaited;
   if (const auto step = step_of_input()) {
     for (const Neighbor& n : options_.at(*step).in) {
-      if (input(n.rank, *step) == Input::kAwaited) awaited.push_back({n.rank, *step});
+      if (input(n.rank, *step) == Input::kAwaited) awaited.push_back(step_of(n.rank, *step));
     }
   }
   if (const auto step = step_of_return()) {
     for (const Neighbor& n : options_.at(*step).out) {
       if (has_read(n.rank, *step)) continue;
-      awaited.push_back({n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)});  // in which it reads it
+      awaited.push_back(step_of(n.rank, *step + (is_local(n.rank) ? options_.overlap : 0)));  // in which it reads it
     }
   }
   return awaited;
 }
 
-std::vector<Neighborhood::Awaited> Neighborhood::awaited_by_final() const {
+std::vector<Awaited> Neighborhood::awaited_by_final() const {
   std::vector<Awaited> awaited;
   if (!options_.push_sum() || begun_ == 0) return awaited;
   if (options_.overlap > 0) {
     for (const Neighbor& n : options_.at(begun_ - 1).in) {
-      if (input(n.rank, begun_ - 1) == Input::kAwaited) awaited.push_back({n.rank, begun_ - 1});
+      if (input(n.rank, begun_ - 1) == Input::kAwaited) awaited.push_back(step_of(n.rank, begun_ - 1));
     }
   }
   for (std::uint64_t step = first_not_returned(); step < begun_; ++step) {
     for (const Neighbor& n : options_.at(step).out) {
-      if (!has_begun(n.rank, step) && !has_left(n.rank, step)) awaited.push_back({n.rank, step});
+      if (!has_begun(n.rank, step) && !has_left(n.rank, step)) awaited.push_back(step_of(n.rank, step));
     }
   }
   return awaited;
@@ -345,11 +343,32 @@ bool Neighborhood::is_asked() const {
 
 std::vector<Rank> Neighborhood::not_closed() const {
   std::vector<Rank> ranks;
-  if (!closed_) ranks.push_back(engine_->rank());
+  if (!closed()) ranks.push_back(rank());
   for (const Rank r : neighbors_) {
     if (!has_left(r, NeighborhoodBoard::kNever - 1)) ranks.push_back(r);
   }
   return ranks;
+}
+
+// ------------------------------------------------------------------------------------------------ messages
+
+std::optional<Report> Neighborhood::progress(std::uint64_t step) const {
+  if (averaged_ > step) return Report{RankState::kArrived};
+  if (begun_ > step || has_waiting(rank())) {
+    const std::vector<Awaited> awaited = awaited_by_step();
+    if (!awaited.empty()) return Report{RankState::kWaits, static_cast<std::uint32_t>(awaited.front().rank)};
+  }
+  if (begun_ > step) return Report{RankState::kArrived};
+  return std::nullopt;
+}
+
+void Neighborhood::receive(Rank from, ConstBytes bytes) {
+  const auto handlers = Handlers{
+      [this](Rank by, const neighborhood::Ask& ask) { edges_->asked(by, ask.step); },
+      [this](Rank by, const neighborhood::Left& left) { edges_->left(by, left.steps); },
+      [this](Rank by, const neighborhood::Done&) { edges_->done(by); },
+  };
+  neighborhood::Messages::deliver(from, bytes, handlers);
 }
 
 }  // namespace pyc

@@ -21,10 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "core/nodes.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
-#include "node/shared_memory.h"
+#include "services/common/service.h"
 #include "services/neighbor_averaging/neighborhood_board.h"
 #include "services/neighbor_averaging/neighborhood_edges.h"
 #include "services/neighbor_averaging/neighborhood_model.h"
@@ -32,7 +29,7 @@
 
 namespace pyc {
 
-class Neighborhood final : public Collective {
+class Neighborhood final : public Service {
  public:
   using Options = NeighborhoodOptions;
 
@@ -49,13 +46,13 @@ class Neighborhood final : public Collective {
   /// out = this rank's values after the step. StallError after `timeout` seconds (negative: no limit) names the
   /// neighbors that have not come; it may be called again then.
   void wait(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
+  /// Whether the step that was started has its result, which `wait` gives then without waiting.
+  bool test();
   /// out = the same, and what is on its way to this rank besides: its part of the sum of all ranks. Changes nothing.
   /// After `close` too.
   void final(std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
-  /// Begins no step any more. The engine takes in what is on its way to this rank.
-  void close();
+  // After `close` it begins no step; the engine takes in what is on its way to this rank.
 
-  bool closed() const { return closed_; }
   const Options& options() const { return options_; }
   /// Steps that were started.
   std::uint64_t steps() const { return begun_; }
@@ -65,43 +62,32 @@ class Neighborhood final : public Collective {
   // ---- Collective
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
   bool in_background() const override {
-    return is_averaging() || is_asked() || (closed_ && !(settled_ && edges_->finished()));
+    return is_averaging() || is_asked() || (closed() && !(settled_ && edges_->finished()));
   }
-  Seconds deadline() const override { return kNever; }
   bool finished() const override { return settled_ && not_closed().empty() && edges_->finished(); }
-  const std::string& name() const override { return options_.name; }
-  void abort() override { leave(); }
   std::vector<Rank> not_closed() const override;
-  void name_the_dead() const override { check_alive(); }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  private:
-  /// A neighbor whose part in a step is missing.
-  struct Awaited {
-    Rank rank;
-    std::uint64_t step;
-  };
-
   Neighborhood(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
-  void make_board(const std::shared_ptr<SharedMemory>& shared);
-  void check_open() const;
+  void make(std::shared_ptr<std::byte> memory);
+  void open() override;
+  void tell_closed() override;
+  void receive(Rank from, ConstBytes message) override;
+  std::optional<Report> progress(std::uint64_t step) const override;
+
   bool is_averaging() const { return averaged_.load(std::memory_order_acquire) != begun_; }
   bool is_asked() const;
-  bool is_local(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
   std::optional<std::uint64_t> step_of_input() const;
   std::optional<std::uint64_t> step_of_return() const;
   std::uint64_t first_not_returned() const;
 
   void take(std::uint64_t step);
-  void ring(const std::vector<Neighbor>& neighbors) const;
-  void ring(Rank rank) const;
+  void notify_all(const std::vector<Neighbor>& neighbors) const;
   void begin_step();
   void end_step();
-  void leave();
   void settle();
 
   Input input(Rank from, std::uint64_t step) const;
@@ -118,21 +104,12 @@ class Neighborhood final : public Collective {
   std::vector<Awaited> awaited_by_final() const;
   bool can_read(bool final) const;
   void read(const std::string& what, bool final, std::byte* out, Seconds timeout, const Engine::Interrupt& interrupt);
-  void wait_for(const std::string& what, const std::function<bool()>& done,
-                const std::function<std::vector<Awaited>()>& awaited, Seconds timeout,
-                const Engine::Interrupt& interrupt);
-  bool sleep(const std::function<std::vector<Awaited>()>& awaited, Seconds limit);
-  void check_alive() const;
-  Report own_report(std::uint64_t step) const;
-  std::string explain(const std::string& what, const std::vector<Awaited>& awaited, Seconds waited,
-                      const std::function<bool()>& done, const Engine::Interrupt& interrupt);
+  bool sleep(const std::function<std::vector<Awaited>()>& awaited, const std::function<bool()>& done,
+             Seconds limit) const;
 
-  Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
-  const Nodes nodes_;
   const std::vector<Rank> neighbors_;
-  std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<NeighborhoodBoard> board_;
   std::unique_ptr<NeighborhoodEdges> edges_;
   std::unique_ptr<NeighborhoodModel> model_;  // made with the board
@@ -142,12 +119,8 @@ class Neighborhood final : public Collective {
   std::atomic<std::uint64_t> averaged_{0};  // ... of which the sum is there
   std::uint64_t given_ = 0;                 // ... which the application has been given
   double weight_ = 1;
-  bool is_reading_ = false;      // the application reads the model: not now
-  std::vector<Term> terms_;      // of the sum that is being computed
-  std::vector<Report> reports_;  // by rank, to the newest inquiry
-  Seconds called_ = 0;           // when the application called last
-  std::atomic<bool> in_call_{false};
-  std::atomic<bool> closed_{false};
+  bool is_reading_ = false;           // the application reads the model: not now
+  std::vector<Term> terms_;           // of the sum that is being computed
   std::atomic<bool> settled_{false};  // closed, and the model is final
 };
 

@@ -14,8 +14,6 @@
 #include <vector>
 
 #include "core/types.h"
-#include "node/event_count.h"
-#include "node/process.h"
 
 namespace pyc {
 
@@ -26,8 +24,8 @@ class NeighborhoodBoard {
   /// Bytes for each rank of the node.
   static std::size_t bytes(std::size_t buffer_bytes, std::uint64_t buffers);
 
-  /// Of the rank at `local`. `memory`: of all ranks, zeroed, aligned to a page. std::runtime_error without futexes.
-  NeighborhoodBoard(std::shared_ptr<std::byte> memory, std::size_t ranks, std::size_t local, std::size_t buffer_bytes,
+  /// Of the rank at `local`. `memory`: of all ranks, zeroed, aligned to a page.
+  NeighborhoodBoard(std::shared_ptr<std::byte> memory, std::size_t local, std::size_t buffer_bytes,
                     std::uint64_t buffers);
 
   /// Where the values of a step lie, or are to be put, of the rank at `local`.
@@ -41,20 +39,10 @@ class NeighborhoodBoard {
   std::uint64_t read(std::size_t local) const { return at(local).read.load(); }
   bool has_left(std::size_t local, std::uint64_t step) const { return at(local).left.load() <= step; }
 
-  // What this one says: so many steps. Whom it may concern is rung for.
+  // What this one says: so many steps. Whom it may concern is notified after.
   void begin(std::uint64_t steps) { at(local_).begun.store(steps); }
   void has_read(std::uint64_t steps) { at(local_).read.store(steps); }
   void leave(std::uint64_t steps) { at(local_).left.store(steps); }
-  void ring(std::size_t local) { at(local).events.ring(); }
-
-  /// For `sleep`: to be read before looking.
-  std::uint32_t rings() const { return at(local_).events.rings(); }
-  /// Until this rank is rung for, at most `limit` seconds (less than one).
-  void sleep(std::uint32_t rings, Seconds limit) { at(local_).events.wait(rings, limit); }
-
-  ProcessState state(std::size_t local) const { return state_of(at(local).process); }
-  /// Local ranks whose process has ended.
-  std::vector<std::size_t> gone() const;
 
  private:
   static constexpr std::size_t kPage = 4096;
@@ -64,8 +52,6 @@ class NeighborhoodBoard {
     alignas(kLine) std::atomic<std::uint64_t> begun{0};
     std::atomic<std::uint64_t> left{kNever};
     alignas(kLine) std::atomic<std::uint64_t> read{0};
-    ProcessId process;
-    alignas(kLine) EventCount events;
   };
 
   static std::size_t stride_of(std::size_t buffer_bytes) { return (buffer_bytes + kLine - 1) / kLine * kLine; }
@@ -73,7 +59,6 @@ class NeighborhoodBoard {
   Head& at(std::size_t local) const { return *reinterpret_cast<Head*>(start_of(local)); }
 
   std::shared_ptr<std::byte> memory_;
-  const std::size_t ranks_;
   const std::size_t local_;
   const std::uint64_t buffers_;
   const std::size_t stride_;

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "services/common/mailbox.h"
-#include "services/common/rank_state.h"
 
 namespace pyc::neighborhood {
 
@@ -21,15 +20,6 @@ struct Left {
 /// The sender has left, and asks for nothing any more.
 struct Done {};
 
-/// How does the receiver stand to this step?
-struct Inquiry {
-  std::uint64_t step;
-};
-
-struct Answer {
-  Report report;
-};
-
-using Messages = Mailbox<Ask, Left, Done, Inquiry, Answer>;
+using Messages = Mailbox<Ask, Left, Done>;
 
 }  // namespace pyc::neighborhood

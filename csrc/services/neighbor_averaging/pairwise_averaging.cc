@@ -9,8 +9,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "engine/stall_warning.h"
-#include "services/common/waiting.h"
 
 namespace pyc {
 namespace {
@@ -67,11 +65,11 @@ class PairwiseAveraging::Deferred {
 std::string PairwiseAveraging::awaited_lock() const {
   std::vector<Rank> stopped;
   for (const Rank neighbor : choice_.all()) {
-    if (!is_on_node(neighbor)) continue;
+    if (!is_local(neighbor)) continue;
     const ProcessState state = state_of(board_->process(nodes_.local_rank_of(neighbor)));
     if (state == ProcessState::kStopped) stopped.push_back(neighbor);
   }
-  return "'" + options_.name + "' waits for a part of this rank's model, which is being averaged" +
+  return "'" + name() + "' waits for a part of this rank's model, which is being averaged" +
          (stopped.empty() ? "." : "; stopped: " + list_ranks(stopped) + ".");
 }
 
@@ -89,11 +87,11 @@ void PairwiseAveraging::read_kept(std::byte* out, const Engine::Interrupt& inter
 
 void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& interrupt) {
   before_call();
-  const auto waiting = while_waiting(interrupt);
-  Deferred deferred(waiting);
+  Deferred deferred(while_waiting(interrupt));
+  const ModelBoard::WhileWaiting waiting = std::ref(deferred);
   on_device([&] {
     const double weight = options_.by_frequency ? weight_of_call(waiting) : 1;
-    board_->apply(elements_, 0, options_.count, delta, weight, std::ref(deferred));
+    board_->apply(elements_, 0, options_.count, delta, weight, waiting);
   });
   count_application();
   if (failed_) {
@@ -109,7 +107,7 @@ void PairwiseAveraging::apply(const std::byte* delta, const Engine::Interrupt& i
 double PairwiseAveraging::weight_of_call(const ModelBoard::WhileWaiting& waiting) {
   using Numbers = std::array<double, Importance::kNumbers>;
   const std::thread::id self = std::this_thread::get_id();
-  if (measuring_ == self) throw std::runtime_error("'" + options_.name + "': this thread is in apply() already");
+  if (measuring_ == self) throw std::runtime_error("'" + name() + "': this thread is in apply() already");
   const std::lock_guard lock(importance_mutex_);
   measuring_ = self;
   struct End {
@@ -147,24 +145,25 @@ void PairwiseAveraging::replace_held(const std::byte* before, const std::byte* v
 void PairwiseAveraging::pause(Seconds timeout, const Engine::Interrupt& interrupt) {
   before_call();
   engine_->check();
-  const InCall in_call(in_call_);
-  const FlightRecorder::Waiting recorded(engine_->recorder(), id_, "the average that is under way");
   engine_->exclusively([this] { set_paused(true); });
   const auto done = [this] {
     return engine_->exclusively([this] { return !on_node_ && (!messages_ || messages_->idle()); });
   };
-  const auto explain = [this] {
-    return engine_->exclusively([this] {
-      const Rank with = on_node_ ? on_node_->with : messages_ ? messages_->partner() : kNoRank;
-      return "pairwise averaging '" + options_.name + "': the average with rank " + std::to_string(with) +
-             " is not complete";
+  const auto awaited = [this] {
+    const Rank with = engine_->exclusively([this] {
+      return on_node_ ? on_node_->with : messages_ ? messages_->partner() : kNoRank;
     });
+    std::vector<Awaited> all;
+    if (with != kNoRank) all.push_back({.rank = with, .what = "the average with @", .known = RankState::kComplete});
+    return all;
   };
-  const auto wait = [&](Seconds limit) { return engine_->wait(done, limit, interrupt); };
   try {
-    if (wait_and_warn(*engine_, timeout, wait, [&] { return explain() + "."; })) return;
-    const std::string text = explain();
-    if (!done()) throw StallError(text);
+    wait_for({.what = "the average that is under way",
+              .done = done,
+              .awaited = awaited,
+              .sleep = [](Seconds) { return false; },  // the engine averages
+              .if_none_is_missing = "it is slow, call again"},
+             timeout, interrupt);
   } catch (...) {
     resume();
     throw;
@@ -180,14 +179,7 @@ void PairwiseAveraging::set_paused(bool paused) {
   if (messages_) messages_->pause(paused);
 }
 
-void PairwiseAveraging::close() {
-  engine_->check_process();
-  engine_->exclusively([this] { do_close(); });
-}
-
-void PairwiseAveraging::do_close() {
-  if (closed_.exchange(true)) return;
-  engine_->recorder().left(id_);
+void PairwiseAveraging::tell_closed() {
   board_->leave();
   if (on_node_) count(*on_node_);  // its other segments stay as they are
   on_node_.reset();
@@ -226,17 +218,17 @@ bool PairwiseAveraging::advance() {
 }
 
 Seconds PairwiseAveraging::deadline() const {
-  return paused_ || closed_ || choice_.all().empty() || (options_.per_step && owed_ == 0) ? kNever : next_;
+  return paused_ || closed() || choice_.all().empty() || (options_.per_step && owed_ == 0) ? kNever : next_;
 }
 
 bool PairwiseAveraging::may_begin(Seconds now) const {
-  return !paused_ && !closed_ && now >= next_ && (!options_.per_step || owed_ > 0) && !is_failure_announced_;
+  return !paused_ && !closed() && now >= next_ && (!options_.per_step || owed_ > 0) && !is_failure_announced_;
 }
 
 bool PairwiseAveraging::is_available(Rank neighbor) const {
   if (left_.contains(neighbor) || gone_[static_cast<std::size_t>(neighbor)]) return false;
   if (has_failed_device(neighbor)) return false;
-  if (is_on_node(neighbor)) return !board_->has_left(nodes_.local_rank_of(neighbor));
+  if (is_local(neighbor)) return !board_->has_left(nodes_.local_rank_of(neighbor));
   return options_.initiates && !failed_ && messages_->idle();
 }
 
@@ -247,11 +239,11 @@ bool PairwiseAveraging::begin(Seconds now) {
     return false;
   }
   // Memory of a device goes with its process.
-  if (device_ != nullptr && is_on_node(*neighbor) && is_gone(*neighbor)) return true;
+  if (device_ != nullptr && is_local(*neighbor) && is_gone(*neighbor)) return true;
   if (options_.per_step) --owed_;
   if (!options_.per_step && options_.period > 0) next_ = now + options_.period;
-  if (is_on_node(*neighbor)) {
-    on_node_ = OnNode{*neighbor, nodes_.local_rank_of(*neighbor), now};
+  if (is_local(*neighbor)) {
+    on_node_ = NodeAverage{*neighbor, nodes_.local_rank_of(*neighbor), now};
     return advance_on_node(kBytesPerPass);
   }
   requested_ = now;
@@ -262,7 +254,7 @@ bool PairwiseAveraging::begin(Seconds now) {
 /// Averages segments, of so many bytes at most. Whether there were any to average.
 bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   if (!on_node_) return false;
-  OnNode& average = *on_node_;
+  NodeAverage& average = *on_node_;
   const std::size_t segments = std::max<std::size_t>(bytes / board_->shape().segment_bytes(), 1);
   const std::size_t end = std::min(board_->segments(), average.next_segment + segments);
   for (; average.next_segment < end; ++average.next_segment) {
@@ -271,7 +263,7 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
     average.averaged = average.averaged || averaged;
   }
   if (average.next_segment < board_->segments()) return true;
-  const OnNode ended = average;
+  const NodeAverage ended = average;
   const Seconds now = engine_->transport().now();
   count(ended);
   on_node_.reset();
@@ -283,13 +275,13 @@ bool PairwiseAveraging::advance_on_node(std::size_t bytes) {
   return true;
 }
 
-void PairwiseAveraging::count(const OnNode& average) {
+void PairwiseAveraging::count(const NodeAverage& average) {
   if (!average.averaged) return;
   board_->count_average(board_->local_rank());
   board_->count_average(average.local);
   took_turn(average.with);
   if (Trace* const trace = engine_->trace()) {
-    trace->add("average with rank " + std::to_string(average.with), average.begun, engine_->transport().now(), id_,
+    trace->add("average with rank " + std::to_string(average.with), average.begun, engine_->transport().now(), id(),
                kNoRound);
   }
 }
@@ -334,7 +326,7 @@ double PairwiseAveraging::jitter() {
   return 0.5 + static_cast<double>(random_.below(kSteps)) / kSteps;
 }
 
-void PairwiseAveraging::on_message(Rank from, ConstBytes message) {
+void PairwiseAveraging::receive(Rank from, ConstBytes message) {
   const auto receive = Handlers{
       [this](Rank rank, const AverageRequest& request) { exchange().on_request(rank, request); },
       [this](Rank rank, const AverageAccepted& accepted) { exchange().on_accepted(rank, accepted); },
@@ -352,7 +344,7 @@ MessageAverage& PairwiseAveraging::exchange() {
 
 /// Nothing will be done with the models any more.
 bool PairwiseAveraging::is_over() const {
-  return closed_ && left_.count() == engine_->size() && (!messages_ || messages_->idle());
+  return closed() && left_.count() == engine_->size() && (!messages_ || messages_->idle());
 }
 
 bool PairwiseAveraging::finished() const { return is_over() && (device_ == nullptr || device_->is_released()); }

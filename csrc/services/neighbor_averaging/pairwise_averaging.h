@@ -20,13 +20,10 @@
 #include <thread>
 #include <vector>
 
-#include "core/nodes.h"
 #include "core/rank_set.h"
 #include "core/splitmix.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
 #include "memory/executor.h"
-#include "node/shared_memory.h"
+#include "services/common/service.h"
 #include "services/neighbor_averaging/device_models.h"
 #include "services/neighbor_averaging/importance.h"
 #include "services/neighbor_averaging/message_average.h"
@@ -63,7 +60,7 @@ struct PairwiseStatistics {
   Seconds waited = 0;  ///< for locks, in `read` and `apply`
 };
 
-class PairwiseAveraging final : public Collective {
+class PairwiseAveraging final : public Service {
  public:
   using Options = PairwiseOptions;
   using OpenDevice = std::function<std::shared_ptr<Executor>()>;
@@ -81,13 +78,12 @@ class PairwiseAveraging final : public Collective {
                                                              Options options, const std::byte* initial,
                                                              const Nodes& nodes, Seconds timeout,
                                                              const Engine::Interrupt& interrupt);
-  /// As `create`, on memory of its node that the caller has made, `bytes_of_node` of it.
+  /// As `create`, where all ranks are in one thread: Service::joined.
   static std::shared_ptr<PairwiseAveraging> join(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                  const std::byte* initial, const Nodes& nodes,
-                                                 const std::shared_ptr<SharedMemory>& shared);
+                                                 std::shared_ptr<SharedMemory>& shared);
   /// std::invalid_argument if its messages need too many tags.
   static void check(Engine& engine, const Options& options);
-  static std::size_t bytes_of_node(const Options& options, const Nodes& nodes, Rank rank);
   ~PairwiseAveraging() override;
 
   // ---- the application: from any thread
@@ -115,8 +111,7 @@ class PairwiseAveraging final : public Collective {
   /// The application knows of these deaths, or of one that nobody could name: no call tells it again.
   void set_told(const std::vector<Rank>& dead);
 
-  /// Leaves: its model is averaged no more.
-  void close();
+  // After `close` its model is averaged no more.
 
   /// Runs what a call does on the device. What the device reports is noted, and ends this rank's part.
   template <class Call>
@@ -130,28 +125,25 @@ class PairwiseAveraging final : public Collective {
   }
   /// DeviceError if that has happened.
   void check_device() const;
+  void check_usable() override { check_device(); }  // it goes on without the dead
 
   PairwiseStatistics statistics();
-  bool closed() const { return closed_; }
   const Options& options() const { return options_; }
   DataType held_type() const { return elements_.accumulator; }
 
   // ---- Collective
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return messages_ && !messages_->idle(); }
   Seconds deadline() const override;
   bool finished() const override;
-  const std::string& name() const override { return options_.name; }
-  void abort() override { do_close(); }
   std::vector<Rank> not_closed() const override { return left_.missing(engine_->size()); }
   void on_engine_failure(const std::exception_ptr& error) override;
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+  void name_the_dead() const override {}  // a call says who died, and goes on
 
  private:
   /// An average with a neighbor of this node that is under way.
-  struct OnNode {
+  struct NodeAverage {
     Rank with;
     std::size_t local;
     Seconds begun;
@@ -163,18 +155,19 @@ class PairwiseAveraging final : public Collective {
 
   PairwiseAveraging(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
-  static std::shared_ptr<PairwiseAveraging> enroll(std::shared_ptr<Engine> engine,
-                                                   std::shared_ptr<PairwiseAveraging> made);
   static ModelShape shape_of(const Options& options);
   static std::size_t held_count(const Options& options);
-  std::string what_is_made() const;
-  void make_on_host(const std::shared_ptr<SharedMemory>& shared, const std::byte* initial);
-  void make_on_device(const std::shared_ptr<SharedMemory>& shared, std::shared_ptr<Executor> executor,
+  OnNode on_host(const std::byte* initial);
+  void make_on_host(const std::shared_ptr<std::byte>& shared, const std::byte* initial);
+  void make_on_device(const std::shared_ptr<std::byte>& shared, std::shared_ptr<Executor> executor,
                       const std::byte* initial);
   void make_board(std::unique_ptr<Models> models, std::vector<std::shared_ptr<std::byte>> boards,
                   const std::byte* initial);
   bool has_neighbors_elsewhere() const;
-  void set_id(std::uint32_t id);
+  void open() override;
+  void tell_closed() override;
+  void receive(Rank from, ConstBytes message) override;
+  std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
 
   class Deferred;
   ModelBoard::WhileWaiting while_waiting(const Engine::Interrupt& interrupt) const;
@@ -182,9 +175,7 @@ class PairwiseAveraging final : public Collective {
   double weight_of_call(const ModelBoard::WhileWaiting& waiting);
   void count_application();
   void set_paused(bool paused);
-  void do_close();
 
-  bool is_on_node(Rank rank) const { return nodes_.of(rank) == nodes_.of(engine_->rank()); }
   bool is_over() const;
   bool may_begin(Seconds now) const;
   bool is_available(Rank neighbor) const;
@@ -192,7 +183,7 @@ class PairwiseAveraging final : public Collective {
   bool advance_on_node(std::size_t bytes);
   void conclude(const MessageAverage::Ended& ended, Seconds now);
   void took_turn(Rank neighbor);
-  void count(const OnNode& average);
+  void count(const NodeAverage& average);
   void rest(Seconds now, Seconds duration);
   void rest_after_refusal(Seconds now, Seconds begun);
   double jitter();
@@ -211,12 +202,9 @@ class PairwiseAveraging final : public Collective {
   void tell_failure();
   void average_without_engine();
 
-  Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
   const Elements elements_;
-  const Nodes nodes_;
-  std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<Models> models_;
   DeviceModels* device_ = nullptr;  // `models_`, if they are on devices
   std::unique_ptr<ModelBoard> board_;
@@ -226,7 +214,7 @@ class PairwiseAveraging final : public Collective {
 
   // Under the progress lock.
   NeighborChoice choice_;
-  std::optional<OnNode> on_node_;
+  std::optional<NodeAverage> on_node_;
   Seconds requested_ = 0;  // the newest average by messages
   Seconds next_ = 0;       // when the next one may begin
   Seconds refusal_rest_;
@@ -248,8 +236,6 @@ class PairwiseAveraging final : public Collective {
   std::atomic<std::uint64_t> staleness_sum_{0};
   std::atomic<std::uint64_t> staleness_max_{0};
   std::atomic<bool> paused_{false};
-  std::atomic<bool> in_call_{false};
-  std::atomic<bool> closed_{false};
 
   std::vector<std::atomic<bool>> gone_;           // by rank: its process has ended, and it had not left
   std::vector<std::atomic<bool>> device_failed_;  // by rank, of those on other nodes

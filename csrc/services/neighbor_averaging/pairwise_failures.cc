@@ -15,7 +15,7 @@ constexpr Seconds kLookPeriod = 0.25;  // at the processes of neighbors: a syste
 
 void PairwiseAveraging::before_call() {
   engine_->check_process();
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  if (closed()) throw ClosedError("'" + name() + "' is closed");
   if (device_ != nullptr) tell_failed_devices();
   if (failed_) tell_failure();
   const Seconds now = engine_->transport().now();
@@ -30,7 +30,7 @@ void PairwiseAveraging::look_at_neighbors(Seconds now) {
   if (now < next_look_) return;
   next_look_ = now + kLookPeriod;
   for (const Rank neighbor : choice_.all()) {
-    if (!gone_[static_cast<std::size_t>(neighbor)] && is_on_node(neighbor)) is_gone(neighbor);
+    if (!gone_[static_cast<std::size_t>(neighbor)] && is_local(neighbor)) is_gone(neighbor);
   }
 }
 
@@ -51,25 +51,25 @@ void PairwiseAveraging::note_failure(const std::string& text) {
 
 bool PairwiseAveraging::has_failed_device(Rank rank) const {
   if (device_ == nullptr) return false;
-  return is_on_node(rank) ? board_->has_failed(nodes_.local_rank_of(rank))
-                          : device_failed_[static_cast<std::size_t>(rank)].load();
+  return is_local(rank) ? board_->has_failed(nodes_.local_rank_of(rank))
+                        : device_failed_[static_cast<std::size_t>(rank)].load();
 }
 
 /// If it is this rank's: its model is averaged no more.
 void PairwiseAveraging::announce_failure() {
-  if (is_failure_announced_ || !has_failed_device(engine_->rank())) return;
+  if (is_failure_announced_ || !has_failed_device(rank())) return;
   is_failure_announced_ = true;
   if (messages_) messages_->fail();
   if (!failed_ && !is_over()) mailbox_->broadcast(ModelLost{});
 }
 
 void PairwiseAveraging::check_device() const {
-  if (has_failed_device(engine_->rank())) throw DeviceError(device_failure(engine_->rank()));
+  if (has_failed_device(rank())) throw DeviceError(device_failure(rank()));
 }
 
 std::string PairwiseAveraging::device_failure(Rank rank) const {
-  const std::string text = is_on_node(rank) ? board_->failure(nodes_.local_rank_of(rank)) : "its device has failed";
-  return "'" + options_.name + "': rank " + std::to_string(rank) + ": " + text;
+  const std::string text = is_local(rank) ? board_->failure(nodes_.local_rank_of(rank)) : "its device has failed";
+  return "'" + name() + "': rank " + std::to_string(rank) + ": " + text;
 }
 
 /// std::runtime_error if this rank's has failed, or a neighbor's of which no call has said so.
@@ -113,7 +113,7 @@ void PairwiseAveraging::tell(std::vector<Rank> dead) {
   if (dead.empty()) return;
   const std::string what = "this call changed nothing, and later ones go on without";
   const std::string ended = "; but models are averaged with ranks of other nodes no more";
-  throw died("'" + options_.name + "'", dead, messages_ ? what + ended : what);
+  throw died("'" + name() + "'", dead, messages_ ? what + ended : what);
 }
 
 void PairwiseAveraging::set_told(const std::vector<Rank>& dead) {

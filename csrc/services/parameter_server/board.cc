@@ -14,11 +14,11 @@ std::size_t ledger_bytes(const Layout& layout) {
 
 }  // namespace
 
-/// Of the heads of so many ranks, behind a line of all.
-std::size_t Board::heads_bytes(std::size_t ranks) { return in_pages(kLine + ranks * kHeadBytes); }
+/// A line of all ranks, and one of each.
+std::size_t Board::closed_bytes(std::size_t ranks) { return in_pages((1 + ranks) * kLine); }
 
 std::size_t Board::bytes(const Layout& layout, const Nodes& nodes, Rank rank) {
-  std::size_t total = heads_bytes(nodes.neighbours(rank).size()) + ledger_bytes(layout);
+  std::size_t total = closed_bytes(nodes.neighbours(rank).size()) + ledger_bytes(layout);
   for (std::size_t s = 0; s < layout.shards(); ++s) {
     if (nodes.of(layout.options().servers[s]) == nodes.of(rank)) total += Shard::bytes(layout, s);
   }
@@ -28,11 +28,10 @@ std::size_t Board::bytes(const Layout& layout, const Nodes& nodes, Rank rank) {
 Board::Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& layout, const Nodes& nodes, Rank rank,
              Seconds now)
     : shared_(std::move(shared)), nodes_(nodes), rank_(rank), shards_(layout.shards()) {
-  static_assert(sizeof(Head) <= kHeadBytes);
   const bool first = nodes_.neighbours(rank).front() == rank;
-  std::byte* next = shared_.get() + heads_bytes(nodes.neighbours(rank).size());
-  closings_ = reinterpret_cast<std::atomic<std::uint32_t>*>(shared_.get());
-  if (first) ::new (closings_) std::atomic<std::uint32_t>(0);
+  std::byte* next = shared_.get() + closed_bytes(nodes.neighbours(rank).size());
+  closings_ = reinterpret_cast<Flag*>(shared_.get());
+  if (first) ::new (closings_) Flag(0);
   if (layout.options().direct) {
     ledger_.emplace(layout.options(), next, first, now);
     next += ledger_bytes(layout);
@@ -42,22 +41,12 @@ Board::Board(std::shared_ptr<std::byte> shared, Memory& memory, const Layout& la
     shards_[s] = std::make_unique<Shard>(memory, layout, s, next, first);
     next += Shard::bytes(layout, s);
   }
-  ::new (&head(rank)) Head{.process = ProcessId::own(), .closed = {}, .events = {}};
-  head(rank).events.check();
+  ::new (&closed(rank)) Flag(0);
 }
 
 void Board::close() const {
-  head(rank_).closed.store(1);
+  closed(rank_).store(1);
   closings_->fetch_add(1);
-  for (const Rank r : nodes_.neighbours(rank_)) ring(r);
-}
-
-std::vector<Rank> Board::gone() const {
-  std::vector<Rank> ranks;
-  for (const Rank r : nodes_.neighbours(rank_)) {
-    if (r != rank_ && state(r) == ProcessState::kGone) ranks.push_back(r);
-  }
-  return ranks;
 }
 
 }  // namespace pyc::server

@@ -59,7 +59,7 @@ std::optional<Direct::Decided> Direct::decide(const std::function<void(Ledger&, 
   for (const Release& release : decisions.releases) {
     const Rank to = options_.workers[release.worker];
     if (to == rank()) decided.goes_on = true;
-    board_->ring(to);
+    notify(to);
   }
   for (const Worker w : decisions.missing) {
     engine_->warn("parameter server '" + name() + "': " + list_ranks({options_.workers[w]}) +
@@ -91,7 +91,7 @@ Outcome Direct::outcome() const {
   return outcome_;
 }
 
-void Direct::leave(const Limit& limit) {
+void Direct::suspend(const Limit& limit) {
   check_open();
   std::optional<Decided> decided;
   const auto decide_to_leave = [&] {
@@ -330,12 +330,6 @@ void Direct::attend() {
   look();
 }
 
-bool Direct::sleep(Seconds limit, const std::function<bool()>& done) {
-  const std::uint32_t rings = board_->rings();  // before looking
-  if (!done()) board_->sleep(rings, limit);
-  return true;
-}
-
 std::optional<std::vector<Rank>> Direct::awaited(const Limit&) {
   const Pipeline::Turn turn(pipeline(), rank());
   std::vector<Rank> ranks;
@@ -362,14 +356,7 @@ std::vector<std::byte> Direct::counts(const Limit& limit) {
   return std::move(known(counts));
 }
 
-void Direct::on_message(Rank from, ConstBytes bytes) {
-  const auto receive = Handlers{
-      [this](Rank by, const messages::Inquiry&) { answer(by); },
-      [this](Rank by, const messages::Answer& answer) { answered(by, answer.report); },
-      [](Rank, const auto&, const auto&...) { throw InternalError("a message for a server, where there is none"); },
-  };
-  messages::Messages::deliver(from, bytes, receive);
-}
+void Direct::receive(Rank, ConstBytes) { throw InternalError("a message for a server, where there is none"); }
 
 std::vector<Rank> Direct::not_closed() const {
   std::vector<Rank> ranks;

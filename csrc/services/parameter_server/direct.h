@@ -25,20 +25,18 @@ class Direct final : public ParameterServer {
 
   bool is_released(Clock clock) override { return account().released.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave(const Limit& limit) override;
+  void suspend(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return false; }
   bool in_background() const override { return has_left_.load(); }
-  Seconds deadline() const override { return kNever; }
   bool finished() const override { return left_.empty() && not_closed().empty(); }
   std::vector<Rank> not_closed() const override;
 
  protected:
-  void tell_closed() override { board_->close(); }
+  void receive(Rank from, ConstBytes message) override;
   void start(const std::byte* weights) override;
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override {
     submit(kind, gradient, nullptr, limit);
@@ -46,7 +44,7 @@ class Direct final : public ParameterServer {
   void fetch(std::byte* out, const Limit& limit) override;
   std::optional<std::vector<Rank>> awaited(const Limit& limit) override;
   void attend() override;
-  bool sleep(Seconds limit, const std::function<bool()>& done) override;
+  bool sleep(Seconds limit, const std::function<bool()>& done) override { return sleep_until_notified(limit, done); }
 
  private:
   using Works = std::deque<Work>;
@@ -75,7 +73,7 @@ class Direct final : public ParameterServer {
   void call(Works& works);
   void do_all(Works works);
   void leave_to_engine(Works works);
-  void check_whole() const;
+  void check_whole() const override;
 
   UpdateCall update_;  // without a function: there is a rule
   std::mutex hands_;   // whoever works on the shard: the application, or the engine

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "services/common/mailbox.h"
-#include "services/common/rank_state.h"
 #include "services/parameter_server/ledger.h"
 
 namespace pyc::server::messages {
@@ -76,12 +75,6 @@ struct Awaited {
 /// The function of the sender, a server, has thrown: the weights are unusable.
 struct Failed {};
 
-/// What do you do?
-struct Inquiry {};
-struct Answer {
-  Report report;
-};
-
 /// To the coordinator: what has been counted? Answered in pieces, in order.
 struct AskCounts {};
 struct CountsPiece {
@@ -90,6 +83,6 @@ struct CountsPiece {
 };
 
 using Messages = Mailbox<Push, Leave, Parts, Step, Release, Pull, Offer, Accept, Closed, AllClosed, Ask, Awaited,
-                         Failed, Inquiry, Answer, AskCounts, CountsPiece>;
+                         Failed, AskCounts, CountsPiece>;
 
 }  // namespace pyc::server::messages

@@ -3,9 +3,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/error.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
 #include "services/parameter_server/direct.h"
 #include "services/parameter_server/served.h"
 
@@ -22,29 +19,20 @@ std::shared_ptr<ParameterServer> ParameterServer::create(std::shared_ptr<Engine>
     made = std::make_shared<Served>(e, memory, std::move(options), std::move(update), nodes);
   }
   ParameterServer& m = *made;
-  share_memory(
-      e, nodes, Board::bytes(m.layout_, nodes, e.rank()), "the memory of '" + m.name() + "'",
-      [&](const std::shared_ptr<SharedMemory>& shared) { m.make_board(shared, weights); }, limit.timeout,
-      limit.interrupt);
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) { m.open(id); });
+  const auto make = [&](std::shared_ptr<std::byte> shared) {
+    m.board_ = std::make_unique<Board>(std::move(shared), memory, m.layout_, nodes, m.rank(), e.transport().now());
+    m.start(weights);
+  };
+  const OnNode on_node{.bytes = Board::bytes(m.layout_, nodes, m.rank()), .make = make};
+  return created(std::move(engine), std::move(made), on_node, limit.timeout, limit.interrupt);
 }
 
 ParameterServer::ParameterServer(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
-    : engine_(&engine),
+    : Service(engine, nodes, "parameter server", options.name),
       memory_(memory),
       options_(std::move(options)),
       layout_(options_),
-      nodes_(nodes),
-      worker_(layout_.worker_of(engine.rank())),
-      reports_(static_cast<std::size_t>(engine.size())),
-      called_(engine.transport().now()) {}
-
-/// And what else may be refused: an error here is one on all ranks.
-void ParameterServer::make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* weights) {
-  board_ = std::make_unique<Board>(std::shared_ptr<std::byte>(shared, shared->data()), memory_, layout_, nodes_, rank(),
-                                   engine_->transport().now());
-  start(weights);
-}
+      worker_(layout_.worker_of(engine.rank())) {}
 
 // ------------------------------------------------------------------------------------------------ the application
 
@@ -92,17 +80,49 @@ void ParameterServer::push_pull(Kind kind, const std::byte* gradient, std::byte*
 
 // ------------------------------------------------------------------------------------------------ the end
 
-void ParameterServer::close() {
-  engine_->check_process();
-  engine_->exclusively([this] { leave_for_good(); });
-  engine_->advance();
+void ParameterServer::tell_closed() {
+  board_->close();
+  for (const Rank r : nodes_.neighbours(rank())) notify(r);
 }
 
-void ParameterServer::leave_for_good() {
-  if (closed_) return;
-  closed_ = true;
-  engine_->recorder().left(id_);
-  tell_closed();
+// ------------------------------------------------------------------------------------------------ waiting
+
+void ParameterServer::wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
+                               const Obstacle& obstacle) {
+  const auto attended = [&] {
+    if (done()) return true;
+    attend();
+    return false;
+  };
+  const auto sleep_once = [&](Seconds longest) {
+    if (!obstacle.rank) return sleep(longest, attended);
+    if (!obstacle.sleep) return false;
+    obstacle.sleep(longest);
+    return true;
+  };
+  Service::wait_for({.what = what,
+                     .done = attended,
+                     .awaited = [] { return std::vector<Awaited>(); },
+                     .find_awaited = [&] { return find_awaited(limit, obstacle); },
+                     .sleep = sleep_once,
+                     .if_none_is_missing = obstacle.rank ? "its process is not stopped: it is slow, call again"
+                                                         : "no push is waited for: the servers are slow, call again"},
+                    limit.timeout, limit.interrupt);
+}
+
+/// Who is in the way: work of a rank of this node, which need not be asked, or pushes that do not come.
+std::vector<Awaited> ParameterServer::find_awaited(const Limit& limit, const Obstacle& obstacle) {
+  std::vector<Awaited> all;
+  if (obstacle.rank) {
+    if (const std::optional<Rank> by = obstacle.rank()) {
+      all.push_back({.rank = *by, .what = "the work of @ on the weights", .known = RankState::kComplete});
+    }
+    return all;
+  }
+  const std::optional<std::vector<Rank>> ranks = awaited(limit);
+  if (!ranks) all.push_back({.rank = layout_.coordinator(), .what = "", .known = RankState::kSilent});
+  for (const Rank r : ranks.value_or(std::vector<Rank>())) all.push_back({.rank = r, .what = "the push of @"});
+  return all;
 }
 
 }  // namespace pyc::server

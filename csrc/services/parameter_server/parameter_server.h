@@ -1,4 +1,4 @@
-// A parameter server as one rank sees it: what workers call, how a call waits, and the end. Where the weights are and
+// A parameter server as one rank sees it: what workers call, and how a call waits. Where the weights are and
 // who updates them is that of derived classes: servers serve (Served), or whoever pushes updates them (Direct).
 //
 // One thread of the application at a time.
@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/nodes.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
 #include "memory/memory.h"
-#include "node/shared_memory.h"
+#include "services/common/service.h"
 #include "services/parameter_server/board.h"
 #include "services/parameter_server/layout.h"
 #include "services/parameter_server/ledger.h"
@@ -26,7 +23,7 @@
 
 namespace pyc::server {
 
-class ParameterServer : public Collective {
+class ParameterServer : public Service {
  public:
   /// How long a call may take, and what is asked meanwhile.
   struct Limit {
@@ -52,7 +49,7 @@ class ParameterServer : public Collective {
   /// Of the newest push that has been let go.
   virtual Outcome outcome() const = 0;
   /// Takes no part until the next push.
-  virtual void leave(const Limit& limit) = 0;
+  virtual void suspend(const Limit& limit) = 0;
   Clock clock() const { return clock_.load(); }
 
   // ---- all ranks
@@ -68,25 +65,19 @@ class ParameterServer : public Collective {
   /// Of this server, whose function must be called by a thread that is lent; else null.
   virtual std::shared_ptr<UpdateCalls> update_calls() const { return nullptr; }
 
-  void close();
-  bool closed() const { return closed_; }
+  void check_usable() override {
+    Service::check_usable();
+    check_whole();
+  }
   const Options& options() const { return options_; }
   const Layout& layout() const { return layout_; }
-
-  // ---- Collective
-
-  const std::string& name() const override { return options_.name; }
-  void abort() override { leave_for_good(); }
-  void name_the_dead() const override { check_alive(); }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
 
  protected:
   ParameterServer(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
-  /// This rank has closed it: tells others.
-  virtual void tell_closed() = 0;
-  virtual void open(std::uint32_t id) { id_ = id; }
   virtual void start(const std::byte* weights) = 0;
+  /// std::runtime_error if a function has left them half changed.
+  virtual void check_whole() const = 0;
 
   /// What `push` does once the push before is let go, and what `pull` does once the own push is.
   virtual void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) = 0;
@@ -99,33 +90,24 @@ class ParameterServer : public Collective {
   /// What there is to do while this rank waits, again and again.
   virtual void attend() {}
 
-  Rank rank() const { return engine_->rank(); }
-  bool is_local(Rank of) const { return nodes_.of(of) == nodes_.of(rank()); }
-  messages::Messages mailbox() const { return {*engine_, id_}; }
-  TraceTrack track() const { return engine_->trace_of(id_); }
+  messages::Messages mailbox() const { return {*engine_, id()}; }
   Worker worker() const { return known(worker_); }
   bool is_elastic() const { return options_.update.rule == Rule::kElastic; }
 
-  void check_open() const;
   void check_worker() const;
   /// Until the push before is let go.
   void wait_for_turn(const Limit& limit);
-  /// RankFailedError if a rank of this node is gone.
-  void check_alive() const;
   /// Until `done()`; StallError with `what`, and with who is in the way: work of others, or pushes that do not come.
   void wait_for(const std::string& what, const std::function<bool()>& done, const Limit& limit,
                 const Obstacle& obstacle = {});
-  void answer(Rank to) const;
-  void answered(Rank by, const Report& report) { reports_[static_cast<std::size_t>(by)] = report; }
+  /// Tells the ranks of this node.
+  void tell_closed() override;
 
-  Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
   const Layout layout_;
-  const Nodes nodes_;
   const std::optional<Worker> worker_;
   std::unique_ptr<Board> board_;
-  std::uint32_t id_ = 0;  // set before the first call
 
   // The application's.
   std::atomic<Clock> clock_{0};
@@ -133,17 +115,8 @@ class ParameterServer : public Collective {
   bool has_reply_ = false;  // elastic averaging: what has become of the pushed weights
 
  private:
-  void make_board(const std::shared_ptr<SharedMemory>& shared, const std::byte* weights);
-  void leave_for_good();
-  void wait_until(const std::string& what, const std::function<bool()>& done, const Limit& limit,
-                  const Obstacle& obstacle);
-  std::string explain(const std::string& what, Seconds waited, const std::function<bool()>& done, const Limit& limit);
-  std::string explain(const std::string& what, Seconds waited, const Obstacle& obstacle) const;
-
-  std::vector<Report> reports_;  // by rank, to the newest inquiry
-  std::atomic<Seconds> called_{0.0};
-  std::atomic<bool> in_call_{false};
-  std::atomic<bool> closed_{false};
+  std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
+  std::vector<Awaited> find_awaited(const Limit& limit, const Obstacle& obstacle);
 };
 
 }  // namespace pyc::server

@@ -50,7 +50,7 @@ void Served::start(const std::byte* weights) {
       BufferPtr gradient = memory_.allocate(shard.count() * layout_.wide_bytes());
       calls_ = std::make_shared<UpdateCalls>(std::move(function_), std::move(gradient), board_->memory());
     }
-    executor_.emplace(shard, layout_, rank(), [this](Worker w) { ring(options_.workers[w]); }, calls_);
+    executor_.emplace(shard, layout_, rank(), [this](Worker w) { notify(options_.workers[w]); }, calls_);
   }
   if (rank() != layout_.coordinator()) return;
   ledger_memory_.resize(Ledger::bytes(layout_.workers()) + 64);
@@ -58,11 +58,6 @@ void Served::start(const std::byte* weights) {
   std::size_t room = ledger_memory_.size();
   std::align(64, room - 64, memory, room);
   ledger_.emplace(options_, static_cast<std::byte*>(memory), true, engine_->transport().now());
-}
-
-void Served::open(std::uint32_t id) {
-  ParameterServer::open(id);
-  transfers_.open(id);
 }
 
 bool Served::advance() {
@@ -199,14 +194,9 @@ void Served::publish() {
       take_release(message);
     } else {
       mailbox().send(to, message);
-      ring(to);
+      notify(to);  // who sleeps looks again; of another node nobody sleeps for long
     }
   }
-}
-
-/// Who sleeps looks again; of another node nobody sleeps for long.
-void Served::ring(Rank to) const {
-  if (is_local(to)) board_->ring(to);
 }
 
 /// Workers of one weight that follow each other are said at once.
@@ -286,7 +276,7 @@ void Served::take_release(const messages::Release& release) {
   released_.store(release.clock, std::memory_order_release);
 }
 
-void Served::on_message(Rank from, ConstBytes bytes) {
+void Served::receive(Rank from, ConstBytes bytes) {
   const auto receive = Handlers{
       [this](Rank by, const messages::Push& push) { coordinate(by, push); },
       [this](Rank by, const messages::Leave&) {
@@ -339,8 +329,6 @@ void Served::on_message(Rank from, ConstBytes bytes) {
         for (const std::uint32_t r : tail) awaited_.push_back(static_cast<Rank>(r));
         awaited_is_known_ = awaited.final != 0;
       },
-      [this](Rank by, const messages::Inquiry&) { answer(by); },
-      [this](Rank by, const messages::Answer& answer) { answered(by, answer.report); },
       [this](Rank by, const messages::AskCounts&) { say_counts(by); },
       [this](Rank, const messages::CountsPiece& piece, std::span<const std::uint64_t> tail) {
         const auto all = std::as_bytes(tail);
@@ -355,7 +343,7 @@ void Served::on_message(Rank from, ConstBytes bytes) {
 // ------------------------------------------------------------------------------------------------ the end
 
 void Served::tell_closed() {
-  board_->close();
+  ParameterServer::tell_closed();
   for (Rank r = 0; r < engine_->size(); ++r) {
     if (r != rank()) mailbox().send(r, messages::Closed{});
   }

@@ -30,13 +30,12 @@ class Served final : public ParameterServer {
 
   bool is_released(Clock clock) override { return released_.load(std::memory_order_acquire) >= clock; }
   Outcome outcome() const override;
-  void leave(const Limit& limit) override;
+  void suspend(const Limit& limit) override;
   void push_pull(Kind kind, const std::byte* gradient, std::byte* out, const Limit& limit) override;
   std::vector<std::byte> counts(const Limit& limit) override;
   std::shared_ptr<UpdateCalls> update_calls() const override { return calls_; }
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return (!is_idle() && !is_calling()) || is_push_near(); }
   bool in_background() const override { return true; }
   Seconds deadline() const override;
@@ -46,7 +45,8 @@ class Served final : public ParameterServer {
 
  protected:
   void tell_closed() override;
-  void open(std::uint32_t id) override;
+  void open() override { transfers_.open(id()); }
+  void receive(Rank from, ConstBytes message) override;
   void start(const std::byte* weights) override;
   void hand_over(Kind kind, const std::byte* gradient, const Limit& limit) override;
   void fetch(std::byte* out, const Limit& limit) override;
@@ -83,7 +83,7 @@ class Served final : public ParameterServer {
   /// A function may take long: it has its core for itself.
   bool is_calling() const { return executor_ && executor_->is_calling(); }
   Shard* shard_at(std::size_t s) const { return board_->shard(s); }
-  void check_whole() const;
+  void check_whole() const override;
 
   // ---- the worker
 
@@ -107,7 +107,6 @@ class Served final : public ParameterServer {
                      const std::string& what);
   bool has_answered(std::size_t s, Version version, Clock reply);
   void take_release(const messages::Release& release);
-  void ring(Rank to) const;
   std::byte* part(std::byte* all, std::size_t s, std::size_t element) const { return all + layout_.first(s) * element; }
 
   // ---- the server

@@ -92,7 +92,7 @@ bool Served::advance_left() {
   });
   if (ended > 0 && left_.empty()) {
     has_left_ = false;
-    ring(rank());
+    notify(rank());
   }
   return moved || ended > 0;
 }

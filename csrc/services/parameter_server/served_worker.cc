@@ -49,7 +49,7 @@ Outcome Served::outcome() const {
   return engine_->exclusively([this] { return outcome_; });
 }
 
-void Served::leave(const Limit&) {
+void Served::suspend(const Limit&) {
   check_open();
   tell_coordinator([this] { known(ledger_).leave(worker(), engine_->transport().now(), decisions_); },
                    messages::Leave{});
@@ -221,9 +221,7 @@ Version Served::read_local(std::size_t s, std::byte* out, Version version, Clock
 /// Servers of this node ring, and say by that that a message has come too. Others cannot.
 bool Served::sleep(Seconds limit, const std::function<bool()>& done) {
   if (local_.empty()) return false;
-  const std::uint32_t rings = board_->rings();  // before looking
-  if (!done()) board_->sleep(rings, limit);
-  return true;
+  return sleep_until_notified(limit, done);
 }
 
 std::optional<std::vector<Rank>> Served::awaited(const Limit& limit) {

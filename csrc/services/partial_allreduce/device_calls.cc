@@ -79,8 +79,7 @@ bool PartialAllreduce::test_on_device(Call& call) {
 
 void PartialAllreduce::check_not_dropped(const Call& call) const {
   handover_->throw_failure();
-  if (call.round != kNoRound || handover_->is_of(call)) return;
-  throw ClosedError("'" + options_.name + "': this contribution was discarded by abort()");
+  if (call.round == kNoRound && !handover_->is_of(call)) throw_aborted();
 }
 
 const RoundInfo& PartialAllreduce::wait_on_device(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {

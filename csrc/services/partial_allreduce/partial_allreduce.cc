@@ -213,6 +213,7 @@ void PartialAllreduce::close() {
 std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
+  aborted_ = true;
   const Lock lock(board_->mutex());
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
@@ -234,6 +235,12 @@ void PartialAllreduce::abort() {  // under the engine's lock
 // ------------------------------------------------------------------------------------------------ results
 
 PYC_HOT void PartialAllreduce::note_given(const Call& call, Seconds when) {
+  if (!call.flush) {
+    counts_.included += call.info.included ? 1 : 0;
+    counts_.late += call.late ? 1 : 0;
+    counts_.overrun += call.info.overrun ? 1 : 0;
+  }
+  counts_.missed += call.info.missed;
   engine_->recorder().note_at(track_.get(), call.round, FlightRecorder::State::kGiven, when,
                               {call.info.initiator, call.info.contributor_count, call.info.contributors.words()});
 }
@@ -307,6 +314,7 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   return naming_the_dead([&] {
     engine_->check();
     if (try_finish(call)) return true;
+    check_not_aborted();
     board_->check_failure();
     if (leader_ || engine_->progress() == Progress::kCaller) engine_->advance();
     engine_->check();
@@ -314,8 +322,34 @@ PYC_HOT bool PartialAllreduce::do_test(Call& call) {
   });
 }
 
+PYC_HOT void PartialAllreduce::check_not_aborted() const {
+  if (aborted_) throw_aborted();
+}
+
+void PartialAllreduce::throw_aborted() const {
+  throw ClosedError("'" + options_.name + "': abort() ended this call; its result does not come");
+}
+
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
   return handover_ ? wait_on_device(call, timeout, interrupt) : do_wait(call, timeout, interrupt);
+}
+
+PartialAllreduceStatistics PartialAllreduce::statistics() const {
+  PartialAllreduceStatistics counts = counts_;
+  counts.contributions = sequence_;
+  counts.waited = waited_;
+  return counts;
+}
+
+std::size_t PartialAllreduce::memory_bytes() const {
+  const Rank rank = engine_->rank();
+  return bytes_of_board(options_, nodes_, rank) / nodes_.neighbours(rank).size();
+}
+
+void PartialAllreduce::check_usable() const {
+  engine_->check();
+  inspector_.check_alive();
+  board_->check_failure();
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {
@@ -324,7 +358,9 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
     return try_finish(call);
   };
   if (naming_the_dead(look)) return call.info;
+  check_not_aborted();
   const auto news = [&] { return has_news(call); };
+  const TimeSpent time_spent(*engine_, waited_);
   const Seconds begin = trace_.now();
   wait_.spin(news);
   if (naming_the_dead(look)) {

@@ -73,6 +73,16 @@ struct PartialAllreduceOptions {
   std::size_t piece_bytes = kPieceBytes;  // on devices: that are copied to the host, and back, at a time
 };
 
+/// What the application's calls came to.
+struct PartialAllreduceStatistics {
+  std::uint64_t contributions = 0;
+  std::uint64_t included = 0;  ///< calls that were given a round with their data in it
+  std::uint64_t late = 0;
+  std::uint64_t missed = 0;   ///< rounds
+  std::uint64_t overrun = 0;  ///< calls
+  Seconds waited = 0;
+};
+
 class PartialAllreduce final : public Collective {
  public:
   using Options = PartialAllreduceOptions;
@@ -136,6 +146,11 @@ class PartialAllreduce final : public Collective {
   auto on_device(Action action);
   bool closed() const { return closed_; }
   RoundNumber rounds() const { return board_->rounds(); }
+  PartialAllreduceStatistics statistics() const;
+  /// This rank's part of what its node's ranks share.
+  std::size_t memory_bytes() const;
+  /// Throws what the next call would, if it cannot be used any more.
+  void check_usable() const;
   const Options& options() const { return options_; }
   /// What this rank's engine does between nodes; null if it does nothing there.
   const Schedule* schedule() const;
@@ -206,6 +221,9 @@ class PartialAllreduce final : public Collective {
 
   // waiting
   bool do_test(Call& call);
+  /// ClosedError after `discard`, for a call that is not done.
+  void check_not_aborted() const;
+  [[noreturn]] void throw_aborted() const;
   const RoundInfo& do_wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
   bool drive(Call& call);
   std::string explain(const Call& call, const Engine::Interrupt& interrupt);
@@ -237,11 +255,14 @@ class PartialAllreduce final : public Collective {
   std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given
   std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
   std::uint64_t sequence_ = 0;
+  PartialAllreduceStatistics counts_;  // but for the contributions, and for what is waited
+  std::atomic<Seconds> waited_{0};
   RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
   BufferNumber spare_ = kNoBuffer;
   int looks_ = 0;  // of a waiting call since it last had something to do
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> aborted_{false};  // ... at once: no call that is not done will be
 };
 
 template <class Action>

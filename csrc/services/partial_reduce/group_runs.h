@@ -97,6 +97,8 @@ class GroupRuns final : private Copier {
   /// Whether a run was there or had to be made, of all started. Without the lock.
   std::uint64_t cache_hits() const { return hits_; }
   std::uint64_t cache_misses() const { return misses_; }
+  /// Memory that its runs share; it grows with the groups. Without the lock.
+  std::size_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
   struct Cached {
@@ -125,7 +127,7 @@ class GroupRuns final : private Copier {
   GroupData data_{};
   std::byte* work_ = nullptr;  // where the run computes
   BufferPtr scratch_;
-  std::size_t scratch_bytes_ = 0;
+  std::atomic<std::size_t> scratch_bytes_{0};
   std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> misses_{0};
 };

@@ -7,10 +7,6 @@
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "engine/stall_warning.h"
-#include "services/common/creation.h"
-#include "services/common/node_memory.h"
-#include "services/common/waiting.h"
 #include "services/partial_reduce/generated_groups.h"
 #include "services/partial_reduce/host_slots.h"
 #include "services/partial_reduce/ruled_groups.h"
@@ -29,56 +25,49 @@ std::size_t piece_of(const GroupData& data, const PartialReduceOptions& options)
 std::shared_ptr<PartialReduce> PartialReduce::create(std::shared_ptr<Engine> engine, Memory& memory, Options options,
                                                      const Nodes& nodes, Seconds timeout,
                                                      const Engine::Interrupt& interrupt) {
-  Engine& e = *engine;
-  std::shared_ptr<PartialReduce> made(new PartialReduce(e, memory, std::move(options), nodes));
+  std::shared_ptr<PartialReduce> made(new PartialReduce(*engine, memory, std::move(options), nodes));
+  PartialReduce& m = *made;
+  OnNode on_node{.bytes = 0, .make = [](const std::shared_ptr<std::byte>&) {}};
   if (nodes.count() < nodes.size()) {
-    const std::size_t bytes = nodes.neighbours(e.rank()).size() * GroupBoard::bytes(made->slot_bytes());
-    share_memory(
-        e, nodes, bytes, "the memory of '" + made->name() + "'",
-        [&](const std::shared_ptr<SharedMemory>& shared) { made->make_board(shared); }, timeout, interrupt);
+    on_node = {.bytes = m.local_ranks() * GroupBoard::bytes(m.slot_bytes()),
+               .make = [&m](const std::shared_ptr<std::byte>& shared) { m.make_board(shared); }};
   }
-  return enrolled(std::move(engine), std::move(made));
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
-std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<Engine> engine, const OpenDevice& open,
-                                                               Options options, const Nodes& nodes, Seconds timeout,
+std::shared_ptr<PartialReduce> PartialReduce::create_on_device(std::shared_ptr<Engine> engine,
+                                                               const OpenDevice& open_device, Options options,
+                                                               const Nodes& nodes, Seconds timeout,
                                                                const Engine::Interrupt& interrupt) {
   Engine& e = *engine;
   options.on_device = true;
   std::shared_ptr<PartialReduce> made(new PartialReduce(e, host_memory(), std::move(options), nodes));
   PartialReduce& m = *made;
-  const std::string what = "the memory of '" + m.name() + "'";
-  const auto open_device = [&] {
-    m.device_ = std::make_unique<GroupDevice>(open(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
+  const auto use_device = [&] {
+    m.device_ =
+        std::make_unique<GroupDevice>(open_device(), m.data_of(nullptr, 0), nodes.count() > 1, m.options_.piece_bytes);
   };
-  if (nodes.count() == nodes.size()) {
-    attempt_together(e, what, open_device, timeout, interrupt);
-    return enrolled(std::move(engine), std::move(made));
+  OnNode on_node{.bytes = 0, .make = [&](const std::shared_ptr<std::byte>&) { use_device(); }};
+  if (nodes.count() < nodes.size()) {
+    const auto make = [&](const std::shared_ptr<std::byte>& shared) {
+      use_device();
+      m.make_board_on_device(shared);
+    };
+    on_node = {.bytes = m.local_ranks() * GroupBoard::bytes(0) + ArenaSeats::bytes(m.local_ranks()),
+               .make = make,
+               .complete = [&] { map_together(e, m.what_is_made(), *m.device_->slots(), timeout, interrupt); }};
   }
-  const auto make = [&](const std::shared_ptr<SharedMemory>& shared) {
-    open_device();
-    m.make_board_on_device(shared);
-  };
-  share_memory(e, nodes, m.local_ranks() * GroupBoard::bytes(0) + ArenaSeats::bytes(m.local_ranks()), what, make,
-               timeout, interrupt);
-  map_together(e, what, *m.device_->slots(), timeout, interrupt);
-  return enrolled(std::move(engine), std::move(made));
+  return created(std::move(engine), std::move(made), on_node, timeout, interrupt);
 }
 
-std::shared_ptr<PartialReduce> PartialReduce::enrolled(std::shared_ptr<Engine> engine,
-                                                       std::shared_ptr<PartialReduce> made) {
-  Engine& e = *engine;
-  PartialReduce& m = *made;
-  return enroll(std::move(engine), std::move(made), [&](std::uint32_t id) {
-    m.id_ = id;
-    if (m.options_.generator) {
-      m.source_ = std::make_unique<GeneratedGroups>(e, id, *m.options_.generator, m.options_.server);
-    } else {
-      m.source_ = std::make_unique<RuledGroups>(e, id);
-    }
-    m.runs_ = std::make_unique<GroupRuns>(e, m.memory_, id);
-    if (m.device_ && m.device_->staging() != nullptr) m.runs_->use(*m.device_->staging());
-  });
+void PartialReduce::open() {
+  if (options_.generator) {
+    source_ = std::make_unique<GeneratedGroups>(*engine_, id(), *options_.generator, options_.server);
+  } else {
+    source_ = std::make_unique<RuledGroups>(*engine_, id());
+  }
+  runs_ = std::make_unique<GroupRuns>(*engine_, memory_, id());
+  if (device_ && device_->staging() != nullptr) runs_->use(*device_->staging());
 }
 
 void PartialReduce::check(Engine& engine, Memory& memory, const Options& options) {
@@ -88,32 +77,32 @@ void PartialReduce::check(Engine& engine, Memory& memory, const Options& options
 }
 
 PartialReduce::PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes)
-    : engine_(&engine), memory_(memory), options_(std::move(options)), nodes_(nodes) {}
+    : Service(engine, nodes, "partial reduce", options.name), memory_(memory), options_(std::move(options)) {}
 
 std::size_t PartialReduce::slot_bytes() const {
   const GroupData data = data_of(nullptr, 0);
   return std::min(data.length() * size_of(data.elements().accumulator), GroupBoard::kLongestSlot);
 }
 
-void PartialReduce::make_board(const std::shared_ptr<SharedMemory>& shared) {
+void PartialReduce::make_board(const std::shared_ptr<std::byte>& shared) {
   const std::size_t ranks = local_ranks();
   const auto memory_of = [&](std::size_t local) {
-    return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(slot_bytes()));
+    return std::shared_ptr<std::byte>(shared, shared.get() + local * GroupBoard::bytes(slot_bytes()));
   };
-  const std::size_t own = nodes_.local_rank_of(engine_->rank());
+  const std::size_t own = nodes_.local_rank_of(rank());
   auto slots = std::make_unique<HostSlots>(memory_, ranks, own, slot_bytes());
   board_ = std::make_unique<GroupBoard>(std::move(slots), ranks, own, memory_of(own));
   for (std::size_t local = 0; local < ranks; ++local) board_->attach(local, memory_of(local));
 }
 
 /// The shared memory has the heads of all ranks and, behind them, who has mapped whose slot.
-void PartialReduce::make_board_on_device(const std::shared_ptr<SharedMemory>& shared) {
+void PartialReduce::make_board_on_device(const std::shared_ptr<std::byte>& shared) {
   const std::size_t ranks = local_ranks();
-  const std::size_t own = nodes_.local_rank_of(engine_->rank());
+  const std::size_t own = nodes_.local_rank_of(rank());
   const auto head_of = [&](std::size_t local) {
-    return std::shared_ptr<std::byte>(shared, shared->data() + local * GroupBoard::bytes(0));
+    return std::shared_ptr<std::byte>(shared, shared.get() + local * GroupBoard::bytes(0));
   };
-  const std::shared_ptr<std::byte> seats(shared, shared->data() + ranks * GroupBoard::bytes(0));
+  const std::shared_ptr<std::byte> seats(shared, shared.get() + ranks * GroupBoard::bytes(0));
   const GroupData data = data_of(nullptr, 0);
   const std::size_t wanted =
       checked_product(std::max<std::size_t>(data.count, 1), size_of(data.elements().accumulator));
@@ -126,18 +115,13 @@ void PartialReduce::make_board_on_device(const std::shared_ptr<SharedMemory>& sh
 
 // ------------------------------------------------------------------------------------------------ the application
 
-GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
-                              const Engine::Interrupt& interrupt) {
-  engine_->check();
-  std::optional<InCall> in_call;
-  std::optional<FlightRecorder::Waiting> waiting;
+GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+                                 const Engine::Interrupt& interrupt) {
+  check_open();
+  const InCall in_call = enter_call();
   engine_->exclusively([&] {
-    if (closed_) throw ClosedError("'" + options_.name + "' is closed");
     throw_failure();
-    if (failed_) throw ClosedError("'" + options_.name + "' is unusable: an earlier synchronisation was given up");
-    in_call.emplace(in_call_);
-    waiting.emplace(engine_->recorder(), id_, "a group for step " + std::to_string(step));
-    failed_ = true;  // unless it ends well
+    throw_given_up();
     values_ = values;
     step_ = step;
     asked_ = engine_->transport().now();
@@ -150,49 +134,56 @@ GroupInfo PartialReduce::sync(std::byte* values, std::int64_t step, const std::v
     return is_answered();
   };
   const auto board = [this] { return performing_ && on_board_ ? board_.get() : nullptr; };
-  const auto sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); };
-  const auto wait = [&](Seconds limit) {
-    return wait_while_alive(*engine_, done, limit, interrupt, [this] { check_alive(); }, sleep);
-  };
-  if (!wait_and_warn(*engine_, timeout, wait, [&] { return explain(interrupt) + "."; })) {
-    const std::string text = explain(interrupt);
-    if (!is_answered()) throw StallError(text + "; it is unusable now.");
+  try {
+    wait_for({.what = "a group for step " + std::to_string(step),
+              .done = done,
+              .awaited = [] { return std::vector<Awaited>(); },
+              .sleep = [&](Seconds limit) { return sleep_on_board(*engine_, board, limit); },
+              .explain = [&](Seconds) { return explain(interrupt) + "."; },
+              .unusable_after = true},
+             timeout, interrupt);
+  } catch (...) {
+    engine_->exclusively([this] { given_up_ = true; });
+    throw;
   }
   return engine_->exclusively([this] {
     throw_failure();
-    failed_ = false;
+    ++averages_;
     return answer_;
   });
 }
 
-void PartialReduce::close(const std::byte* values) {
+void PartialReduce::close_with(const std::byte* values) {
   engine_->check_process();
-  const bool keeps = device_ && values != nullptr && engine_->exclusively([this] { return !closed_ && !failure_; });
+  const bool keeps = device_ && values != nullptr && engine_->exclusively([this] { return !closed() && !failure_; });
   if (keeps) {
     try {
       on_device([&] { device_->keep(values); });
     } catch (const DeviceError&) {  // the others are told; this rank leaves without values
-      engine_->exclusively([&] { do_close(nullptr); });
+      close();
       throw;
     }
   }
-  engine_->exclusively([&] { do_close(values); });
+  engine_->exclusively([&] { keep(values); });
+  close();
 }
 
-void PartialReduce::do_close(const std::byte* values) {
-  if (closed_) return;
-  closed_ = true;
-  engine_->recorder().left(id_);
-  if (asking_ || has_left_) return;  // given up: its engine goes on with the values that it was given, and leaves then
-  if (values != nullptr && device_) {
+/// For what is performed after this rank has left.
+void PartialReduce::keep(const std::byte* values) {
+  if (closed() || asking_ || has_left_ || values == nullptr) return;
+  if (device_) {
     last_ = device_->kept();
-  } else if (values != nullptr) {
-    const std::size_t bytes = options_.count * size_of(options_.type);
-    final_ = memory_.allocate(bytes);
-    memory_.copy(final_.get(), values, bytes);
-    last_ = final_.get();
+    return;
   }
-  announce_leaving();
+  const std::size_t bytes = options_.count * size_of(options_.type);
+  final_ = memory_.allocate(bytes);
+  memory_.copy(final_.get(), values, bytes);
+  last_ = final_.get();
+}
+
+/// If a call was given up, its engine goes on with the values that it was given, and leaves then.
+void PartialReduce::tell_closed() {
+  if (!asking_ && !has_left_) announce_leaving();
 }
 
 void PartialReduce::announce_leaving() {
@@ -236,8 +227,7 @@ bool PartialReduce::perform() {
 }
 
 bool PartialReduce::meets_on_board(const Turn& turn) const {
-  return board_ && std::all_of(turn.members.begin(), turn.members.end(),
-                               [this](Rank r) { return nodes_.of(r) == nodes_.of(engine_->rank()); });
+  return board_ && std::all_of(turn.members.begin(), turn.members.end(), [this](Rank r) { return is_local(r); });
 }
 
 GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
@@ -249,7 +239,7 @@ GroupRuns::Kind PartialReduce::kind_of(const Turn& turn) const {
 /// Else its plan is to be built first, by the call that waits for it and without the progress lock. If the application
 /// is in no call, nobody else can: then `begin` builds it.
 bool PartialReduce::can_begin(const Turn& turn) {
-  if (!in_call_ || turn.members.size() == 1 || meets_on_board(turn)) return true;
+  if (!has_waiting(rank()) || turn.members.size() == 1 || meets_on_board(turn)) return true;
   if (runs_->has(kind_of(turn))) return true;
   needs_plan_ = true;
   return false;
@@ -269,8 +259,8 @@ void PartialReduce::build_plan() {
 
 void PartialReduce::begin(const Turn& turn) {
   performing_ = true;
-  if (in_call_) {
-    engine_->recorder().waits_for(id_, "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
+  if (has_waiting(rank())) {
+    engine_->recorder().waits_for(id(), "group " + std::to_string(turn.sequence) + " of " + list_ranks(turn.members));
   }
   info_ = {turn.members, turn.sequence, engine_->transport().now() - asked_, turn.conflicts};
   on_board_ = false;
@@ -309,13 +299,13 @@ void PartialReduce::conclude() {
   if (!answers || !asking_) return;
   asking_ = false;
   answer_ = info_;
-  if (closed_ || failure_) announce_leaving();
+  if (closed() || failure_) announce_leaving();
   answered_.store(true, std::memory_order_release);
 }
 
 // ------------------------------------------------------------------------------------------------ devices that fail
 
-void PartialReduce::on_message(Rank from, ConstBytes message) {
+void PartialReduce::receive(Rank from, ConstBytes message) {
   source_->deliver(from, message);
   if (device_ && source_->failure()) fail(*source_->failure());
 }
@@ -323,6 +313,19 @@ void PartialReduce::on_message(Rank from, ConstBytes message) {
 void PartialReduce::check_failure() {
   engine_->check();
   engine_->exclusively([this] { throw_failure(); });
+}
+
+void PartialReduce::check_usable() {
+  Service::check_usable();
+  engine_->exclusively([this] {
+    throw_failure();
+    throw_given_up();
+  });
+}
+
+void PartialReduce::throw_given_up() const {
+  if (!given_up_) return;
+  throw ClosedError("'" + name() + "' is unusable: an earlier average was given up; abort() it on all ranks");
 }
 
 bool PartialReduce::has_failed() {
@@ -358,15 +361,6 @@ void PartialReduce::end_call() {
 
 // ------------------------------------------------------------------------------------------------ stalls
 
-/// RankFailedError if a rank of this node is gone: its engine is needed until all have left.
-void PartialReduce::check_alive() const {
-  if (!board_) return;
-  std::vector<Rank> gone;
-  for (const std::size_t local : board_->gone()) gone.push_back(nodes_.neighbours(engine_->rank())[local]);
-  const std::vector<Rank> dead = engine_->failures().dead_if_gone(std::move(gone));
-  if (!dead.empty()) throw died("'" + options_.name + "'", dead, "it is unusable now");
-}
-
 std::string PartialReduce::what() const {
   if (!performing_) return "the request of step " + std::to_string(step_) + " is not answered";
   return "group " + std::to_string(info_.sequence) + ", of " + list_ranks(info_.group) + ", is not complete";
@@ -376,8 +370,8 @@ std::string PartialReduce::what() const {
 std::string PartialReduce::explain(const Engine::Interrupt& interrupt) {
   const std::string text = engine_->exclusively([this] {
     source_->inquire();
-    return "partial reduce '" + options_.name + "': " + what() + " after " +
-           in_seconds(engine_->transport().now() - asked_) + "; ";
+    return "partial reduce '" + name() + "': " + what() + " after " + in_seconds(engine_->transport().now() - asked_) +
+           "; ";
   });
   const auto explanation = [this] { return engine_->exclusively([this] { return source_->explanation(); }); };
   engine_->wait([&] { return is_answered() || explanation().has_value(); }, kAnswerTime, interrupt);

@@ -19,11 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "core/nodes.h"
-#include "engine/collective.h"
-#include "engine/engine.h"
 #include "groups/options.h"
-#include "node/shared_memory.h"
+#include "services/common/service.h"
 #include "services/partial_reduce/group_board.h"
 #include "services/partial_reduce/group_device.h"
 #include "services/partial_reduce/group_runs.h"
@@ -52,7 +49,7 @@ struct GroupInfo {
   std::int32_t conflicts = 0;
 };
 
-class PartialReduce final : public Collective {
+class PartialReduce final : public Service {
  public:
   using Options = PartialReduceOptions;
 
@@ -74,10 +71,10 @@ class PartialReduce final : public Collective {
   /// Asks for a group, and returns when one that answers has been performed: `values` are its average. `group`: what
   /// the rule says. On a device no stream works on them from the call to the return. StallError after `timeout` seconds
   /// (negative: no limit); after an error no call works any more. std::runtime_error says whose device has failed.
-  GroupInfo sync(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
-                 const Engine::Interrupt& interrupt);
+  GroupInfo average(std::byte* values, std::int64_t step, const std::vector<Rank>& group, Seconds timeout,
+                    const Engine::Interrupt& interrupt);
   /// Leaves; what is to be performed still is performed with a copy of `values`, or without this rank's (null).
-  void close(const std::byte* values);
+  void close_with(const std::byte* values);
 
   /// Runs it, outside of any lock; if this rank's device fails there, all ranks are told.
   template <class Action>
@@ -91,43 +88,46 @@ class PartialReduce final : public Collective {
   }
   /// std::runtime_error if a device has failed.
   void check_failure();
+  void check_usable() override;
+  /// Calls of `average` that were answered.
+  std::uint64_t averages() const { return averages_; }
   bool has_failed();
 
-  /// Whether these values, given to `sync`, may still be read and written: after an error.
+  /// Whether these values, given to `average`, may still be read and written: after an error.
   bool uses(const std::byte* values);
-  bool closed() const { return closed_; }
   const Options& options() const { return options_; }
   /// Whether the run that a group needs was there or had to be made.
   std::uint64_t cache_hits() const { return runs_->cache_hits(); }
   std::uint64_t cache_misses() const { return runs_->cache_misses(); }
+  std::size_t memory_bytes() const override { return Service::memory_bytes() + runs_->scratch_bytes(); }
 
   // ---- Collective
 
   bool advance() override;
-  void on_message(Rank from, ConstBytes message) override;
   bool busy() const override { return performing_ && (!on_board_ || (device_ && board_->is_working())); }
-  Seconds deadline() const override { return kNever; }
   bool finished() const override { return has_performed_all() && (!device_ || device_->is_released()); }
-  const std::string& name() const override { return options_.name; }
-  void abort() override { do_close(nullptr); }
   std::vector<Rank> not_closed() const override { return source_->not_left(); }
-  bool has_waiting(Rank rank) const override { return rank == engine_->rank() && in_call_; }
+  void name_the_dead() const override {}  // the groups go on without a rank that has left
 
  private:
   PartialReduce(Engine& engine, Memory& memory, Options options, const Nodes& nodes);
 
   std::size_t slot_bytes() const;
   GroupData data_of(std::byte* values, std::int64_t newest_step) const;
-  static std::shared_ptr<PartialReduce> enrolled(std::shared_ptr<Engine> engine, std::shared_ptr<PartialReduce> made);
-  std::size_t local_ranks() const { return nodes_.neighbours(engine_->rank()).size(); }
-  void make_board(const std::shared_ptr<SharedMemory>& shared);
-  void make_board_on_device(const std::shared_ptr<SharedMemory>& shared);
+  std::size_t local_ranks() const { return nodes_.neighbours(rank()).size(); }
+  void make_board(const std::shared_ptr<std::byte>& shared);
+  void make_board_on_device(const std::shared_ptr<std::byte>& shared);
+  void open() override;
+  void tell_closed() override;
+  void receive(Rank from, ConstBytes message) override;
+  std::optional<Report> progress(std::uint64_t) const override { return std::nullopt; }
   bool perform();
   bool has_performed_all() const { return has_left_ && source_->finished() && !performing_; }
   void report(const DeviceError& error);
   void fail(const std::string& text);
   void end_call();
   void throw_failure() const;
+  void throw_given_up() const;
   bool has_ended();
   bool meets_on_board(const Turn& turn) const;
   GroupRuns::Kind kind_of(const Turn& turn) const;
@@ -135,19 +135,15 @@ class PartialReduce final : public Collective {
   void build_plan();
   void begin(const Turn& turn);
   void conclude();
-  void do_close(const std::byte* values);
+  void keep(const std::byte* values);
   void announce_leaving();
-  void check_alive() const;
   std::string what() const;
   std::string explain(const Engine::Interrupt& interrupt);
   bool is_answered() const { return answered_.load(std::memory_order_acquire); }
 
-  Engine* const engine_;  // owns this
   Memory& memory_;
   const Options options_;
-  std::uint32_t id_ = 0;  // set before the first call
   std::unique_ptr<GroupSource> source_;
-  const Nodes nodes_;
   std::unique_ptr<GroupDevice> device_;  // null: values are on the host
   std::unique_ptr<GroupRuns> runs_;
   std::unique_ptr<GroupBoard> board_;  // for groups within this node, if it has several ranks
@@ -161,14 +157,13 @@ class PartialReduce final : public Collective {
   bool performing_ = false;
   bool on_board_ = false;  // ... in shared memory
   bool has_left_ = false;
-  bool failed_ = false;                  // a call ended by an error
+  bool given_up_ = false;                // a call ended by an error, and its request may still be answered
   std::optional<std::string> failure_;   // of a device
   GroupInfo info_;                       // of the group that is or was performed last
   GroupInfo answer_;                     // of the one that answered the newest request
   std::atomic<bool> needs_plan_{false};  // the next group, before it can begin
   std::atomic<bool> answered_{false};
-  std::atomic<bool> in_call_{false};
-  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> averages_{0};
 };
 
 }  // namespace pyc

@@ -6,9 +6,10 @@ become. No rank waits for another one.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...neighbor_averaging.pairwise_arguments import PairwiseSpecification
+from ...neighbor_averaging.arguments import PairwiseArguments
 from ...support.device_arrays import why_staged
 from ..arrays import module_of
 from .base import Outcome, Simulated, Synchronizer
@@ -47,8 +48,8 @@ class AdPsgd(Synchronizer):
             "seed": seed,
             "name": "weights",
         }
-        unused = {"rate": None, "order": "random", "weighting": "uniform", "atomic": "segment"}
-        PairwiseSpecification.checked(model.weights, size=comm.size, **self._options, **unused)  # not in the first step
+        make = partial(PairwiseArguments, model.weights, **self._options)
+        comm._context.checked(PairwiseArguments.service, make)  # not in the first step
         self._averaging: PairwiseAveraging | None = None
         self._arrays = module_of(model.weights)
         self._before = self._arrays.empty_like(model.weights)
@@ -93,7 +94,7 @@ class AdPsgd(Synchronizer):
     def close(self) -> None:
         """Leave the neighbors."""
         if self._averaging is not None:
-            self._averaging.close()
+            self._averaging.leave()
 
     def _joined(self) -> PairwiseAveraging:
         """Return the averaging; collective at first, when the weights are those of a checkpoint if there is one."""

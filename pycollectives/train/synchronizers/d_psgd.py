@@ -33,19 +33,18 @@ class DPsgd(WeightSynchronizer):
 
     def begin(self, weights: NDArray[np.float32], number: int) -> int:
         """Show the neighbors the weights at which the gradient is computed."""
-        self._averaging.start(weights)
+        self._step = self._averaging.start(weights)
         return number
 
     def update(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Apply the gradient of these weights to the average of them and the neighbors'."""
-        self._averaging.wait(model.weights)
-        step = self._averaging.steps - 1
+        step = self._step.wait(out=model.weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
         optimizer.update(model.weights, model.gradient, number)
 
     def leave(self) -> None:
-        """Close: the neighbors go on without this rank."""
-        self._averaging.close()
+        """Leave: the neighbors go on without this rank."""
+        self._averaging.leave()
 
     def rejoin(self) -> None:
         """Average with the neighbors again."""
@@ -53,9 +52,9 @@ class DPsgd(WeightSynchronizer):
 
     def close(self) -> None:
         """Leave the neighbors."""
-        self._averaging.close()
+        self._averaging.leave()
 
     def _join(self) -> NeighborAveraging:
         return self.comm.neighbor_averaging(
-            like=self._model.weights, topology=self._topology, weights=self._kind, name="weights"
+            self._model.weights, topology=self._topology, weights=self._kind, name="weights"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...partial_allreduce.policies import Full
+from ...policies import Full
 from .base import Outcome, Simulated, Synchronizer, any_of
 
 if TYPE_CHECKING:

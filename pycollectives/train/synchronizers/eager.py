@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...partial_allreduce import policies
+from ... import policies
 from ...partial_allreduce.eager_mean import EagerMean
 from ...support.device_arrays import why_staged
 from ..arrays import module_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
-    from ...partial_allreduce.eager_mean import Average
+    from ...partial_allreduce.eager_mean import DivideBy
     from ...support.typing import Late, Missed
     from ..models.base import Model
 
@@ -35,7 +35,7 @@ DEFAULT_POLICY = "quorum"
 
 
 class Eager(GradientSynchronizer):
-    """`average`: divide by all ranks ("world", as in the paper), or by those in the round ("contributors")."""
+    """`divide_by`: divide by all ranks ("world", as in the paper), or by those in the round ("contributors")."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Eager(GradientSynchronizer):
         *,
         policy: policies.Policy | str = DEFAULT_POLICY,
         missed: Missed = "sum",
-        average: Average = "world",
+        divide_by: DivideBy = "world",
         late: Late = "accumulate",
         max_staleness: int | None = None,
         seed: int = policies.DEFAULT_SEED,
@@ -53,7 +53,7 @@ class Eager(GradientSynchronizer):
         self._mean = _kind_of_mean(model.gradient)(
             comm,
             model.gradient,
-            average=average,
+            divide_by=divide_by,
             missed=missed,
             policy=_policy(policy, seed),
             late=late,
@@ -95,13 +95,13 @@ class Eager(GradientSynchronizer):
 
     def close(self) -> None:
         """Leave the partial allreduce."""
-        self._mean.close()
+        self._mean.leave()
 
 
 def _kind_of_mean(gradient: Any) -> type[EagerMean]:
     if isinstance(gradient, np.ndarray):
         return EagerMean
-    from ...interop import means
+    from ...torch import means
 
     return means.DeviceMean
 

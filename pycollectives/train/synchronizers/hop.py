@@ -5,12 +5,13 @@ The gradient is computed at the weights that the neighbors are sent meanwhile, a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...hop import modes
-from ...hop.arguments import HopSpecification
+from ...hop.arguments import HopArguments
 from .base import Outcome, Simulated, WeightSynchronizer
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Hop(WeightSynchronizer):
             "computation": computation,
             "name": "weights",
         }
-        HopSpecification.checked(model.weights, size=comm.size, **self._options)  # not in the first step
+        make = partial(HopArguments, model.weights, **self._options)
+        comm._context.checked(HopArguments.service, make)  # not in the first step
         self._joined: Collective | None = None
         self._iterations: Iterator[int] = iter(())
         self._first = 0  # the step that is Hop's iteration 0
@@ -95,11 +97,11 @@ class Hop(WeightSynchronizer):
         self.outcome = Outcome(active=1 + len(self._joined.received))
 
     def leave(self) -> None:
-        """Close: the neighbors go on without this rank, which may have no step to take."""
+        """Leave: the neighbors go on without this rank, which may have no step to take."""
         if self._joined is None:
             self._join(0)
         assert self._joined is not None
-        self._joined.close()
+        self._joined.leave()
 
     def rejoin(self) -> None:
         """Begin anew with the weights that all ranks have."""
@@ -108,7 +110,7 @@ class Hop(WeightSynchronizer):
     def close(self) -> None:
         """Leave the neighbors."""
         if self._joined is not None:
-            self._joined.close()
+            self._joined.leave()
 
     def _join(self, number: int) -> None:
         """Take part with the weights that the model has; collective. `number`: of the step that is iteration 0."""

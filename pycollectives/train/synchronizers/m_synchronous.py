@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...partial_allreduce import policies
+from ... import policies
 from .base import Simulated
 from .eager import Eager
 
@@ -25,7 +25,7 @@ class MSynchronous(Eager):
     def __init__(self, comm: Communicator, model: Model, *, m: int) -> None:
         if not 1 <= m <= comm.size:
             raise ValueError(f"m: expected 1 <= m <= {comm.size}, the number of ranks; got {m}")
-        super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", average="contributors", late="drop")
+        super().__init__(comm, model, policy=policies.Quorum(m), missed="sum", divide_by="contributors", late="drop")
 
     @classmethod
     def simulated(cls, **options: Any) -> Simulated:

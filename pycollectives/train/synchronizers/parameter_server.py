@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...parameter_server import sync as synchronizations
-from ...parameter_server.update import SGD
+from ...servers import sync as synchronizations
+from ...servers.update import SGD
 from ..values import Size  # noqa: TC001 - the registry evaluates it
 from .base import Outcome, Simulated, Synchronizer
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
-    from ...parameter_server.collective import ParameterServer as Collective
+    from ...servers.collective import ParameterServer as Collective
     from ..models.base import Model
     from ..optimizers import Optimizer
 
@@ -50,7 +50,7 @@ class Served(Synchronizer):
 
     def leave(self) -> None:
         """Let no rank wait for this one."""
-        self._join().leave()
+        self._join().suspend()
 
     def equalize(self, weights: NDArray[np.float32]) -> None:
         """Give every rank the weights that are kept."""
@@ -65,7 +65,7 @@ class Served(Synchronizer):
     def close(self) -> None:
         """Leave for good."""
         if self._joined is not None:
-            self._joined.close()
+            self._joined.leave()
 
     def _join(self) -> Collective:
         """Return the server; collective at first, when the weights are those of a checkpoint if there is one."""
@@ -75,7 +75,7 @@ class Served(Synchronizer):
 
 
 class ParameterServer(Served):
-    """`sync`: as `pycollectives.parameter_server.sync.parse` reads it; `servers`: how many ranks serve, or "node"."""
+    """`sync`: as `pycollectives.servers.parse` reads it; `servers`: how many ranks serve, or "node"."""
 
     def __init__(
         self, comm: Communicator, model: Model, *, sync: str = DEFAULT_SYNC, servers: int | str = "node"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...partial_reduce import generators as generators
+from ... import groups as generators
 from ...support.device_arrays import why_staged
 from .base import Outcome, WeightSynchronizer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...communicator import Communicator
-    from ...partial_reduce.arguments import AnyGroups
+    from ...groups import AnyGroups
     from ...partial_reduce.collective import PartialReduce
     from ..models.base import Model
 
@@ -69,12 +69,12 @@ class Ripples(WeightSynchronizer):
         self.outcome = Outcome()
         if (number + 1) % self._every == 0:
             # Not `number`: static groups need ranks that count alike, and after a stop these stand at different steps.
-            info = self._weights.sync(weights)
+            info = self._weights.average(weights)
             self.outcome = Outcome(active=len(info.group))
 
     def leave(self) -> None:
-        """Close: groups that hold this rank complete with the weights that it has now."""
-        self._weights.close()
+        """Leave: groups that hold this rank complete with the weights that it has now."""
+        self._weights.leave()
 
     def rejoin(self) -> None:
         """Form groups anew."""
@@ -82,7 +82,7 @@ class Ripples(WeightSynchronizer):
 
     def close(self) -> None:
         """Leave the groups."""
-        self._weights.close()
+        self._weights.leave()
 
     def _join(self) -> PartialReduce:
-        return self.comm.partial_reduce(like=self._model.weights, groups=self._groups, name="weights")
+        return self.comm.partial_reduce(self._model.weights, groups=self._groups, name="weights")

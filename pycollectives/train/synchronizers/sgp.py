@@ -37,14 +37,12 @@ class Sgp(WeightSynchronizer):
 
     def average(self, weights: NDArray[np.float32], number: int) -> None:
         """Give shares, and take those that have come."""
-        self._push_sum.start(weights)
-        self._push_sum.wait(weights)
-        step = self._push_sum.steps - 1
+        step = self._push_sum.average(weights).step
         self.outcome = Outcome(active=1 + len(self._topology.at(step).in_neighbors(self.comm.rank)))
 
     def leave(self) -> None:
-        """Close: the neighbors go on without this rank, which keeps its sum."""
-        self._push_sum.close()
+        """Leave: the neighbors go on without this rank, which keeps its sum."""
+        self._push_sum.leave()
 
     def flush(self, model: Model, optimizer: Optimizer, number: int) -> None:
         """Take what was on its way to this rank."""
@@ -62,9 +60,7 @@ class Sgp(WeightSynchronizer):
 
     def close(self) -> None:
         """Leave the neighbors."""
-        self._push_sum.close()
+        self._push_sum.leave()
 
     def _join(self) -> PushSum:
-        return self.comm.push_sum(
-            like=self._model.weights, topology=self._topology, overlap=self._overlap, name="weights"
-        )
+        return self.comm.push_sum(self._model.weights, topology=self._topology, overlap=self._overlap, name="weights")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from ...partial_allreduce.policies import Full
+from ...policies import Full
 from .base import GradientSynchronizer, Outcome, Simulated, any_of
 
 if TYPE_CHECKING:

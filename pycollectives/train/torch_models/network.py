@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.nn import functional
 
-from ...interop.host_copy import HostCopy, wait_for
+from ...torch.host_copy import HostCopy, wait_for
 from ..datasets.base import chunks
 from ..models.base import Model, Score
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...interop.means import Memory
+    from ...torch.means import Memory
     from ..datasets.base import Examples
 
 __all__ = ["TorchModel"]

@@ -13,7 +13,7 @@ comm = pc.Communicator(WORLD, timeout=3.0)
 if comm.rank == 1:
     time.sleep(6.0)
 try:
-    comm.partial_allreduce(like=np.zeros(3), name="gradients")
+    comm.partial_allreduce(np.zeros(3), name="gradients")
 except pc.StallError as stall:
     say("stall:", stall)
 comm.close(timeout=30.0)

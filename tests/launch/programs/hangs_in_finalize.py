@@ -15,7 +15,7 @@ keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: time.sleep(120))
 MPI.COMM_SELF.Set_attr(keyval, None)
 try:
     with pc.Communicator(WORLD) as comm:
-        ar = comm.partial_allreduce(like=np.ones(1), policy="full")
+        ar = comm.partial_allreduce(np.ones(1), policy="full")
         ar.allreduce(np.ones(1), timeout=15)
         if comm.rank == 1:
             die()

@@ -23,7 +23,7 @@ def wait_in(comm, ar):
     elif where == "creation":
         comm.partial_allreduce(count=1, dtype="f8")
     elif where == "close":
-        ar.close()
+        ar.leave()
         comm.close()
     elif where == "communicator":
         pc.Communicator(WORLD)

@@ -15,13 +15,13 @@ import pycollectives as pc
 (where,) = arguments()
 w, one = np.full(1, float(WORLD.rank)), np.ones(1)
 with pc.Communicator(WORLD) as comm:
-    mode = pc.BackupWorkers(1) if where == "iterations" else pc.Standard()
-    hop = comm.hop(like=w, topology="ring", mode=mode, max_ig=1)
-    queue = comm.update_queue(like=w, owner=0)
+    mode = pc.hop.BackupWorkers(1) if where == "iterations" else pc.hop.Standard()
+    hop = comm.hop(w, topology="ring", mode=mode, max_ig=1)
+    queue = comm.update_queue(w, owner=0)
     waits = {
         "step": lambda: hop.step(one),
         "iterations": lambda: next(hop.iterations(1)),
-        "dequeue": lambda: queue.dequeue(1, iter=0),
+        "dequeue": lambda: queue.dequeue(1, iteration=0),
     }[where]
     if comm.rank == 0:
         for _ in hop.iterations(2) if where == "iterations" else ():  # as far ahead as tokens allow
@@ -42,6 +42,6 @@ with pc.Communicator(WORLD) as comm:
         WORLD.isend(time.monotonic(), 0)
         os.kill(pid, signal.SIGINT)
         time.sleep(1.0)  # the wait ends by the signal, not by what comes now
-        queue.enqueue(w, iter=0)
+        queue.enqueue(w, iteration=0)
         for _ in hop.iterations(2 if where == "iterations" else 1):
             hop.step(one)

@@ -15,12 +15,12 @@ import pycollectives as pc
 (where,) = arguments()
 w = np.full(1, float(WORLD.rank))
 with pc.Communicator(WORLD) as comm:
-    ps = comm.push_sum(like=w, topology=pc.topology.ring(2))
+    ps = comm.push_sum(w, topology=pc.topology.ring(2))
     if comm.rank == 0:
-        ps.start(w)
+        request = ps.start(w)
         WORLD.send(os.getpid(), 1)
         try:
-            ps.wait() if where == "wait" else ps.final()
+            request.wait() if where == "wait" else ps.final()
             say("was not interrupted")
         except KeyboardInterrupt:
             say("interrupted after", round(time.monotonic() - WORLD.recv(source=1), 1))
@@ -30,5 +30,6 @@ with pc.Communicator(WORLD) as comm:
         WORLD.isend(time.monotonic(), 0)
         os.kill(pid, signal.SIGINT)
         time.sleep(1.0)  # the wait ends by the signal, not by this step
-        ps.start(w)
-    say(ps.wait(timeout=30))
+        request = ps.start(w)
+    request.wait(timeout=30)
+    say(ps.result)

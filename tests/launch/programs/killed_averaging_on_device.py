@@ -26,7 +26,7 @@ ones = np.ones((1 << 20) + 1, np.float32)
 try:
     with pc.Communicator(WORLD, ranks_per_node=[1, "all"][seed % 2]) as comm:
         x = OnDevice(machine, ones)
-        model = comm.pairwise_averaging(like=x, topology="complete", rate=1e6)
+        model = comm.pairwise_averaging(x, topology="complete", rate=1e6)
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.2, 0.4))
         told = []

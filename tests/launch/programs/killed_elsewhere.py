@@ -15,14 +15,14 @@ import pycollectives as pc
 ranks_per_node, call = arguments()
 x = np.ones(4)
 comm, left_by_exception = (pc.Communicator(WORLD, ranks_per_node=int(ranks_per_node), timeout=30) for _ in range(2))
-ar = comm.partial_allreduce(like=x, policy=pc.Full())
-left_by_exception.partial_allreduce(like=x)
+ar = comm.partial_allreduce(x, policy=pc.Full())
+left_by_exception.partial_allreduce(x)
 ar.allreduce(x, timeout=20)
 if comm.rank == 1:
     time.sleep(0.2)
     os.kill(os.getpid(), signal.SIGKILL)
 calls = {
-    "create": lambda of: of.partial_allreduce(like=x),
+    "create": lambda of: of.partial_allreduce(x),
     "is_same_on_all_ranks": lambda of: of.is_same_on_all_ranks(x),
 }
 try:

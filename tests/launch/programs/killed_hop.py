@@ -27,7 +27,7 @@ victim, seed = map(int, numbers)
 try:
     with pc.Communicator(WORLD) as comm:
         w = np.ones(1 << 20, np.float32)
-        hop = comm.hop(like=w, topology=pc.topology.complete(comm.size), max_ig=3, **MODES[mode])
+        hop = comm.hop(w, topology=pc.topology.complete(comm.size), max_ig=3, **MODES[mode])
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.0, 0.2))
         w[...] = 0

@@ -26,7 +26,7 @@ def count(call):
 
 try:
     with pc.Communicator(WORLD) as comm:
-        model = comm.pairwise_averaging(like=np.zeros(1000, np.float32), topology="complete")
+        model = comm.pairwise_averaging(np.zeros(1000, np.float32), topology="complete")
         comm.mean(0.0)  # all have made it
         if comm.rank == victim:
             die_later(0.3)
@@ -38,6 +38,6 @@ try:
             count(lambda: model.apply(np.ones(1000, np.float32)))
             time.sleep(0.02)
         say(f"told {told}")
-        model.close()
+        model.leave()
 except pc.RankFailedError:
     say("end")

@@ -19,7 +19,7 @@ victim, seed = map(int, numbers)
 try:
     with pc.Communicator(WORLD) as comm:
         weights = np.ones(1 << 21, np.float32)
-        pr = comm.partial_reduce(like=weights, groups=pc.StaticGroups(comm.size))
+        pr = comm.partial_reduce(weights, groups=pc.groups.StaticGroups(comm.size))
         for _ in range(2):  # all have met
             comm.preduce(weights, range(comm.size), timeout=30)
         begin = time.monotonic()
@@ -27,7 +27,7 @@ try:
             die_later(random.Random(seed).uniform(0.0, 0.2))
         while time.monotonic() < begin + 20:
             if call == "sync":
-                pr.sync(weights, timeout=15)
+                pr.average(weights, timeout=15)
             else:
                 comm.preduce(weights, range(comm.size), timeout=15)
             if not (weights == 1).all():

@@ -25,14 +25,14 @@ machine.driver.use()
 try:
     with pc.Communicator(WORLD, ranks_per_node=("all", 2, 1)[seed % 3]) as comm:
         x = OnDevice(machine, np.ones(1 << 18, np.float32))
-        groups = pc.RandomGroups(min(3, comm.size), seed=seed) if seed % 2 else pc.StaticGroups(comm.size)
-        pr = comm.partial_reduce(like=x, groups=groups)
-        pr.sync(x, timeout=30)
+        groups = pc.groups.RandomGroups(min(3, comm.size), seed=seed) if seed % 2 else pc.groups.StaticGroups(comm.size)
+        pr = comm.partial_reduce(x, groups=groups)
+        pr.average(x, timeout=30)
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.2, 0.4))
         begin = time.monotonic()
         while time.monotonic() < begin + 20:
-            pr.sync(x, timeout=15)
+            pr.average(x, timeout=15)
 except pc.RankFailedError as error:
     say(f"{time.monotonic() - time_of_death():.2f} s")
     say(f"{error}")

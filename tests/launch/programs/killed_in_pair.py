@@ -16,7 +16,7 @@ victim, seed = map(int, arguments())
 
 try:
     with pc.Communicator(WORLD) as comm:
-        model = comm.pairwise_averaging(like=np.zeros(1 << 18, np.float32), topology="ring")
+        model = comm.pairwise_averaging(np.zeros(1 << 18, np.float32), topology="ring")
         delta = np.ones(1 << 18, np.float32)
         comm.mean(0.0)  # all have made it
         if comm.rank == victim:
@@ -34,6 +34,6 @@ try:
         say(f"steps {steps}")
         say(f"finite {np.isfinite(model.read()).all()}")
         say(f"exchanges {model.statistics().exchanges}")
-        model.close()
+        model.leave()
 except pc.RankFailedError:
     say("end")

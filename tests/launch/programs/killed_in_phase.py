@@ -28,7 +28,7 @@ def rounds(policy, data=SHORT, pause=0.0, late="replace"):
     """Return a program that calls a partial allreduce again and again."""
 
     def program(comm):
-        ar = comm.partial_allreduce(like=data, policy=policy, late=late, missed="latest")
+        ar = comm.partial_allreduce(data, policy=policy, late=late, missed="latest")
         while True:
             if pause and comm.rank in (sleeper, victim):
                 time.sleep(pause)
@@ -40,7 +40,7 @@ def rounds(policy, data=SHORT, pause=0.0, late="replace"):
 
 def joining(comm):
     """The victim dies in the middle of its array, which it is reducing into the sum of a round that others wait for."""
-    ar = comm.partial_allreduce(like=LONG, policy="full")
+    ar = comm.partial_allreduce(LONG, policy="full")
     ar.allreduce(LONG, timeout=15)
     gate = Gate(LONG)
     yield
@@ -61,7 +61,7 @@ def die_at_the_gate():
 
 
 def flushes(comm):
-    ar = comm.partial_allreduce(like=SHORT, policy="solo")
+    ar = comm.partial_allreduce(SHORT, policy="solo")
     while True:
         yield
         ar.contribute(SHORT).wait(timeout=15)
@@ -69,14 +69,14 @@ def flushes(comm):
 
 
 def groups(comm):
-    pr = comm.partial_reduce(like=LONG, groups=pc.SmartGroups(2))
+    pr = comm.partial_reduce(LONG, groups=pc.groups.SmartGroups(2))
     while True:
         yield
-        pr.sync(LONG, timeout=15)
+        pr.average(LONG, timeout=15)
 
 
 def pairwise(comm):
-    avg = comm.pairwise_averaging(like=LONG, topology=pc.topology.complete(comm.size))
+    avg = comm.pairwise_averaging(LONG, topology=pc.topology.complete(comm.size))
     while True:
         yield
         avg.apply(SMALL_STEP)
@@ -84,7 +84,7 @@ def pairwise(comm):
 
 
 def neighbors(comm):
-    na = comm.neighbor_averaging(like=LONG, topology=pc.topology.complete(comm.size))
+    na = comm.neighbor_averaging(LONG, topology=pc.topology.complete(comm.size))
     while True:
         yield
         na.average(LONG, timeout=15)
@@ -100,7 +100,7 @@ def repeated(call):
 
 
 def closing(comm):
-    comm.partial_allreduce(like=SHORT)
+    comm.partial_allreduce(SHORT)
     yield
     if comm.rank == victim:
         time.sleep(30)
@@ -108,7 +108,7 @@ def closing(comm):
 
 
 def idle(comm):
-    ar = comm.partial_allreduce(like=SHORT, policy="full")
+    ar = comm.partial_allreduce(SHORT, policy="full")
     for pause in (0.0, 0.8):
         time.sleep(pause)
         yield
@@ -132,7 +132,7 @@ PHASES = {
     "neighbors": neighbors,
     "preduce": repeated(lambda comm: comm.preduce(LONG, range(comm.size), timeout=15)),
     "compare": repeated(lambda comm: comm.is_same_on_all_ranks(SHORT)),
-    "create": repeated(lambda comm: comm.partial_allreduce(like=SHORT).close()),
+    "create": repeated(lambda comm: comm.partial_allreduce(SHORT).leave()),
     "communicator": repeated(lambda comm: pc.Communicator(WORLD, timeout=15).close()),
     "closing": closing,
 }

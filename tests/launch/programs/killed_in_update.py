@@ -21,13 +21,15 @@ where = {"servers": "node"} if servers == "node" else {"servers": [int(servers)]
 
 try:
     with pc.Communicator(WORLD) as comm:
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.ASP(), update=pc.SGD(1.0), nan="accept", **where)
+        ps = comm.parameter_server(
+            np.zeros(COUNT), sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), nan="accept", **where
+        )
         pids = WORLD.allgather(os.getpid())
         w = np.zeros(COUNT)
         if comm.rank == 1:
             with gate:
                 ps.push_pull(gate.array, w, timeout=60)
-        while ps.statistics(timeout=15).workers[1].pushes == 0:
+        while ps.server_statistics(timeout=15).workers[1].pushes == 0:
             time.sleep(0.01)
         if comm.rank == 0:
             kill_other(pids[1])

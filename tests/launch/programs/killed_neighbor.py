@@ -20,15 +20,14 @@ try:
         w = np.ones(1 << 21, np.float32)
         graph = pc.topology.complete(comm.size)
         if call == "d-psgd":
-            average = comm.neighbor_averaging(like=w, topology=graph)
+            average = comm.neighbor_averaging(w, topology=graph)
         else:
-            average = comm.push_sum(like=w, topology=graph, overlap=int(call == "overlap"))
+            average = comm.push_sum(w, topology=graph, overlap=int(call == "overlap"))
         begin = time.monotonic()
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.0, 0.2))
         while time.monotonic() < begin + 20:
-            average.start(w)
-            average.wait(w, timeout=15)
+            average.average(w, timeout=15)
             if abs(w - 1).max() > 1e-5:
                 say(f"wrong result: {np.unique(w)}")
 except pc.RankFailedError as error:

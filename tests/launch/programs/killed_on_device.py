@@ -25,7 +25,7 @@ machine.driver.use()
 try:
     with pc.Communicator(WORLD) as comm:
         x = OnDevice(machine, np.ones(1 << 18, np.float32))
-        ar = comm.partial_allreduce(like=x, policy=pc.Full() if seed % 2 else pc.Majority(seed), late="replace")
+        ar = comm.partial_allreduce(x, policy=pc.Full() if seed % 2 else pc.Majority(seed), late="replace")
         ar.allreduce(x, timeout=30)
         if comm.rank == victim:
             die_later(random.Random(seed).uniform(0.2, 0.4))

@@ -21,10 +21,10 @@ CALLS_BEFORE_DEATH = 3
 
 def made(comm, **options):
     return comm.parameter_server(
-        like=np.zeros(COUNT, np.float32),
+        np.zeros(COUNT, np.float32),
         servers=servers if servers == "node" else int(servers),
         workers=range(comm.size),
-        **{"sync": sync, "update": pc.SGD(1.0), **options},
+        **{"sync": sync, "update": pc.servers.SGD(1.0), **options},
     )
 
 
@@ -58,7 +58,7 @@ def leaves(comm):
     while True:
         yield
         ps.push_pull(w, w, timeout=15)
-        ps.leave()
+        ps.suspend()
 
 
 def closing(comm):
@@ -67,12 +67,12 @@ def closing(comm):
     yield
     if comm.rank == victim:
         time.sleep(60)
-    ps.close()
-    comm.close(15)
+    ps.leave()
+    comm.close(timeout=15)
 
 
 def elastic(comm):
-    ps = made(comm, sync=pc.EAMSGD(1, 0.1), update=None)
+    ps = made(comm, sync=pc.servers.EAMSGD(1, 0.1), update=None)
     w = np.full(COUNT, float(comm.rank), np.float32)
     while True:
         yield

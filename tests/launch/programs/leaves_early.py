@@ -6,14 +6,14 @@ import numpy as np
 from common import WORLD, arguments, say
 
 import pycollectives as pc
-from pycollectives.partial_allreduce.policies import parse
+from pycollectives.policies import parse
 
 (policy,) = arguments()
 with pc.Communicator(WORLD) as comm:
     ar = comm.partial_allreduce(count=1, dtype="int64", policy=parse(policy), missed="sum")
     total = int(ar.allreduce(np.ones(1, np.int64), timeout=30)[0][0])
     if comm.rank == 1:
-        ar.close()
+        ar.leave()
     else:
         for step in range(10):
             if step % 5 == comm.rank:

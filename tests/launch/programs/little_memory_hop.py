@@ -32,23 +32,23 @@ with pc.Communicator(WORLD, ranks_per_node=1, timeout=20) as comm:
     w = np.full(COUNT, float(comm.rank))
     try:  # a model of 40 MiB, a queue of 320, and copies of 160
         with no_more_than(440) if comm.rank == 1 else contextlib.nullcontext():
-            comm.hop(like=w, topology="complete", max_ig=3, name="large")
+            comm.hop(w, topology="complete", max_ig=3, name="large")
     except RuntimeError as error:
         say(f"{error}")
-    with comm.hop(like=w, topology="complete", max_ig=1) as hop:
+    with comm.hop(w, topology="complete", max_ig=1) as hop:
         for _ in hop.iterations(1):
             hop.step(np.zeros(COUNT))
         say(f"mean {hop.parameters[-1]}")
 
-    queue = comm.update_queue(like=w, owner=1, max_ig=1)
+    queue = comm.update_queue(w, owner=1, max_ig=1)
     if comm.rank != 1:
-        queue.enqueue(w, iter=0)
+        queue.enqueue(w, iteration=0)
     else:
         while queue.size() < 2:
             comm.advance()
         try:  # one copy of two at most
             with no_more_than(20):
-                queue.dequeue(2, iter=0)
+                queue.dequeue(2, iteration=0)
         except MemoryError:
             say(f"out of memory, {queue.size()} updates are there")
-        say(f"then {[(u.w_id, float(u.update[-1])) for u in queue.dequeue(2, iter=0)]}")
+        say(f"then {[(u.sender, float(u.update[-1])) for u in queue.dequeue(2, iteration=0)]}")

@@ -9,11 +9,11 @@ arguments()
 comm = pc.Communicator(WORLD, timeout=1.0)
 if comm.rank != 1:
     try:
-        comm.partial_allreduce(like=np.zeros(3), name="gradients")
+        comm.partial_allreduce(np.zeros(3), name="gradients")
     except pc.StallError as stall:
         say("stall:", stall)
     try:
-        comm.partial_allreduce(like=np.zeros(3), name="gradients")
+        comm.partial_allreduce(np.zeros(3), name="gradients")
     except pc.ClosedError as error:
         say("again:", error)
 WORLD.Barrier()

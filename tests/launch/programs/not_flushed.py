@@ -15,9 +15,9 @@ with pc.Communicator(WORLD) as comm:
         "mean": lambda: comm.mean(1.0),
         "is_same_on_all_ranks": lambda: comm.is_same_on_all_ranks(ONE),
         "preduce": lambda: comm.preduce(ONE.copy(), range(comm.size)),
-        "partial_allreduce": lambda: comm.partial_allreduce(like=ONE, name="other").close(),
+        "partial_allreduce": lambda: comm.partial_allreduce(ONE, name="other").leave(),
     }
-    gradients = comm.partial_allreduce(like=ONE, policy="quorum:2", name="gradients")
+    gradients = comm.partial_allreduce(ONE, policy="quorum:2", name="gradients")
     for between in arguments():
         WORLD.Barrier()
         for _ in range(2 if comm.rank == 0 else 1):

@@ -4,7 +4,7 @@ import numpy as np
 from common import WORLD, arguments, say
 
 import pycollectives as pc
-from pycollectives.partial_allreduce.policies import parse
+from pycollectives.policies import parse
 
 policy, where = arguments()
 total = 0

@@ -32,7 +32,7 @@ def open_later() -> None:
 with (
     pc.Communicator(WORLD) as comm,
     comm.parameter_server(
-        like=np.zeros(COUNT), sync=pc.ASP(), update=pc.SGD(1.0), nan="accept", name="weights", **WHO_SERVES
+        np.zeros(COUNT), sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), nan="accept", name="weights", **WHO_SERVES
     ) as ps,
 ):
     pids = WORLD.allgather(os.getpid())
@@ -42,7 +42,7 @@ with (
             threading.Thread(target=open_later).start()
             ps.push_pull(gate.array, w, timeout=60)
     elif comm.rank == 0:
-        while ps.statistics().workers[1].pushes == 0:
+        while ps.server_statistics().workers[1].pushes == 0:
             time.sleep(0.01)
         os.kill(pids[1], signal.SIGSTOP)
         threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -32,5 +32,5 @@ for _ in range(5):
     [thread.join() for thread in threads]
     assert not errors, errors
     for one in made:
-        one.close() if WHAT == "communicators" else one.Free()
+        one.leave() if WHAT == "communicators" else one.Free()
 common.say("made all")

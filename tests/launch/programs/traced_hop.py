@@ -10,7 +10,7 @@ import pycollectives as pc
 
 ZERO = np.zeros(4)
 
-with pc.Communicator(WORLD) as comm, comm.hop(like=np.ones(4), topology="ring") as hop:
+with pc.Communicator(WORLD) as comm, comm.hop(np.ones(4), topology="ring") as hop:
     for k in hop.iterations(3, timeout=30):
         time.sleep(2e-3)
         if (comm.rank, k) == (2, 1):

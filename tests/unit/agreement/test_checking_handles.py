@@ -19,17 +19,17 @@ def test_handles_that_are_waited_for_out_of_order():
     turn = threading.Barrier(2)
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, policy="solo")
+        ar = comm.partial_allreduce(ONE, policy="solo")
         if comm.rank == 0:
             older = ar.contribute(ONE)
             turn.wait()
             turn.wait()
-            ar.contribute(ONE).wait(20.0)
-            assert older.wait(20.0).round == 0
+            ar.contribute(ONE).wait(timeout=20.0)
+            assert older.wait(timeout=20.0).round == 0
         else:
             turn.wait()
             for _ in range(4):
-                ar.contribute(ONE).wait(20.0)
+                ar.contribute(ONE).wait(timeout=20.0)
             turn.wait()
         noted = set(ar._collective._rounds)
         comm.close()
@@ -44,18 +44,18 @@ def test_an_older_handle_that_is_looked_at_first():
     turn = threading.Barrier(2)
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, policy="solo", missed="latest")
+        ar = comm.partial_allreduce(ONE, policy="solo", missed="latest")
         if comm.rank == 0:
             turn.wait()
             older = ar.contribute(0 * ONE)
             turn.wait()
             turn.wait()
             ar.contribute(0 * ONE)
-            rounds = (older.wait(20.0).round, ar.result[0])
+            rounds = (older.wait(timeout=20.0).round, ar.result[0])
         else:
             rounds = []
             for value in (10, 20):
-                rounds.append(ar.contribute(value * ONE).wait(20.0).round)
+                rounds.append(ar.contribute(value * ONE).wait(timeout=20.0).round)
                 turn.wait()
                 if value == 10:
                     turn.wait()

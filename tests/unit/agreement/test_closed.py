@@ -12,7 +12,7 @@ from pycollectives.testing import loopback
     [
         lambda comm: comm.__enter__(),
         lambda comm: comm.partial_allreduce(count=1, dtype="f8", policy="solo"),
-        lambda comm: comm.partial_reduce(like=np.ones(1), groups=pc.StaticGroups(1)),
+        lambda comm: comm.partial_reduce(np.ones(1), groups=pc.groups.StaticGroups(1)),
         lambda comm: comm.preduce(np.ones(1), [0]),
         lambda comm: comm.is_same_on_all_ranks(np.ones(1)),
     ],

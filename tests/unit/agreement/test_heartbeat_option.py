@@ -24,6 +24,6 @@ def test_ranks_without_a_progress_thread_cannot_be_heard(monkeypatch):
 
 def test_one_rank_has_no_other_machine(monkeypatch):
     monkeypatch.setenv("PYC_HEARTBEAT_TIMEOUT", "1")
-    with pc.Communicator(MPI.COMM_SELF) as comm, comm.partial_allreduce(like=np.ones(1)) as ar:
+    with pc.Communicator(MPI.COMM_SELF) as comm, comm.partial_allreduce(np.ones(1)) as ar:
         result, _ = ar.allreduce(np.ones(1))
     assert result == [1.0]

@@ -19,7 +19,7 @@ FAILED = 719
 def test_results_are_right(schedule):
     def program(comm, machine):
         x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
-        with comm.partial_allreduce(like=x, policy=pc.Full(), missed="latest", algorithm=schedule) as ar:
+        with comm.partial_allreduce(x, policy=pc.Full(), missed="latest", algorithm=schedule) as ar:
             for number in range(10):
                 x.write(np.full(COUNT, comm.rank + number))
                 result, _ = ar.allreduce(x)
@@ -39,11 +39,11 @@ def test_nobody_is_given_what_another_node_has_lost(seed):
 
     def program(comm):
         x = OnDevice(machine, np.full(COUNT, comm.rank + 1.0))
-        ar = comm.partial_allreduce(like=x, policy=pc.Full(), missed="latest", algorithm="tree")
+        ar = comm.partial_allreduce(x, policy=pc.Full(), missed="latest", algorithm="tree")
         if comm.rank == 0:
             machine.driver.fail("cuMemcpyAsync to the host", 2, FAILED)  # the first is the root's
         text = call_until_it_fails(ar, x)
-        ar.close()
+        ar.leave()
         return text.partition("CUDA: cuMemcpyAsync: ")[1]
 
     assert all(run_ranks(2, program, ranks_per_node=1, delay=0.1, seed=seed))

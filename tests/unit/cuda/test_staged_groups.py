@@ -36,12 +36,12 @@ def test_averages_are_right_however_the_data_is_cut(schedule, dtype, monkeypatch
 
     def program(comm, machine):
         x = OnDevice(machine, np.zeros(COUNT, dtype))
-        pr = comm.partial_reduce(like=x, groups=pc.StaticGroups(3))
+        pr = comm.partial_reduce(x, groups=pc.groups.StaticGroups(3))
         for step in range(1, 20, 2):
             x.write(np.arange(COUNT) + step * comm.rank)
-            assert pr.sync(x, step).group == (0, 1, 2)
+            assert pr.average(x, step).group == (0, 1, 2)
             np.testing.assert_array_equal(x.get(), (np.arange(COUNT) + step).astype(dtype))
-        pr.close()
+        pr.leave()
         x.free()
 
     with simulated_device(1) as machine:
@@ -55,13 +55,13 @@ def test_a_member_without_weights_is_left_out(monkeypatch):
 
     def program(comm, machine):
         x = OnDevice(machine, np.full(COUNT, (1.0, 10.0, 5.0)[comm.rank]))
-        with contextlib.suppress(KeyError), comm.partial_reduce(like=x, groups=pc.RandomGroups(3)) as pr:
+        with contextlib.suppress(KeyError), comm.partial_reduce(x, groups=pc.groups.RandomGroups(3)) as pr:
             if comm.rank == 1:
                 generated.wait(LIMIT)
                 raise KeyError
             if comm.rank == 2:
                 threading.Timer(0.5, generated.set).start()  # a group of the three needs no request of rank 1
-            assert pr.sync(x).group == (0, 1, 2)
+            assert pr.average(x).group == (0, 1, 2)
             np.testing.assert_array_equal(x.get(), np.full(COUNT, 3.0))
         x.free()
 
@@ -78,19 +78,19 @@ def test_nobody_is_given_what_another_rank_has_lost(schedule, nth, monkeypatch):
 
     def program(comm, machine):
         x = OnDevice(machine, np.zeros(COUNT))
-        pr = comm.partial_reduce(like=x, groups=pc.StaticGroups(2))
+        pr = comm.partial_reduce(x, groups=pc.groups.StaticGroups(2))
         if comm.rank == 0:
             machine.driver.fail("cuMemcpyAsync to the host", nth, FAILED)
         text = ""
         for step in range(1, 9, 2):
             x.write(np.full(COUNT, comm.rank + step))
             try:
-                pr.sync(x, step, timeout=LIMIT)
+                pr.average(x, step, timeout=LIMIT)
             except RuntimeError as error:
                 text = str(error)
                 break
             assert (x.get() == 0.5 + step).all(), "a wrong result"
-        pr.close()
+        pr.leave()
         x.free()
         return "CUDA: cuMemcpyAsync: " in text
 

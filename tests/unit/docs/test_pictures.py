@@ -17,7 +17,7 @@ from pycollectives.simulation.parameter_server import simulate
 
 
 def test_a_timeline_has_computing_and_waiting_of_each_worker():
-    shown = pictures.timeline(pc.BSP(), np.array([[1.0, 2.0], [2.0, 1.5]]))
+    shown = pictures.timeline(pc.servers.BSP(), np.array([[1.0, 2.0], [2.0, 1.5]]))
     assert shown.computing == [[(0, 1), (2, 2)], [(0, 2), (2, 1.5)]]
     assert shown.waiting == [[(1, 1)], [(3.5, 0.5)]]
     assert shown.barriers == [2, 4]
@@ -25,7 +25,7 @@ def test_a_timeline_has_computing_and_waiting_of_each_worker():
     assert shown.fraction_waiting(1.5) == pytest.approx(0.5 / 3)
 
 
-@pytest.mark.parametrize("sync", [pc.SSP(3), pc.ElasticBSP(15)])
+@pytest.mark.parametrize("sync", [pc.servers.SSP(3), pc.servers.ElasticBSP(15)])
 def test_a_timeline_says_what_the_summary_says(sync):
     work = np.repeat(np.array(pictures.INTERVALS)[:, None], 40, axis=1)
     summary = simulate(sync, work)

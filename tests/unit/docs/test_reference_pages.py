@@ -45,7 +45,7 @@ NUMBERS = {
     "a collective that stays open": r"kTagStride = (\d+);",
     "arguments that ranks compare": r"MAX_TEXT = (\d+)",
     "the name of a collective": r"MAX_NAME = (\d+)",
-    "steps of `PartialReduce.sync`": r"END_OF_STEPS = 1 << (\d+)",
+    "steps of `PartialReduce.average`": r"END_OF_STEPS = 1 << (\d+)",
     "rounds in the flight record": r'"PYC_FLIGHT_ROUNDS"\) or "(\d+)"',
     "contributors of a round": r"kWords = (\d+);  // of the bitmap",
     "rounds that `PYC_CHECK=1` compares": r"KEPT_ROUNDS = (\d+)",

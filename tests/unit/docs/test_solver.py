@@ -22,7 +22,7 @@ def residual_after(sweeps, *, keeps_own, side=8):
     def program(comm):
         mine = np.array_split(np.arange(len(matrix)), comm.size)[comm.rank]
         x, sent, late = np.zeros(len(matrix)), np.zeros(len(mine)), np.zeros(len(matrix))
-        corrections = comm.partial_allreduce(like=x, policy="full")
+        corrections = comm.partial_allreduce(x, policy="full")
         for _ in range(sweeps):
             change = np.zeros(len(matrix))
             change[mine] = ((right - matrix @ x) / 4)[mine]
@@ -56,7 +56,7 @@ def test_the_condition_is_that_of_the_recurrence(delay):
 
 def test_the_first_result_that_is_not_finite_is_told_under_pyc_check():
     def program(comm):
-        with comm.partial_allreduce(like=np.zeros(2), policy="full", name="sums") as ar:
+        with comm.partial_allreduce(np.zeros(2), policy="full", name="sums") as ar:
             for value in (1.0, np.inf, np.nan, 1.0):
                 ar.contribute(np.array([1.0, value])).wait(timeout=30.0)
 

@@ -25,7 +25,7 @@ def with_collective(action, size=1, like=None, **options):
     """What `action(ar)` returns on rank 0."""
 
     def program(comm):
-        with comm.partial_allreduce(like=np.zeros(3) if like is None else like, **options) as ar:
+        with comm.partial_allreduce(np.zeros(3) if like is None else like, **options) as ar:
             return action(ar)
 
     return run_ranks(size, program)[0]
@@ -44,12 +44,12 @@ def test_steady_state_keeps_no_references():
                 round_ = ar.contribute(x)
                 while not round_.test():
                     pass
-                ar._collective.contribute_and_wait(x, LIMIT)
+                ar._collective.contribute_and_wait(x, timeout=LIMIT)
                 ar.allreduce(x)
                 ar.allreduce(x, out, timeout=LIMIT)
                 repr(ar.result)
                 repr(round_.wait())
-                for wrong in ((), (x, 1, 2, 3), (longer,), ("x",)):
+                for wrong in ((), (x, 1, 2), (longer,), ("x",)):
                     with pytest.raises((TypeError, ValueError)):
                         ar.allreduce(*wrong)
 
@@ -91,7 +91,7 @@ def test_a_hundred_thousand_calls_take_no_more_memory():
 def test_handles_live_longer_than_anything_else():
     def action(ar):
         rounds = [ar.contribute(np.full(3, float(n))) for n in range(20)]
-        infos = [round_.wait(LIMIT) for round_ in rounds]
+        infos = [round_.wait(timeout=LIMIT) for round_ in rounds]
         results = [ar.allreduce(np.full(3, float(n)), timeout=LIMIT)[0] for n in range(20)]
         return rounds, infos, results
 
@@ -120,9 +120,9 @@ def test_wrong_arguments():
             (lambda: core.contribute(y=x), TypeError, "unexpected argument 'y'"),
             (lambda: core.contribute(x, x=x), TypeError, "two values for 'x'"),
             (lambda: core.contribute(x, stream=1), ValueError, "stream: expected None, as this collective is on"),
-            (lambda: core.allreduce(x, None, None, None), TypeError, r"allreduce\(\) takes at most 3"),
+            (lambda: core.allreduce(x, None, 1.0), TypeError, r"allreduce\(\) takes at most 2"),
             (lambda: core.contribute_and_wait(), TypeError, "needs the argument 'x'"),
-            (lambda: core.contribute_and_wait(x, -1), ValueError, "timeout: expected seconds >= 0"),
+            (lambda: core.contribute_and_wait(x, timeout=-1), ValueError, "timeout: expected seconds >= 0"),
             (lambda: core.contribute_and_wait(x, timeout="1"), TypeError, "timeout: expected seconds"),
             (lambda: core.allreduce(out=x), TypeError, "needs the argument 'x'"),
             (lambda: core.allreduce(x, timeout=float("nan")), ValueError, "timeout: expected seconds >= 0"),
@@ -131,7 +131,7 @@ def test_wrong_arguments():
             (lambda: core.allreduce(x, np.empty(6)[::2]), BufferError, "contiguous"),
             (lambda: core.allreduce(x, np.broadcast_to(1.0, 3)), BufferError, "contiguous|read-only"),
             (lambda: core.allreduce(np.ones(2)), ValueError, "expected"),
-            (lambda: round_.wait(1, 2), TypeError, r"wait\(\) takes at most 1"),
+            (lambda: round_.wait(1), TypeError, r"wait\(\) takes at most 0"),
             (lambda: round_.wait(limit=1), TypeError, "unexpected argument 'limit'"),
             (lambda: round_.wait(timeout=-1), ValueError, "timeout: expected seconds >= 0"),
             (lambda: round_.test(1), TypeError, "no arguments"),
@@ -141,7 +141,7 @@ def test_wrong_arguments():
             with pytest.raises(error, match=message):
                 call()
         assert core.rounds == rounds  # nothing was sent
-        assert core.contribute(x=x, stream=None).Wait(timeout=None).round == rounds
+        assert core.contribute(x=x, stream=None).wait(timeout=None).round == rounds
 
     with_collective(action)
 
@@ -181,7 +181,7 @@ def test_every_way_to_a_result_gives_the_same(dtype, count):
 
 def test_closed():
     def action(ar):
-        ar.close()
+        ar.leave()
         for call in (ar.contribute, ar.allreduce, ar._collective.contribute_and_wait):
             with pytest.raises(pc.ClosedError):
                 call(np.ones(3))
@@ -195,7 +195,7 @@ def test_a_late_call_has_its_result_at_once_unless_earlier_ones_come_first():
     x, done = np.ones(1), [threading.Event() for _ in range(3)]
 
     def program(comm):
-        with comm.partial_allreduce(like=x, policy=pc.Solo(), late="drop", missed="latest") as ar:
+        with comm.partial_allreduce(x, policy=pc.Solo(), late="drop", missed="latest") as ar:
             if comm.rank == 1:
                 for value in (1.0, 2.0):
                     ar.allreduce(np.array([value]), timeout=LIMIT)
@@ -207,7 +207,7 @@ def test_a_late_call_has_its_result_at_once_unless_earlier_ones_come_first():
                 time.sleep(1e-3)
             late = ar.contribute(x)
             assert late.late
-            info = late.wait(LIMIT)
+            info = late.wait(timeout=LIMIT)
             seen = ar.result
             done[1].set()
             return info.round, info.missed, float(seen[0]), info.included, info.initiator
@@ -217,7 +217,7 @@ def test_a_late_call_has_its_result_at_once_unless_earlier_ones_come_first():
 
 def test_a_second_thread_is_refused():
     def program(comm):
-        with comm.partial_allreduce(like=np.zeros(1), policy=pc.Full()) as ar:
+        with comm.partial_allreduce(np.zeros(1), policy=pc.Full()) as ar:
             if comm.rank == 0:
                 waits = threading.Thread(target=lambda: ar.allreduce(np.ones(1), timeout=LIMIT))
                 waits.start()

@@ -30,7 +30,7 @@ def test_nothing_begins_after_a_close_that_ran_into_its_limit(ranks_per_node):
         with pytest.raises(pc.ClosedError):
             comm.preduce(np.ones(4), [0, 1])
         with pytest.raises(pc.ClosedError):
-            comm.partial_allreduce(like=np.ones(4), policy="solo")
+            comm.partial_allreduce(np.ones(4), policy="solo")
         may_close.set()
         comm.close()
 
@@ -88,7 +88,7 @@ def test_a_rank_that_closes_ends_a_creation_on_all_others(size, leaver):
         if comm.rank == leaver % size:
             return "closes"
         with pytest.raises(pc.StallError) as caught:
-            comm.partial_allreduce(like=np.ones(4), name="never", policy="solo")
+            comm.partial_allreduce(np.ones(4), name="never", policy="solo")
         return str(caught.value)
 
     texts = run_ranks(size, program, ranks_per_node=1)
@@ -108,12 +108,12 @@ def test_a_thread_that_creates_while_another_closes(size, ranks_per_node):
         def create():
             start.wait()
             try:
-                comm.partial_allreduce(like=np.ones(4), policy="solo")
+                comm.partial_allreduce(np.ones(4), policy="solo")
             except (pc.ClosedError, pc.StallError):
                 return False
             return True
 
-        comm.partial_allreduce(like=np.ones(4), policy="solo")
+        comm.partial_allreduce(np.ones(4), policy="solo")
         with ThreadPoolExecutor(1) as other:
             made = other.submit(create)
             start.wait()
@@ -128,7 +128,7 @@ def test_a_creation_under_checks_while_all_ranks_close():
     """With PYC_CHECK=1: the rank that closes makes no other call, and the other has a thread that closes too."""
 
     def program(comm):
-        comm.partial_allreduce(like=np.ones(4), policy="solo")
+        comm.partial_allreduce(np.ones(4), policy="solo")
         with ThreadPoolExecutor(1) as other:
             if comm.rank == 1:
                 made = other.submit(comm.partial_allreduce, like=np.ones(4))
@@ -188,12 +188,12 @@ def test_a_signal_handler_that_closes_during_a_creation():
 
         if comm.rank == 1:
             first.wait(30)
-            comm.partial_allreduce(like=np.ones(4), policy="solo")
+            comm.partial_allreduce(np.ones(4), policy="solo")
             return None
         before = signal.signal(signal.SIGALRM, close)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.1)
-            comm.partial_allreduce(like=np.ones(4), policy="solo")
+            comm.partial_allreduce(np.ones(4), policy="solo")
         finally:
             signal.signal(signal.SIGALRM, before)
         return refused
@@ -210,7 +210,7 @@ def test_a_signal_handler_that_closes_during_a_creation():
 def test_threads_that_close_a_communicator_with_open_collectives(size):
     def program(comm):
         for _ in range(2):
-            comm.partial_allreduce(like=np.ones(4), policy="solo").contribute(np.ones(4))
+            comm.partial_allreduce(np.ones(4), policy="solo").contribute(np.ones(4))
         with ThreadPoolExecutor(3) as threads:
             list(threads.map(lambda _: comm.close(), range(3)))
         return comm.closed
@@ -227,7 +227,7 @@ def test_closing_waits_for_a_creation_that_is_under_way():
         if comm.rank == 1:
             closing.wait(30)
             time.sleep(0.2)
-            comm.partial_allreduce(like=np.ones(4), policy="solo")
+            comm.partial_allreduce(np.ones(4), policy="solo")
             comm.close()
             return "made"
         with ThreadPoolExecutor(1) as threads:
@@ -261,7 +261,7 @@ def test_abort_frees_a_thread_that_waits_for_a_rank_that_does_not_come():
 
 def test_an_aborted_communicator_is_not_polled_once_all_have_closed():
     def program(comm):
-        comm.partial_allreduce(like=np.ones(4), policy="solo")
+        comm.partial_allreduce(np.ones(4), policy="solo")
         if comm.rank == 0:
             comm.abort()
         else:

@@ -172,7 +172,7 @@ def rounds_of(comm):
     for _ in range(3):
         ar.allreduce(ONE, timeout=30)
     record = comm.flight_record()
-    ar.close()
+    ar.leave()
     return record, comm.flight_record()
 
 

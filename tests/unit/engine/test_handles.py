@@ -5,23 +5,23 @@ import time
 
 import pytest
 
-from pycollectives import StallError, wait_all, wait_any
+from pycollectives import Request, StallError, wait_all, wait_any
 
 
-class Round:
+class Round(Request):
     """A handle that completes when told to."""
 
     default_timeout = None
 
     def __init__(self, name):
         self.name = name
-        self.done = threading.Event()
+        self.event = threading.Event()
 
     def test(self):
-        return self.done.is_set()
+        return self.event.is_set()
 
     def wait(self, timeout=None):
-        if not self.done.wait(timeout):
+        if not self.event.wait(timeout):
             raise StallError(f"{self.name}: missing rank 1")
         return f"info of {self.name}"
 
@@ -32,7 +32,7 @@ def rounds():
 
 
 def complete_later(handle, seconds):
-    timer = threading.Timer(seconds, handle.done.set)
+    timer = threading.Timer(seconds, handle.event.set)
     timer.start()
     return timer
 
@@ -57,7 +57,7 @@ def test_the_limit_of_wait_all_is_for_all_together(rounds):
 
 def test_wait_all_reports_what_is_done_even_when_time_is_up(rounds):
     for handle in rounds:
-        handle.done.set()
+        handle.event.set()
     assert len(wait_all(rounds, timeout=0)) == 3
 
 
@@ -67,8 +67,8 @@ def test_wait_any_gives_the_first_to_complete(rounds):
 
 
 def test_wait_any_gives_the_lowest_of_several(rounds):
-    rounds[1].done.set()
-    rounds[2].done.set()
+    rounds[1].event.set()
+    rounds[2].event.set()
     assert wait_any(rounds) == 1
 
 
@@ -87,13 +87,13 @@ def test_wait_any_does_not_burn_the_processor(rounds):
 
 
 def test_wait_any_of_none():
-    with pytest.raises(ValueError, match="at least one round"):
+    with pytest.raises(ValueError, match="at least one request"):
         wait_any([])
 
 
 def test_wait_any_ignores_requests_that_are_inactive(rounds):
     rounds[0].active = False
-    rounds[0].done.set()
+    rounds[0].event.set()
     complete_later(rounds[2], 0.02)
     assert wait_any(rounds, timeout=10) == 2
     with pytest.raises(StallError, match="b: missing rank 1"):

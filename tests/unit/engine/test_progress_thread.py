@@ -121,14 +121,14 @@ def test_a_function_of_the_application_ends_on_the_main_thread(closes):
         comms, servers = loopback(2), [None, None]
 
         def make(rank):
-            servers[rank] = comms[rank].parameter_server(like=np.zeros(1), servers="node", update=Update())
+            servers[rank] = comms[rank].parameter_server(np.zeros(1), servers="node", update=Update())
 
         threads = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
-        servers[0].close()
+        servers[0].leave()
         servers[0] = None
-        servers[1].close()
+        servers[1].leave()
         servers[1] = None
         end = time.monotonic() + 5
         while time.monotonic() < end:

@@ -20,7 +20,7 @@ WAITING = {
     "wait_all": lambda comm, ar, pr: pc.wait_all([ar.contribute(ONE)]),
     "wait_any": lambda comm, ar, pr: pc.wait_any([ar.contribute(ONE)]),
     "flush": lambda comm, ar, pr: ar.flush(),
-    "sync": lambda comm, ar, pr: pr.sync(np.ones(1)),
+    "sync": lambda comm, ar, pr: pr.average(np.ones(1)),
     "preduce": lambda comm, ar, pr: comm.preduce(np.ones(1), [0, 1]),
     "agree": lambda comm, ar, pr: comm.is_same_on_all_ranks(ONE),
     "close": lambda comm, ar, pr: comm.close(),
@@ -33,8 +33,8 @@ def test_the_default_limits_each_call(call, ranks_per_node):
     outcome = []
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, policy=pc.Full())
-        pr = comm.partial_reduce(like=ONE, groups=pc.RandomGroups(size=2))
+        ar = comm.partial_allreduce(ONE, policy=pc.Full())
+        pr = comm.partial_reduce(ONE, groups=pc.groups.RandomGroups(size=2))
         if comm.rank == 0:
             with pytest.raises(pc.StallError):
                 WAITING[call](comm, ar, pr)
@@ -58,15 +58,15 @@ def test_the_default_limits_each_call(call, ranks_per_node):
 @pytest.mark.parametrize("call", ["wait", "wait_all", "wait_any", "allreduce", "flush"])
 def test_a_limit_of_its_own_goes_before_the_default(call, timeout):
     calls = {
-        "wait": lambda ar: ar.contribute(ONE).wait(timeout),
-        "wait_all": lambda ar: pc.wait_all([ar.contribute(ONE)], timeout),
-        "wait_any": lambda ar: pc.wait_any([ar.contribute(ONE)], timeout),
+        "wait": lambda ar: ar.contribute(ONE).wait(timeout=timeout),
+        "wait_all": lambda ar: pc.wait_all([ar.contribute(ONE)], timeout=timeout),
+        "wait_any": lambda ar: pc.wait_any([ar.contribute(ONE)], timeout=timeout),
         "allreduce": lambda ar: ar.allreduce(ONE, timeout=timeout),
-        "flush": lambda ar: ar.flush(timeout),
+        "flush": lambda ar: ar.flush(timeout=timeout),
     }
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE, policy=pc.Full())
+        ar = comm.partial_allreduce(ONE, policy=pc.Full())
         if comm.rank == 1:
             time.sleep(2 * DEFAULT)
         calls[call](ar)
@@ -79,6 +79,6 @@ def test_a_limit_of_its_own_goes_before_the_default(call, timeout):
 @pytest.mark.parametrize("timeout", [None, math.inf, 1e300, 30.0])
 def test_closing_with_any_limit(timeout):
     with loopback(1, timeout=math.inf)[0] as comm:
-        comm.partial_allreduce(like=ONE)
-        comm.close(timeout)
+        comm.partial_allreduce(ONE)
+        comm.close(timeout=timeout)
         assert comm.closed

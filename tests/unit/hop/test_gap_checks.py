@@ -12,10 +12,16 @@ from pycollectives.testing import run_ranks
 INTO, OUT_OF = 1, 2
 """The in-neighbor of rank 0 and its out-neighbor, in a directed ring of three."""
 
-RING = pc.Topology(3, [(0, OUT_OF), (OUT_OF, INTO), (INTO, 0)])
+RING = pc.topology.Topology(3, [(0, OUT_OF), (OUT_OF, INTO), (INTO, 0)])
 FAR = 40
-MODES = [pc.Standard(), pc.NotifyAck(), pc.BackupWorkers(1), pc.BoundedStaleness(0), pc.BoundedStaleness(3)]
-MODES += [pc.Hybrid(1, 2)]
+MODES = [
+    pc.hop.Standard(),
+    pc.hop.NotifyAck(),
+    pc.hop.BackupWorkers(1),
+    pc.hop.BoundedStaleness(0),
+    pc.hop.BoundedStaleness(3),
+]
+MODES += [pc.hop.Hybrid(1, 2)]
 
 
 def worker_of(mode, max_ig, **options):
@@ -34,7 +40,7 @@ def bound_of(mode, max_ig, neighbor):
     """Table 1 for that edge alone."""
     if neighbor == INTO:
         return mode.bound_by_updates
-    return gap_bounds(RING, pc.NotifyAck() if mode.acknowledges else pc.BackupWorkers(1), max_ig)[0, OUT_OF]
+    return gap_bounds(RING, pc.hop.NotifyAck() if mode.acknowledges else pc.hop.BackupWorkers(1), max_ig)[0, OUT_OF]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=repr)
@@ -62,14 +68,14 @@ def test_a_rank_that_is_further_ahead_than_it_may_be(mode, max_ig, slow, at):
 
 @pytest.mark.parametrize("left", [INTO, OUT_OF])
 def test_a_neighbor_that_has_left_bounds_nothing(left):
-    worker = worker_of(pc.Standard(), 2)
+    worker = worker_of(pc.hop.Standard(), 2)
     worker.leave(left, 0)
     worker.enter({INTO: OUT_OF, OUT_OF: INTO}[left], FAR)
     go_to(worker, FAR)
 
 
 def test_without_checks_nothing_is_checked():
-    go_to(worker_of(pc.Standard(), 2, checks=False), FAR)
+    go_to(worker_of(pc.hop.Standard(), 2, checks=False), FAR)
 
 
 @pytest.mark.parametrize("check", [False, True])
@@ -81,5 +87,5 @@ def test_checks_of_the_communicator_are_those_of_hop(check, monkeypatch):
         return made(*arguments, checks=checks, **options)
 
     monkeypatch.setattr(core, "Hop", make)
-    run_ranks(2, lambda comm: comm.hop(like=np.zeros(1), topology=topology.ring(2)).close(), check=check)
+    run_ranks(2, lambda comm: comm.hop(np.zeros(1), topology=topology.ring(2)).leave(), check=check)
     assert given == [check] * 2

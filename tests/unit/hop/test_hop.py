@@ -12,7 +12,13 @@ from pycollectives import topology
 from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
-MODES = [pc.Standard(), pc.NotifyAck(), pc.BackupWorkers(1), pc.BoundedStaleness(2), pc.Hybrid(1, 2)]
+MODES = [
+    pc.hop.Standard(),
+    pc.hop.NotifyAck(),
+    pc.hop.BackupWorkers(1),
+    pc.hop.BoundedStaleness(2),
+    pc.hop.Hybrid(1, 2),
+]
 FAMILIES = [topology.ring, topology.ring_based, topology.double_ring, topology.exponential, topology.complete]
 
 
@@ -29,7 +35,7 @@ def run(models, graph, *, steps=5, naps=None, delta=0.0, check=True, timeout=60.
     def program(comm):
         w = models[comm.rank].copy()
         history = []
-        with comm.hop(like=w, topology=graph, **(hop_options or {})) as hop:
+        with comm.hop(w, topology=graph, **(hop_options or {})) as hop:
             for k in hop.iterations(steps_of[comm.rank], timeout=LIMIT):
                 assert k == hop.iteration
                 if naps is not None:
@@ -46,7 +52,7 @@ def run(models, graph, *, steps=5, naps=None, delta=0.0, check=True, timeout=60.
 
 
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
-@pytest.mark.parametrize("mode", [pc.Standard(), pc.NotifyAck()], ids=repr)
+@pytest.mark.parametrize("mode", [pc.hop.Standard(), pc.hop.NotifyAck()], ids=repr)
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_a_standard_iteration_is_a_product_with_the_matrix_of_equation_1(family, mode, ranks_per_node):
     """That of D-PSGD with plain means."""
@@ -100,7 +106,7 @@ def test_equation_2(ranks_per_node):
 
     def program(comm):
         w = np.full(1, 5.0 * comm.rank)
-        hop = comm.hop(like=w, topology=topology.ring(2), mode=pc.BoundedStaleness(2))
+        hop = comm.hop(w, topology=topology.ring(2), mode=pc.hop.BoundedStaleness(2))
         given = []
         if comm.rank == 1:
             assert once.wait(LIMIT)
@@ -135,7 +141,7 @@ def test_late_ranks_and_ranks_that_leave(case):
     for ranks_per_node in SHAPES:
         for mode in MODES:
             steps_of = [int(steps) for steps in rng.integers(0, 12, size)]
-            skip = pc.Skip(4) if mode.backup or mode.staleness else None
+            skip = pc.hop.Skip(4) if mode.backup or mode.staleness else None
             print("case", case, "size", size, "steps", steps_of, mode)
             naps = rng.choice([0.0, 0.0, 0.0, 0.01], (size, 12))
             results = run(
@@ -160,7 +166,7 @@ def test_late_ranks_and_ranks_that_leave(case):
 def test_parameters_are_one_read_only_array_of_the_shape_of_like():
     with loopback(1)[0] as comm:
         like = np.arange(6.0).reshape(2, 3)
-        hop = comm.hop(like=like, topology="ring", name="own")
+        hop = comm.hop(like, topology="ring", name="own")
         parameters = hop.parameters
         assert (parameters == like).all()
         assert parameters.shape == (2, 3)
@@ -176,7 +182,7 @@ def test_parameters_are_one_read_only_array_of_the_shape_of_like():
 
 def test_iterations_go_on():
     def program(comm):
-        hop = comm.hop(like=np.zeros(1), topology="ring")
+        hop = comm.hop(np.zeros(1), topology="ring")
         numbers = []
         for steps in (2, 0, 3):
             for k in hop.iterations(steps):
@@ -189,7 +195,7 @@ def test_iterations_go_on():
 
 def test_calls_in_the_wrong_order():
     with loopback(1)[0] as comm:
-        hop = comm.hop(like=np.zeros(2), topology="ring", name="own")
+        hop = comm.hop(np.zeros(2), topology="ring", name="own")
         with pytest.raises(RuntimeError, match="'own': step: no iteration has begun; call step once in"):
             hop.step(np.zeros(2))
         iterations = hop.iterations(3)
@@ -201,8 +207,8 @@ def test_calls_in_the_wrong_order():
         with pytest.raises(TypeError, match="own: "):
             hop.step(np.zeros(2, np.float32))
         hop.step(np.zeros(2))
-        hop.close()
-        hop.close()
+        hop.leave()
+        hop.leave()
         assert hop.closed
         with pytest.raises(pc.ClosedError, match="'own' is closed"):
             next(hop.iterations(1))
@@ -214,7 +220,7 @@ def test_an_update_to_a_rank_that_sleeps_waits_for_nobody(ranks_per_node):
     done = threading.Event()
 
     def program(comm):
-        hop = comm.hop(like=np.full(4, float(comm.rank)), topology="ring", mode=pc.BackupWorkers(1), max_ig=3)
+        hop = comm.hop(np.full(4, float(comm.rank)), topology="ring", mode=pc.hop.BackupWorkers(1), max_ig=3)
         if comm.rank == 1:
             for k in hop.iterations(4):
                 if k == 0:
@@ -234,7 +240,7 @@ def test_a_straggler_skips(ranks_per_node):
     """It is told by its tokens; the others get through sooner."""
 
     def program(comm):
-        hop = comm.hop(like=np.zeros(3), topology="complete", mode=pc.BackupWorkers(1), skip=pc.Skip(10), max_ig=4)
+        hop = comm.hop(np.zeros(3), topology="complete", mode=pc.hop.BackupWorkers(1), skip=pc.hop.Skip(10), max_ig=4)
         for _ in hop.iterations(40, timeout=LIMIT):
             time.sleep(0.03 if comm.rank == 1 else 0.002)
             hop.step(np.ones(3), timeout=LIMIT)
@@ -250,7 +256,7 @@ def test_a_straggler_skips(ranks_per_node):
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
 def test_many_short_iterations(ranks_per_node):
     def program(comm):
-        hop = comm.hop(like=np.full(1, float(comm.rank)), topology="ring", mode=pc.Standard(), max_ig=2)
+        hop = comm.hop(np.full(1, float(comm.rank)), topology="ring", mode=pc.hop.Standard(), max_ig=2)
         for _ in hop.iterations(2000, timeout=LIMIT):
             hop.step(np.zeros(1), timeout=LIMIT)
         return float(hop.parameters[0])

@@ -16,7 +16,13 @@ from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
 ONE = np.ones(1)
-MODES = [pc.Standard(), pc.NotifyAck(), pc.BackupWorkers(1), pc.BoundedStaleness(2), pc.Hybrid(1, 2)]
+MODES = [
+    pc.hop.Standard(),
+    pc.hop.NotifyAck(),
+    pc.hop.BackupWorkers(1),
+    pc.hop.BoundedStaleness(2),
+    pc.hop.Hybrid(1, 2),
+]
 
 
 # --- Arguments
@@ -25,32 +31,32 @@ MODES = [pc.Standard(), pc.NotifyAck(), pc.BackupWorkers(1), pc.BoundedStaleness
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ({"like": np.zeros(2, np.int32)}, TypeError, "like: expected elements of float16"),
+        ({"initial": np.zeros(2, np.int32)}, TypeError, "initial: expected elements of float16"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
         ({"topology": topology.ring(4)}, ValueError, "topology: .* as many ranks as the communicator, 3"),
-        ({"topology": pc.Topology(3, [(0, 1)])}, ValueError, "no way leads|not connected|connected"),
+        ({"topology": pc.topology.Topology(3, [(0, 1)])}, ValueError, "no way leads|not connected|connected"),
         ({"topology": topology.from_matrix(np.full((3, 3), 1 / 3))}, ValueError, "expected a graph without weights"),
         ({"topology": "one-peer-exponential"}, TypeError, "topology: expected a graph that does not vary in time"),
         ({"max_ig": 0}, ValueError, "max_ig: expected"),
         ({"max_ig": 2.5}, TypeError, "max_ig: expected"),
         ({"mode": 1}, TypeError, r"mode: expected one such as Standard\(\), .*got 1"),
         ({"mode": "backups:1"}, ValueError, r"mode: expected standard, .*'backups:1'"),
-        ({"mode": "skip:3", "skip": pc.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
-        ({"mode": pc.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the in-n"),
-        ({"mode": pc.Hybrid(3, 1)}, ValueError, r"Hybrid\(n=3, s=1\): expected n <= 2"),
+        ({"mode": "skip:3", "skip": pc.hop.Skip(2)}, ValueError, r"skip: expected None, since mode='skip:3'"),
+        ({"mode": pc.hop.BackupWorkers(3)}, ValueError, r"BackupWorkers\(n=3\): expected n <= 2, the in-n"),
+        ({"mode": pc.hop.Hybrid(3, 1)}, ValueError, r"Hybrid\(n=3, s=1\): expected n <= 2"),
         ({"skip": 3}, TypeError, r"skip: expected None or Skip\(max_jump, trigger\), got 3"),
-        ({"skip": pc.Skip(3)}, ValueError, r"skip: expected None under Standard\(\), in which no rank is"),
-        ({"mode": pc.NotifyAck(), "skip": pc.Skip(3)}, ValueError, r"skip: expected None under NotifyAck\(\)"),
+        ({"skip": pc.hop.Skip(3)}, ValueError, r"skip: expected None under Standard\(\), in which no rank is"),
+        ({"mode": pc.hop.NotifyAck(), "skip": pc.hop.Skip(3)}, ValueError, r"skip: expected None under NotifyAck\(\)"),
         ({"computation": "both"}, ValueError, "computation: expected"),
         ({"name": ""}, ValueError, "name"),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_refused_on_all_ranks_before_anything_is_made(arguments, kind, text):
     def program(comm):
-        given = {"like": ONE, "topology": "ring", **(arguments if comm.rank == 1 else {})}
+        given = {"initial": ONE, "topology": "ring", **(arguments if comm.rank == 1 else {})}
         with pytest.raises(kind if comm.rank == 1 else pc.MismatchError, match=text if comm.rank == 1 else "rank 1"):
             comm.hop(**given)
-        return comm.hop(like=ONE, topology="ring").closed
+        return comm.hop(ONE, topology="ring").closed
 
     assert run_ranks(3, program) == [False] * 3
 
@@ -59,7 +65,7 @@ def test_one_rank_needs_no_other_in_any_mode():
     def program(comm):
         ends = []
         for mode in [*MODES, "skip:10"]:
-            with comm.hop(like=ONE, mode=mode) as hop:
+            with comm.hop(ONE, mode=mode) as hop:
                 for _ in hop.iterations(3, timeout=LIMIT):
                     hop.step(ONE)
                 ends.append(float(hop.parameters[0]))
@@ -71,27 +77,27 @@ def test_one_rank_needs_no_other_in_any_mode():
 def test_a_mode_may_be_a_text():
     def program(comm):
         if comm.rank == 0:  # the same arguments, or ranks would not agree
-            return comm.hop(like=ONE, topology="ring", mode="skip:3").closed
-        return comm.hop(like=ONE, topology="ring", mode=pc.BackupWorkers(1), skip=pc.Skip(3)).closed
+            return comm.hop(ONE, topology="ring", mode="skip:3").closed
+        return comm.hop(ONE, topology="ring", mode=pc.hop.BackupWorkers(1), skip=pc.hop.Skip(3)).closed
 
     assert run_ranks(3, program) == [False] * 3
 
 
 @pytest.mark.parametrize("differing", [
-    {"max_ig": 4}, {"mode": pc.BackupWorkers(1)}, {"topology": "star"}, {"computation": "serial"},
-    {"like": np.zeros(2)}, {"mode": pc.BackupWorkers(1), "skip": pc.Skip(2)},
+    {"max_ig": 4}, {"mode": pc.hop.BackupWorkers(1)}, {"topology": "star"}, {"computation": "serial"},
+    {"initial": np.zeros(2)}, {"mode": pc.hop.BackupWorkers(1), "skip": pc.hop.Skip(2)},
 ], ids=str)  # fmt: skip
 def test_arguments_that_differ(differing):
     def program(comm):
         with pytest.raises(pc.MismatchError, match="rank 2"):
-            comm.hop(**{"like": ONE, "topology": "ring", **(differing if comm.rank == 2 else {})})
+            comm.hop(**{"initial": ONE, "topology": "ring", **(differing if comm.rank == 2 else {})})
 
     run_ranks(3, program)
 
 
 def test_arguments_of_calls():
     with loopback(1)[0] as comm:
-        hop = comm.hop(like=np.ones(2), topology="ring")
+        hop = comm.hop(np.ones(2), topology="ring")
         with pytest.raises(ValueError, match="steps: expected"):
             hop.iterations(-1)
         with pytest.raises(ValueError, match="steps: expected at most"):
@@ -118,7 +124,7 @@ def test_a_stall_of_a_step_names_the_update_and_step_may_be_called_again(computa
     stalled = threading.Barrier(3)
 
     def program(comm):
-        hop = comm.hop(like=np.full(1, float(comm.rank)), topology="complete", name="own", computation=computation)
+        hop = comm.hop(np.full(1, float(comm.rank)), topology="complete", name="own", computation=computation)
         text = ""
         iterations = hop.iterations(4, timeout=LIMIT)
         for k in range(4):
@@ -148,7 +154,7 @@ def test_a_stall_of_an_iteration_names_the_token_and_a_new_loop_goes_on(ranks_pe
     stalled = threading.Event()
 
     def program(comm):
-        hop = comm.hop(like=ONE, topology="ring", mode=pc.BackupWorkers(1), max_ig=2, name="own")
+        hop = comm.hop(ONE, topology="ring", mode=pc.hop.BackupWorkers(1), max_ig=2, name="own")
         if comm.rank == 1:
             for k in hop.iterations(5, timeout=LIMIT):
                 if k == 0:
@@ -178,7 +184,7 @@ def test_another_thread_may_close_it_while_one_waits(ranks_per_node):
     ended = threading.Event()
 
     def program(comm):
-        hop = comm.hop(like=ONE, topology="ring", name="own")
+        hop = comm.hop(ONE, topology="ring", name="own")
         if comm.rank == 1:
             assert ended.wait(LIMIT)
             return
@@ -199,8 +205,8 @@ def test_a_stall_names_an_acknowledgement(ranks_per_node):
     stalled = threading.Event()
 
     def program(comm):
-        graph = pc.Topology(3, [(0, 1), (1, 2), (2, 0)])
-        hop = comm.hop(like=ONE, topology=graph, mode=pc.NotifyAck())
+        graph = pc.topology.Topology(3, [(0, 1), (1, 2), (2, 0)])
+        hop = comm.hop(ONE, topology=graph, mode=pc.hop.NotifyAck())
         for k in hop.iterations(1, timeout=LIMIT):
             if comm.rank == 0:
                 assert stalled.wait(LIMIT), k
@@ -220,7 +226,7 @@ def test_a_stall_says_where_the_neighbor_waits(ranks_per_node):
     met = threading.Barrier(2)
 
     def program(comm):
-        hops = [comm.hop(like=ONE, topology="ring", name=name) for name in "ab"]
+        hops = [comm.hop(ONE, topology="ring", name=name) for name in "ab"]
         hop = hops[comm.rank]
         next(hop.iterations(1, timeout=LIMIT))
         met.wait(LIMIT)
@@ -236,12 +242,12 @@ def test_what_is_waited_for_is_in_the_flight_record():
     finished = threading.Event()
 
     def program(comm):
-        hop = comm.hop(like=ONE, topology="ring", name="own")
+        hop = comm.hop(ONE, topology="ring", name="own")
         if comm.rank == 1:
             assert finished.wait(LIMIT)
         next(hop.iterations(1))
         if comm.rank == 0:
-            waits = threading.Thread(target=hop.step, args=(ONE, LIMIT))
+            waits = threading.Thread(target=hop.step, args=(ONE,), kwargs={"timeout": LIMIT})
             waits.start()
             while "wait" not in comm.flight_record()["collectives"][-1]:
                 time.sleep(0.01)
@@ -267,14 +273,14 @@ def test_a_rank_that_leaves_ends_the_waiting_of_its_neighbors(mode, leave, ranks
     """Without a limit: they are told. For updates and for tokens."""
 
     def program(comm):
-        hop = comm.hop(like=ONE, topology="complete", mode=mode, max_ig=1)
+        hop = comm.hop(ONE, topology="complete", mode=mode, max_ig=1)
         done = 0
         for k in hop.iterations(8, timeout=math.inf):
             if comm.rank == 1 and k == 2:
                 time.sleep(0.2)
                 if leave == "raise":
                     raise KeyError("of rank 1")
-                hop.close()
+                hop.leave()
                 return done
             hop.step(ONE, timeout=math.inf)
             done += 1
@@ -290,13 +296,13 @@ def test_who_takes_part_follows_from_how_many_iterations_each_rank_makes(ranks_p
     """Not from when: rank 0 leaves after 1 iteration, in which its update counts, rank 1 after 2."""
 
     def program(comm):
-        hop = comm.hop(like=np.full(1, float(comm.rank)), topology="complete")
+        hop = comm.hop(np.full(1, float(comm.rank)), topology="complete")
         received = []
         for _ in hop.iterations(comm.rank + 1, timeout=LIMIT):
             time.sleep(0.02 * (2 - comm.rank))
             hop.step(np.zeros(1), timeout=LIMIT)
             received.append(hop.received)
-        hop.close()
+        hop.leave()
         return received
 
     assert run_ranks(3, program, ranks_per_node=ranks_per_node)[2] == [((0, 0), (1, 0)), ((1, 1),), ()]
@@ -305,7 +311,7 @@ def test_who_takes_part_follows_from_how_many_iterations_each_rank_makes(ranks_p
 def test_all_ranks_may_leave_without_an_iteration():
     def program(comm):
         for mode in MODES:
-            comm.hop(like=ONE, topology="complete", mode=mode).close()
+            comm.hop(ONE, topology="complete", mode=mode).leave()
 
     for ranks_per_node in SHAPES:
         run_ranks(3, program, ranks_per_node=ranks_per_node)
@@ -316,13 +322,13 @@ def test_all_ranks_may_leave_without_an_iteration():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
-@pytest.mark.parametrize("mode", [pc.BackupWorkers(1), pc.BoundedStaleness(2)], ids=repr)
+@pytest.mark.parametrize("mode", [pc.hop.BackupWorkers(1), pc.hop.BoundedStaleness(2)], ids=repr)
 def test_memory_is_flat_over_thousands_of_iterations(mode, ranks_per_node):
     """An update of 64 KiB per iteration would be seen."""
     page = resource.getpagesize()
 
     def program(comm):
-        hop = comm.hop(like=np.ones(1 << 14, np.float32), topology="complete", mode=mode)
+        hop = comm.hop(np.ones(1 << 14, np.float32), topology="complete", mode=mode)
         zero = np.zeros(1 << 14, np.float32)
         used = []
         for k in hop.iterations(4000, timeout=LIMIT):

@@ -27,7 +27,7 @@ def run(size, graph, seed, ranks_per_node, **options):
 
     def program(comm):
         draw, done = random.Random(f"{seed} {comm.rank}"), -1
-        hop = comm.hop(like=np.full(300, float(comm.rank)), topology=graph, max_ig=2, **options)
+        hop = comm.hop(np.full(300, float(comm.rank)), topology=graph, max_ig=2, **options)
         while done < STEPS - 1:
             left = STEPS - 1 - done
             done = repeated(draw, lambda limit, left=left: next(hop.iterations(left, timeout=limit)))

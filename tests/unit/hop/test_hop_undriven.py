@@ -60,8 +60,8 @@ def test_a_jump_whose_call_was_given_up_goes_no_further_than_the_next_call_says(
         return k, hop.statistics().skipped
 
     def program(comm):
-        options = {"mode": pc.BackupWorkers(1), "skip": pc.Skip(10), "max_ig": 3}
-        hop = comm.hop(like=ONE, topology="complete", **options)
+        options = {"mode": pc.hop.BackupWorkers(1), "skip": pc.hop.Skip(10), "max_ig": 3}
+        hop = comm.hop(ONE, topology="complete", **options)
         if comm.rank > 0:
             return lead(comm, hop)
         try:
@@ -104,7 +104,7 @@ def test_a_stall_names_the_receivers_whose_transfer_has_not_ended():
         hop.step(ONE, timeout=LIMIT)
 
     def program(comm):
-        hop = comm.hop(like=ONE, topology="complete", mode=pc.BoundedStaleness(9), max_ig=1)
+        hop = comm.hop(ONE, topology="complete", mode=pc.hop.BoundedStaleness(9), max_ig=1)
         if comm.rank > 0:
             return lead(comm, hop)
         try:
@@ -120,26 +120,26 @@ def test_an_update_that_was_on_its_way_when_it_became_stale_is_discarded():
     accepted, stale, sent, seen = (threading.Event() for _ in range(4))
 
     def program(comm):
-        q = comm.update_queue(like=ONE, owner=0, max_ig=1)
+        q = comm.update_queue(ONE, owner=0, max_ig=1)
         if comm.rank == 1:
-            q.enqueue(np.full(1, 3.0), iter=3, timeout=LIMIT)
+            q.enqueue(np.full(1, 3.0), iteration=3, timeout=LIMIT)
             accepted.set()
             assert stale.wait(LIMIT)
             take_in(comm)  # the answer of rank 0, upon which it sends
             sent.set()
             assert seen.wait(LIMIT)
-            q.enqueue(np.full(1, 4.0), iter=4, timeout=LIMIT)
+            q.enqueue(np.full(1, 4.0), iteration=4, timeout=LIMIT)
             return None
         assert accepted.wait(LIMIT)
         take_in(comm)
         with pytest.raises(pc.StallError, match="waits for the update of iteration 4 of rank 1"):
-            q.dequeue(1, iter=4, timeout=0.2)
+            q.dequeue(1, iteration=4, timeout=0.2)
         stale.set()
         assert sent.wait(LIMIT)
         take_in(comm)
-        assert q.size() == q.size(iter=3) == q.size(w_id=1) == 0
+        assert q.size() == q.size(iteration=3) == q.size(sender=1) == 0
         seen.set()
-        return [(u.iter, u.update[0]) for u in q.dequeue(1, timeout=LIMIT)]
+        return [(u.iteration, u.update[0]) for u in q.dequeue(1, timeout=LIMIT)]
 
     assert run_ranks(2, program, **UNDRIVEN)[0] == [(4, 4.0)]
 
@@ -149,16 +149,16 @@ def test_updates_that_are_accepted_at_once_all_arrive():
     offered, accepted = threading.Event(), threading.Event()
 
     def program(comm):
-        q = comm.update_queue(like=ONE, owner=0, max_ig=2)
+        q = comm.update_queue(ONE, owner=0, max_ig=2)
         if comm.rank == 1:
             for k in range(3):
-                q.enqueue(np.full(1, float(k)), iter=k, timeout=LIMIT)
+                q.enqueue(np.full(1, float(k)), iteration=k, timeout=LIMIT)
             offered.set()
             assert accepted.wait(LIMIT)
             return None
         assert offered.wait(LIMIT)
         take_in(comm)
         accepted.set()
-        return [(u.iter, u.update[0]) for u in q.dequeue(3, timeout=LIMIT)]
+        return [(u.iteration, u.update[0]) for u in q.dequeue(3, timeout=LIMIT)]
 
     assert run_ranks(2, program, **UNDRIVEN)[0] == [(0, 0.0), (1, 1.0), (2, 2.0)]

@@ -36,14 +36,14 @@ def on_two_ranks(program):
 
 def test_an_update_queue_wakes_the_owner_and_makes_room():
     def program(comm, met):
-        to_other = comm.update_queue(like=ONE, owner=1, max_ig=1)
-        to_self = comm.update_queue(like=ONE, owner=0, max_ig=1)
+        to_other = comm.update_queue(ONE, owner=1, max_ig=1)
+        to_self = comm.update_queue(ONE, owner=0, max_ig=1)
         if comm.rank == 1:
-            to_self.enqueue(ONE, iter=0)
+            to_self.enqueue(ONE, iteration=0)
         owner, sender = met(to_other), met(to_self)
         return [
-            owner(lambda: to_other.enqueue(ONE, iter=0)),
-            sender(lambda: to_self.dequeue(1, iter=0)),  # rank 1 is the sender
+            owner(lambda: to_other.enqueue(ONE, iteration=0)),
+            sender(lambda: to_self.dequeue(1, iteration=0)),  # rank 1 is the sender
             owner(to_other.close),
         ]
 
@@ -62,12 +62,12 @@ def test_a_token_queue_wakes_the_taker():
     assert on_two_ranks(program) == [1, 1]
 
 
-@pytest.mark.parametrize(("mode", "acknowledgements"), [(pc.BackupWorkers(1), 0), (pc.NotifyAck(), 1)])
+@pytest.mark.parametrize(("mode", "acknowledgements"), [(pc.hop.BackupWorkers(1), 0), (pc.hop.NotifyAck(), 1)])
 def test_an_iteration_wakes_the_neighbors(mode, acknowledgements):
     """By its update; by its acknowledgement; by a token and the next update."""
 
     def program(comm, met):
-        hop = comm.hop(like=ONE, topology="ring", mode=mode)
+        hop = comm.hop(ONE, topology="ring", mode=mode)
         iterations = hop.iterations(2, timeout=LIMIT)
         if comm.rank == 1:
             next(iterations)  # its update is there

@@ -19,8 +19,8 @@ ONE = np.ones(1)
 
 def make(comm, kind, graph, like=ONE):
     if kind == "d-psgd":
-        return comm.neighbor_averaging(like=like, topology=graph, weights="uniform", name="graph")
-    return comm.push_sum(like=like, topology=graph, overlap=int(kind == "overlap"), name="graph")
+        return comm.neighbor_averaging(like, topology=graph, weights="uniform", name="graph")
+    return comm.push_sum(like, topology=graph, overlap=int(kind == "overlap"), name="graph")
 
 
 KINDS = pytest.mark.parametrize("kind", ["d-psgd", "push-sum", "overlap"])
@@ -42,14 +42,14 @@ def test_a_stall_names_the_neighbor_and_the_step_and_wait_may_be_called_again(ki
         for step in range(4 + late_by):
             if step == 2 and comm.rank == 2:
                 stalled.wait(LIMIT)
-            average.start(w)
+            request = average.start(w)
             if step == 2 + late_by and comm.rank != 2:
                 before = w.copy()
                 with pytest.raises(pc.StallError) as caught:
-                    average.wait(w, timeout=0.3)
+                    request.wait(out=w, timeout=0.3)
                 assert (w == before).all()
                 stalled.wait(LIMIT)
-            average.wait(w, timeout=LIMIT)
+            request.wait(out=w, timeout=LIMIT)
         return str(caught.value) if comm.rank != 2 else "", float(w[0])
 
     outcome = run_ranks(3, program, ranks_per_node=ranks_per_node)
@@ -69,27 +69,27 @@ def test_a_stall_names_a_receiver_that_is_behind(ranks_per_node):
 
     def program(comm):
         ps = comm.push_sum(
-            like=ONE, topology=pc.Topology(4, [(rank, (rank + 1) % 4) for rank in range(4)]), name="graph"
+            ONE, topology=pc.topology.Topology(4, [(rank, (rank + 1) % 4) for rank in range(4)]), name="graph"
         )
         if comm.rank == 3:
-            ps.start(ONE)
-            ps.wait(timeout=LIMIT)
-            ps.start(ONE)
+            request = ps.start(ONE)
+            request.wait(timeout=LIMIT)
+            request = ps.start(ONE)
             with pytest.raises(
                 pc.StallError, match=r"step 1 \(waits for step 0 of rank 0\): .*have not arrived: rank 0"
             ):
-                ps.wait(timeout=0.2)
+                request.wait(timeout=0.2)
             done.set()
-            ps.wait(timeout=LIMIT)
+            request.wait(timeout=LIMIT)
             return
         if comm.rank == 0:
             assert done.wait(LIMIT)
-        ps.start(ONE)
+        request = ps.start(ONE)
         if comm.rank == 2:
-            ps.wait(timeout=LIMIT)
-            ps.start(ONE)
+            request.wait(timeout=LIMIT)
+            request = ps.start(ONE)
         assert done.wait(LIMIT)
-        ps.wait(timeout=LIMIT)
+        request.wait(timeout=LIMIT)
 
     run_ranks(4, program, ranks_per_node=ranks_per_node)
 
@@ -100,16 +100,16 @@ def test_a_stall_says_where_the_neighbor_waits(ranks_per_node):
     met = threading.Barrier(2)
 
     def program(comm):
-        averages = [comm.neighbor_averaging(like=ONE, topology=topology.ring(2), name=name) for name in "ab"]
+        averages = [comm.neighbor_averaging(ONE, topology=topology.ring(2), name=name) for name in "ab"]
         average = averages[comm.rank]
-        average.start(ONE)
+        request = average.start(ONE)
         met.wait(LIMIT)
         if comm.rank == 0:
             with pytest.raises(pc.StallError, match=r"'a', step 0 .*have not arrived, but wait in 'b': rank 1"):
-                average.wait(timeout=2)
+                request.wait(timeout=2)
         else:
             with pytest.raises(pc.StallError, match="'b', step 0"):
-                average.wait(timeout=5)
+                request.wait(timeout=5)
         met.wait(LIMIT)
 
     run_ranks(2, program, ranks_per_node=ranks_per_node)
@@ -121,18 +121,18 @@ def test_a_stall_says_whom_the_neighbors_wait_for(ranks_per_node):
     met = threading.Barrier(4)
 
     def program(comm):
-        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(4), name="graph")
+        average = comm.neighbor_averaging(ONE, topology=topology.ring(4), name="graph")
         average.average(ONE.copy(), timeout=LIMIT)
         text = ""
         if comm.rank != 1:
-            average.start(ONE)
+            request = average.start(ONE)
             met.wait(LIMIT)
             if comm.rank == 3:
                 # Its step is complete once ranks 0 and 2 have begun theirs; the next one is not.
-                average.wait(timeout=LIMIT)
-                average.start(ONE)
+                request.wait(timeout=LIMIT)
+                request = average.start(ONE)
             with pytest.raises(pc.StallError) as caught:
-                average.wait(timeout=1.0 if comm.rank == 3 else 4.0)
+                request.wait(timeout=1.0 if comm.rank == 3 else 4.0)
             text = str(caught.value)
         else:
             met.wait(LIMIT)
@@ -150,7 +150,7 @@ def test_a_stall_names_a_mean_that_the_neighbor_waits_in(ranks_per_node):
     met = threading.Barrier(2)
 
     def program(comm):
-        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(2), name="graph")
+        average = comm.neighbor_averaging(ONE, topology=topology.ring(2), name="graph")
         met.wait(LIMIT)
         if comm.rank == 0:
             with pytest.raises(pc.StallError, match=r"have not arrived, but wait in 'preduce.*': rank 1"):
@@ -168,10 +168,10 @@ def test_the_default_limits_wait_and_final(ranks_per_node):
     gone = threading.Event()
 
     def program(comm):
-        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(2))
+        average = comm.neighbor_averaging(ONE, topology=topology.ring(2))
         if comm.rank == 0:
-            average.start(ONE)
-            for call in (average.wait, average.final):
+            request = average.start(ONE)
+            for call in (request.wait, average.final):
                 with pytest.raises(pc.StallError):
                     call()
             gone.set()
@@ -200,8 +200,8 @@ def test_a_rank_that_leaves_ends_the_waiting_of_its_neighbors(kind, leave, ranks
                     raise KeyError("of rank 1")
                 average.close()
                 return steps
-            average.start(ONE)
-            average.wait(timeout=None)
+            request = average.start(ONE)
+            request.wait(timeout=None)
             steps += 1
         return steps
 
@@ -217,13 +217,13 @@ def test_a_rank_may_leave_between_start_and_wait(kind, ranks_per_node):
 
     def program(comm):
         average = make(comm, kind, topology.complete(3))
-        average.start(np.full(1, float(comm.rank)))
+        request = average.start(np.full(1, float(comm.rank)))
         if comm.rank == 1:
             average.close()
             with pytest.raises(pc.ClosedError):
-                average.wait()
+                request.wait()
         else:
-            average.wait(timeout=LIMIT)
+            request.wait(timeout=LIMIT)
         final = average.final(timeout=LIMIT)
         average.close()
         after = average.final(timeout=LIMIT)
@@ -239,16 +239,16 @@ def test_final_after_close_is_final_before_it():
     def program(comm):
         w, finals = np.full(3, float(comm.rank)), []
         for closes_first in (False, True):
-            ps = comm.push_sum(like=w, topology=pc.Topology(3, [(0, 1), (1, 2), (2, 0), (0, 2)]), overlap=1)
+            ps = comm.push_sum(w, topology=pc.topology.Topology(3, [(0, 1), (1, 2), (2, 0), (0, 2)]), overlap=1)
             model = w.copy()
             for step in range(5 + comm.rank):
                 del step
-                ps.start(model)
-                ps.wait(model, timeout=LIMIT)
+                request = ps.start(model)
+                request.wait(out=model, timeout=LIMIT)
             if closes_first:
-                ps.close()
+                ps.leave()
             finals.append((ps.final(timeout=LIMIT).tobytes(), ps.weight))
-            ps.close()
+            ps.leave()
             finals.append((ps.final(timeout=LIMIT).tobytes(), ps.weight))
         return finals
 
@@ -271,10 +271,10 @@ def test_all_ranks_may_leave_without_a_step():
 
 def test_another_thread_is_refused():
     def program(comm):
-        average = comm.neighbor_averaging(like=ONE, topology=topology.ring(2), name="graph")
+        average = comm.neighbor_averaging(ONE, topology=topology.ring(2), name="graph")
         if comm.rank == 0:
-            average.start(ONE)
-            waits = threading.Thread(target=average.wait, kwargs={"timeout": LIMIT})
+            request = average.start(ONE)
+            waits = threading.Thread(target=request.wait, kwargs={"timeout": LIMIT})
             waits.start()
             while "wait" not in comm.flight_record()["collectives"][-1]:
                 time.sleep(0.01)
@@ -305,8 +305,8 @@ def test_memory_is_flat_over_thousands_of_steps(kind, ranks_per_node):
         average = make(comm, kind, topology.one_peer_exponential(3), like=w)
         used = []
         for step in range(4000):
-            average.start(w)
-            average.wait(w, timeout=LIMIT)
+            request = average.start(w)
+            request.wait(out=w, timeout=LIMIT)
             if step % 1000 == 999:
                 used.append(int(Path("/proc/self/statm").read_text().split()[1]) * page)
         assert abs(w - 1).max() < 1e-4

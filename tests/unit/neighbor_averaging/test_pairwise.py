@@ -25,7 +25,7 @@ def shape(request):
 def test_equalize_gives_the_mean(size, dtype, shape):
     def program(comm):
         start = np.full((3, 4), comm.rank, dtype)
-        with comm.pairwise_averaging(like=start) as model:
+        with comm.pairwise_averaging(start) as model:
             model.equalize()
             return model.read()
 
@@ -48,9 +48,7 @@ def test_sums_are_kept_while_all_apply(size, pace, acceleration, shape):
     def program(comm):
         random = np.random.default_rng(comm.rank)
         total = np.zeros(40_000)
-        with comm.pairwise_averaging(
-            like=total, topology="ring", pace=pace, acceleration=acceleration, seed=3
-        ) as model:
+        with comm.pairwise_averaging(total, topology="ring", pace=pace, acceleration=acceleration, seed=3) as model:
             for _ in range(steps):
                 delta = random.integers(-8, 9, total.size).astype(float)
                 model.apply(delta)
@@ -75,14 +73,14 @@ def test_sums_are_kept_while_all_apply(size, pace, acceleration, shape):
 
 def test_models_come_together_without_equalize(shape):
     def program(comm):
-        model = comm.pairwise_averaging(like=np.full(10, float(comm.rank)), topology="ring")
+        model = comm.pairwise_averaging(np.full(10, float(comm.rank)), topology="ring")
         # All go on until all are there: a rank may have the mean by chance and leave it again.
         for _ in range(4000):
             apart = comm.mean(np.abs(model.read() - 1.5).max())
             if apart <= 1e-3:
                 break
             time.sleep(0.01)
-        model.close()
+        model.leave()
         return apart
 
     assert max(run_ranks(4, program, **shape)) <= 1e-3
@@ -92,7 +90,7 @@ def test_neither_read_nor_apply_waits_for_a_rank_that_sleeps(shape):
     """Rank 0's application sleeps for a second; the others take many steps meanwhile, and average with it."""
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(1000), topology="complete") as model:
+        with comm.pairwise_averaging(np.zeros(1000), topology="complete") as model:
             if comm.rank == 0:
                 time.sleep(1.0)
                 return model.statistics().exchanges
@@ -116,7 +114,7 @@ def test_a_copy_is_of_one_moment(dtype):
     """One lock for the model: all elements are alike in every copy, for all are in everything that is applied."""
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(100_000, dtype), topology="ring", atomic="model") as model:
+        with comm.pairwise_averaging(np.zeros(100_000, dtype), topology="ring", lock="model") as model:
             for _ in range(100):
                 model.apply(np.full(100_000, comm.rank + 1, dtype))
                 copy = model.read()
@@ -127,7 +125,7 @@ def test_a_copy_is_of_one_moment(dtype):
 
 def test_any_thread_may_apply(shape):
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(20_000), topology="ring") as model:
+        with comm.pairwise_averaging(np.zeros(20_000), topology="ring") as model:
             threads = [
                 threading.Thread(target=lambda: [model.apply(np.ones(20_000)) for _ in range(20)]) for _ in range(3)
             ]
@@ -146,7 +144,7 @@ def test_averages_without_a_rest_leave_nothing_out(shape):
     """All ranks begin averages of several segments all the time: locks in one order, so that none waits in a circle."""
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(1 << 17), topology="complete", rate=1e6) as model:
+        with comm.pairwise_averaging(np.zeros(1 << 17), topology="complete", rate=1e6) as model:
             end = time.monotonic() + 30
             while model.statistics().begun < 50 and time.monotonic() < end:
                 time.sleep(0.01)
@@ -163,16 +161,16 @@ def test_a_rank_that_has_closed_has_no_part_in_equalize(shape):
     """Rank 0 leaves at once; the others' mean is of their models alone, which nothing has averaged."""
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.full(5, float(comm.rank)), topology="complete", pace="per_step")
+        model = comm.pairwise_averaging(np.full(5, float(comm.rank)), topology="complete", pace="per_step")
         comm.mean(0.0)
         if comm.rank == 0:
-            model.close()
+            model.leave()
             with pytest.raises(pc.ClosedError):
                 model.read()
             return None
         model.equalize()
         result = model.read()[0]
-        model.close()
+        model.leave()
         return result
 
     assert run_ranks(3, program, **shape) == [None, 1.5, 1.5]
@@ -182,9 +180,9 @@ def test_communicator_closes_what_is_open(shape):
     """Nobody waits for a rank that has closed early."""
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.zeros(5), topology="ring")
+        model = comm.pairwise_averaging(np.zeros(5), topology="ring")
         if comm.rank == 1:
-            model.close()
+            model.leave()
         model_of = comm
         return model_of.size
 
@@ -195,7 +193,7 @@ def test_an_exception_in_the_block_closes_at_once(shape):
     def program(comm):
         with (
             pytest.raises(ZeroDivisionError),
-            comm.pairwise_averaging(like=np.zeros(5), topology="ring") as model,
+            comm.pairwise_averaging(np.zeros(5), topology="ring") as model,
         ):
             raise ZeroDivisionError
         return model.closed
@@ -207,10 +205,10 @@ def test_equalize_names_who_has_not_come_and_goes_on_when_it_is_called_again(sha
     """What is applied between the calls is in the mean; rank 0 leaves, and counts as arrived."""
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.zeros(5), topology="ring")
+        model = comm.pairwise_averaging(np.zeros(5), topology="ring")
         if comm.rank == 0:
             comm.mean(0.0)
-            model.close()
+            model.leave()
             return None
         with pytest.raises(pc.StallError, match="rank 0"):
             model.equalize(timeout=2)
@@ -218,7 +216,7 @@ def test_equalize_names_who_has_not_come_and_goes_on_when_it_is_called_again(sha
         comm.mean(0.0)
         mean = model.equalize(timeout=30)
         np.testing.assert_array_equal(model.read(), mean)
-        model.close()
+        model.leave()
         return mean
 
     _, of_1, of_2 = run_ranks(3, program, **shape)
@@ -231,7 +229,7 @@ def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
     """All that was applied is in the mean in the end, exactly: one of powers of two that all ranks have."""
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.zeros(40_000), topology="ring", acceleration=acceleration)
+        model = comm.pairwise_averaging(np.zeros(40_000), topology="ring", acceleration=acceleration)
         stop = threading.Event()
         applied = 0
 
@@ -250,7 +248,7 @@ def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
         model.equalize(timeout=30)
         values = model.read()
         total = 2 * comm.mean(float(applied))
-        model.close()
+        model.leave()
         return values, total
 
     for values, total in run_ranks(2, program, **shape):
@@ -260,7 +258,7 @@ def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"like": np.zeros(3, np.int32)}, TypeError, "like: expected elements of float16"),
+        ({"initial": np.zeros(3, np.int32)}, TypeError, "initial: expected elements of float16"),
         ({"topology": "circle"}, ValueError, "topology: expected"),
         ({"topology": 3}, TypeError, "topology: expected a graph such as"),
         ({"topology": pc.topology.ring(5)}, ValueError, "topology: .* as many ranks as the communicator, 2, got"),
@@ -274,14 +272,14 @@ def test_what_threads_apply_during_equalize_is_not_lost(shape, acceleration):
         ({"seed": -1}, ValueError, "seed: expected"),
         ({"acceleration": "x"}, ValueError, "acceleration: expected"),
         ({"weighting": "x"}, ValueError, "weighting: expected"),
-        ({"atomic": "x"}, ValueError, "atomic: expected"),
+        ({"lock": "x"}, ValueError, "lock: expected"),
         ({"name": ""}, ValueError, "name: expected"),
     ],
 )
 def test_refused_arguments(arguments, error, text):
     def program(comm):
         with pytest.raises(error, match=text):
-            comm.pairwise_averaging(**{"like": np.zeros(3), **arguments})
+            comm.pairwise_averaging(**{"initial": np.zeros(3), **arguments})
 
     run_ranks(2, program)
 
@@ -290,16 +288,16 @@ def test_arguments_differ():
     def program(comm):
         graphs = r"topology: ring of 4 ranks, 4 edges, digest \w+ on .*, complete of 4 ranks, 6 edges, digest \w+ on"
         with pytest.raises(pc.MismatchError, match=graphs):
-            comm.pairwise_averaging(like=np.zeros(3), topology=["ring", "complete"][comm.rank % 2])
+            comm.pairwise_averaging(np.zeros(3), topology=["ring", "complete"][comm.rank % 2])
         with pytest.raises(pc.MismatchError, match="count"):
-            comm.pairwise_averaging(like=np.zeros(3 + comm.rank))
+            comm.pairwise_averaging(np.zeros(3 + comm.rank))
 
     run_ranks(4, program)
 
 
 def test_refused_buffers():
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros((2, 3))) as model:
+        with comm.pairwise_averaging(np.zeros((2, 3))) as model:
             with pytest.raises(ValueError, match="expected shape"):
                 model.apply(np.zeros(5))
             with pytest.raises(TypeError, match="float64"):
@@ -310,9 +308,7 @@ def test_refused_buffers():
             locked.flags.writeable = False
             with pytest.raises(BufferError, match="read-only"):
                 model.read(locked)
-            for call in (model.apply, model.read):
-                with pytest.raises(ValueError, match=r"expected shape \(2, 3\), got \(6,\)"):
-                    call(np.zeros(6))
+            model.apply(np.zeros(6))  # any shape of as many elements
             out = np.empty((2, 3))
             assert model.read(out) is not None
             assert model.read().shape == (2, 3)
@@ -322,7 +318,7 @@ def test_refused_buffers():
 
 def test_no_elements(shape):
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(0), topology="ring") as model:
+        with comm.pairwise_averaging(np.zeros(0), topology="ring") as model:
             model.apply(np.zeros(0))
             model.equalize()
             return model.read().size
@@ -332,7 +328,7 @@ def test_no_elements(shape):
 
 def test_what_it_shows():
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(3, np.float32), topology="ring", name="weights") as model:
+        with comm.pairwise_averaging(np.zeros(3, np.float32), topology="ring", name="weights") as model:
             assert repr(model) == "<PairwiseAveraging 'weights' of 3 float32 <Topology ring of 4 ranks, 4 edges>>"
             assert model.count == 3
             assert model.dtype == np.float32
@@ -341,7 +337,8 @@ def test_what_it_shows():
     run_ranks(4, program)
 
 
-def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises():
+@pytest.mark.parametrize("weighting", ["uniform", "frequency"])
+def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises(weighting):
     """The main thread waits for a part of the model in the middle of its delta, and is interrupted there."""
     count = 1 << 20
     gate = Gate(np.full(count, 4.0))
@@ -350,7 +347,7 @@ def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises():
         raise InterruptedError
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(count)) as model:
+        with comm.pairwise_averaging(np.zeros(count), weighting=weighting) as model:
             other = threading.Thread(target=model.apply, args=(gate.array,))
             other.start()
             gate.wait_until_reached(other)

@@ -26,7 +26,7 @@ def test_what_is_applied_between_a_stall_and_the_repetition_counts(shape):
     has_applied = threading.Event()
 
     def program(comm):
-        with comm.pairwise_averaging(like=np.zeros(3), topology="ring") as model:
+        with comm.pairwise_averaging(np.zeros(3), topology="ring") as model:
             if comm.rank == 1:
                 stalled(model)
                 model.apply(np.full(3, 3.0))
@@ -43,15 +43,15 @@ def test_a_rank_that_closes_after_a_stall_has_no_part(shape):
     has_closed = threading.Event()
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.full(3, float(comm.rank**2)), topology="ring", pace="per_step")
+        model = comm.pairwise_averaging(np.full(3, float(comm.rank**2)), topology="ring", pace="per_step")
         if comm.rank == 1:
             stalled(model)
-            model.close()
+            model.leave()
             has_closed.set()
             return None
         has_closed.wait(30)
         mean = model.equalize()
-        model.close()
+        model.leave()
         return mean[0]
 
     assert run_ranks(3, program, **shape) == [2.0, None, 2.0]
@@ -62,16 +62,16 @@ def test_another_thread_closes_during_equalize(shape):
     has_closed = threading.Event()
 
     def program(comm):
-        model = comm.pairwise_averaging(like=np.full(3, 7.0), topology="ring")
+        model = comm.pairwise_averaging(np.full(3, 7.0), topology="ring")
         if comm.rank == 0:
-            closer = threading.Timer(0.2, lambda: (model.close(), has_closed.set()))
+            closer = threading.Timer(0.2, lambda: (model.leave(), has_closed.set()))
             closer.start()
             with pytest.raises(pc.ClosedError, match="is closed"):
                 model.equalize(timeout=30)
             return None
         has_closed.wait(30)
         mean = model.equalize(timeout=30)
-        model.close()
+        model.leave()
         return mean[0]
 
     assert run_ranks(3, program, **shape) == [None, 7.0, 7.0]

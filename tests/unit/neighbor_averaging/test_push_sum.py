@@ -17,7 +17,7 @@ LIMIT = 30.0
 def uneven(size):
     """A directed ring with a shortcut from rank 0, so that out-degrees differ and weights are not 1."""
     edges = [(rank, (rank + 1) % size) for rank in range(size) if size > 1]
-    return pc.Topology(size, [*edges, *([(0, size - 1)] if size > 2 else [])])
+    return pc.topology.Topology(size, [*edges, *([(0, size - 1)] if size > 2 else [])])
 
 
 def models_of(size, count=4, dtype=np.float64, seed=0):
@@ -33,16 +33,16 @@ def run(models, graph, *, overlap=0, steps=6, changes=None, naps=None, **options
     def program(comm):
         w = models[comm.rank].copy()
         history, final = [], None
-        with comm.push_sum(like=w, topology=graph, overlap=overlap) as ps:
+        with comm.push_sum(w, topology=graph, overlap=overlap) as ps:
             assert ps.weight == 1.0
             for step in range(steps_of[comm.rank]):
                 if naps is not None:
                     time.sleep(naps[comm.rank][step])
                 if changes is not None:
                     w += changes[comm.rank][step].astype(w.dtype)
-                ps.start(w)
+                request = ps.start(w)
                 w[...] = -1  # it has been copied
-                ps.wait(w, timeout=LIMIT)
+                request.wait(out=w, timeout=LIMIT)
                 history.append((w.copy(), ps.weight))
             if steps_of[comm.rank]:
                 final = ps.final(timeout=LIMIT), ps.weight
@@ -176,12 +176,12 @@ def test_with_overlap_a_step_waits_for_the_step_before_alone(ranks_per_node):
 
     def program(comm):
         w = np.full(1, float(comm.rank))
-        ps = comm.push_sum(like=w, topology=topology.complete(3), overlap=1)
+        ps = comm.push_sum(w, topology=topology.complete(3), overlap=1)
         for step in range(2):
             if step == 1 and comm.rank > 0:
                 assert rank_0_has_both.wait(LIMIT)
-            ps.start(w)
-            ps.wait(w, timeout=LIMIT)
+            request = ps.start(w)
+            request.wait(out=w, timeout=LIMIT)
         if comm.rank == 0:
             rank_0_has_both.set()
         return ps.final(timeout=LIMIT).tolist()
@@ -194,11 +194,11 @@ def test_with_overlap_a_step_waits_for_the_step_before_alone(ranks_per_node):
 def test_final_changes_nothing():
     def program(comm):
         w = np.full(1, float(comm.rank))
-        ps = comm.push_sum(like=w, topology=uneven(3), overlap=1)
+        ps = comm.push_sum(w, topology=uneven(3), overlap=1)
         weights = []
         for _ in range(20):
-            ps.start(w)
-            ps.wait(w, timeout=LIMIT)
+            request = ps.start(w)
+            request.wait(out=w, timeout=LIMIT)
             before = ps.weight
             first, second = ps.final(timeout=LIMIT), ps.final(timeout=LIMIT)
             assert first.tobytes() == second.tobytes()
@@ -234,7 +234,7 @@ def test_refused_arguments(arguments, error, text):
 def test_columns_that_do_not_sum_to_one_are_refused():
     def program(comm):
         with pytest.raises(ValueError, match="expected uniform weights whose columns sum to 1"):
-            comm.push_sum(like=np.zeros(1), topology=topology.star(4), weights="uniform")
+            comm.push_sum(np.zeros(1), topology=topology.star(4), weights="uniform")
 
     run_ranks(4, program)
 
@@ -244,7 +244,7 @@ def test_a_rank_that_would_be_given_nothing_is_refused():
 
     def program(comm):
         with pytest.raises(ValueError, match="expected a connected graph, found no way from rank 0 to rank 2"):
-            comm.push_sum(like=np.zeros(1), topology=pc.Topology(3, [(2, 0), (0, 1)]))
+            comm.push_sum(np.zeros(1), topology=pc.topology.Topology(3, [(2, 0), (0, 1)]))
 
     run_ranks(3, program)
 
@@ -252,6 +252,6 @@ def test_a_rank_that_would_be_given_nothing_is_refused():
 def test_ranks_that_ask_for_another_overlap_are_told():
     def program(comm):
         with pytest.raises(pc.MismatchError, match="overlap"):
-            comm.push_sum(like=np.zeros(1), topology=topology.ring(3), overlap=int(comm.rank == 1))
+            comm.push_sum(np.zeros(1), topology=topology.ring(3), overlap=int(comm.rank == 1))
 
     run_ranks(3, program)

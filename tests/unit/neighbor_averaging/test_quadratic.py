@@ -32,7 +32,7 @@ def noisy_steps(comm, local_optimum):
 
 
 def pairwise(comm, **options):
-    with comm.pairwise_averaging(like=np.zeros(COUNT), topology="ring", **options) as model:
+    with comm.pairwise_averaging(np.zeros(COUNT), topology="ring", **options) as model:
         for step, update in enumerate(noisy_steps(comm, 100 + comm.rank)):
             if step % 20 == 0:
                 comm.mean(0.0)  # all are as fast, even if a core is busy
@@ -47,8 +47,8 @@ def synchronous(comm, averaging, **options):
     with averaging(like=x, topology="ring", **options) as neighbors:
         for update in noisy_steps(comm, 100 + comm.rank):
             change = update(x)
-            neighbors.start(x)
-            neighbors.wait(x)
+            request = neighbors.start(x)
+            request.wait(out=x)
             x += change
         return x
 
@@ -75,7 +75,7 @@ def test_frequency_corrects_the_bias_toward_fast_ranks():
 
     def train(comm, weighting):
         late = []
-        with comm.pairwise_averaging(like=np.full(COUNT, 125.0), topology="complete", weighting=weighting) as model:
+        with comm.pairwise_averaging(np.full(COUNT, 125.0), topology="complete", weighting=weighting) as model:
             begin = time.monotonic()
             while (passed := time.monotonic() - begin) < 4:
                 x = model.read()

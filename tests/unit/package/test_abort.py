@@ -8,7 +8,7 @@ from pycollectives.testing import loopback
 
 def test_one_that_raises_leaves_none_open():
     (comm,) = loopback(1)
-    before, failing, after = (comm.partial_allreduce(like=np.zeros(1), name=name) for name in "abc")
+    before, failing, after = (comm.partial_allreduce(np.zeros(1), name=name) for name in "abc")
 
     class Error(Exception):
         pass

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.partial_allreduce import policies
+from pycollectives import policies
 from pycollectives.testing import run_ranks
 from pycollectives.train.synchronizers import eager
 
@@ -23,7 +23,7 @@ def test_a_partial_allreduce_is_a_quorum_of_half_of_the_ranks():
 
 
 def test_the_default_is_the_same_for_arrays_optimizers_and_trainings():
-    torch = pytest.importorskip("pycollectives.interop.torch", exc_type=ImportError)
+    torch = pytest.importorskip("pycollectives.torch", exc_type=ImportError)
     assert default_of(pc.Communicator.partial_allreduce) == pc.Quorum()
     assert default_of(torch.EagerOptimizer) == pc.Quorum()
     assert policies.parse(default_of(eager.Eager), seed=7) == pc.Quorum()

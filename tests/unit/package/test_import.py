@@ -37,7 +37,7 @@ def test_another_mpi_library_is_refused_with_what_to_do():
         "core = types.ModuleType('pycollectives._core');"
         "core.mpi_library_version = lambda: 'MPI of another name 1.0';"
         "sys.modules['pycollectives._core'] = core; pycollectives._core = core;"
-        "pycollectives.Round"
+        "pycollectives.RoundInfo"
     )
     assert "ImportError: pycollectives and mpi4py use different MPI libraries" in done.stderr
     assert "MPI of another name 1.0" in done.stderr

@@ -11,7 +11,7 @@ PROGRAM = """if True:
     from pycollectives.testing import run_ranks
 
     def program(comm):
-        with comm.partial_allreduce(like=np.ones(1), policy="full") as ar:
+        with comm.partial_allreduce(np.ones(1), policy="full") as ar:
             ar.allreduce(np.ones(1))
             if comm.rank == 0:
                 print("waiting", flush=True)

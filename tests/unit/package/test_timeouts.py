@@ -14,34 +14,28 @@ ALONE = pc.topology.complete(1)
 
 
 def served(comm):
-    return comm.parameter_server(like=ONE, servers="node", update=pc.SGD(0.1))
-
-
-def started(averaging):
-    averaging.start(ONE)
-    return averaging
+    return comm.parameter_server(ONE, servers="node", update=pc.servers.SGD(0.1))
 
 
 CALLS = {
-    "wait": lambda comm, ar, timeout: ar.contribute(ONE).wait(timeout),
+    "wait": lambda comm, ar, timeout: ar.contribute(ONE).wait(timeout=timeout),
     "allreduce": lambda comm, ar, timeout: ar.allreduce(ONE, timeout=timeout),
-    "flush": lambda comm, ar, timeout: ar.flush(timeout),
-    "wait_all": lambda comm, ar, timeout: pc.wait_all([ar.contribute(ONE)], timeout),
-    "wait_any": lambda comm, ar, timeout: pc.wait_any([ar.contribute(ONE)], timeout),
+    "flush": lambda comm, ar, timeout: ar.flush(timeout=timeout),
+    "wait_all": lambda comm, ar, timeout: pc.wait_all([ar.contribute(ONE)], timeout=timeout),
+    "wait_any": lambda comm, ar, timeout: pc.wait_any([ar.contribute(ONE)], timeout=timeout),
     "preduce": lambda comm, ar, timeout: comm.preduce(ONE.copy(), [0], timeout=timeout),
-    "mean": lambda comm, ar, timeout: comm.mean(1.0, timeout),
-    "close": lambda comm, ar, timeout: comm.close(timeout),
-    "sync": lambda comm, ar, timeout: comm.partial_reduce(like=ONE, groups=pc.SmartGroups(2)).sync(
-        ONE.copy(), timeout=timeout
-    ),
-    "equalize": lambda comm, ar, timeout: comm.pairwise_averaging(like=ONE, topology=ALONE).equalize(timeout),
-    "wait of neighbors": lambda comm, ar, timeout: started(comm.neighbor_averaging(like=ONE, topology=ALONE)).wait(
-        timeout=timeout
-    ),
-    "iterations": lambda comm, ar, timeout: list(comm.hop(like=ONE, topology=ALONE).iterations(1, timeout)),
-    "pull": lambda comm, ar, timeout: served(comm).pull(ONE.copy(), timeout),
-    "push_pull": lambda comm, ar, timeout: served(comm).push_pull(ONE, ONE.copy(), timeout),
-    "statistics": lambda comm, ar, timeout: served(comm).statistics(timeout),
+    "mean": lambda comm, ar, timeout: comm.mean(1.0, timeout=timeout),
+    "close": lambda comm, ar, timeout: comm.close(timeout=timeout),
+    "create": lambda comm, ar, timeout: comm.partial_allreduce(ONE, timeout=timeout),
+    "average": lambda comm, ar, timeout: comm.partial_reduce(ONE).average(ONE.copy(), timeout=timeout),
+    "equalize": lambda comm, ar, timeout: comm.pairwise_averaging(ONE, topology=ALONE).equalize(timeout=timeout),
+    "wait of neighbors": lambda comm, ar, timeout: comm.neighbor_averaging(ONE).start(ONE).wait(timeout=timeout),
+    "iterations": lambda comm, ar, timeout: list(comm.hop(ONE, topology=ALONE).iterations(1, timeout=timeout)),
+    "push": lambda comm, ar, timeout: served(comm).push(ONE.copy(), timeout=timeout),
+    "pull": lambda comm, ar, timeout: served(comm).pull(ONE.copy(), timeout=timeout),
+    "push_pull": lambda comm, ar, timeout: served(comm).push_pull(ONE, ONE.copy(), timeout=timeout),
+    "server_statistics": lambda comm, ar, timeout: served(comm).server_statistics(timeout=timeout),
+    "suspend": lambda comm, ar, timeout: served(comm).suspend(timeout=timeout),
     "Communicator": lambda comm, ar, timeout: pc.Communicator(MPI.COMM_SELF, timeout=timeout),
 }
 REFUSED = {
@@ -58,7 +52,7 @@ def test_a_bad_limit_is_refused(call, value):
     timeout, error, text = REFUSED[value]
 
     def program(comm):
-        ar = comm.partial_allreduce(like=ONE)
+        ar = comm.partial_allreduce(ONE)
         with pytest.raises(error, match=text):
             CALLS[call](comm, ar, timeout)
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-import pycollectives as pc
+from pycollectives import servers
 from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
@@ -17,18 +17,30 @@ shapes = pytest.mark.parametrize("ranks_per_node", [1, 2, "all"])
 
 PULLS = [(1, "pull"), (2, "pull"), (0, "pull")]
 SCRIPTS = {
-    "each is an update": (pc.ASP(), [(0, 1), (1, 2), (2, 4), (0, 8), (0, 16)], 31),
-    "a mean of three": (pc.BSP(), [(2, 1), (0, 5), (1, 9)], 5),
-    "one leaves before the others push": (pc.BSP(), [(0, 1), (0, "leave"), (1, 5), (2, 9)], 5),
-    "one leaves when the others have pushed": (pc.BSP(), [(0, 4), (2, 6), (1, "leave")], 5),
-    "one comes back": (pc.BSP(), [(0, "leave"), (1, 1), (2, 3), *PULLS, (0, 2), (1, 4), (2, 6)], 6),
-    "a batch": (pc.Rennala(3), [(0, 3), (1, 6), (0, 9), (1, 100)], 6),
-    "a batch of who has left": (pc.Rennala(3), [(0, 3), (0, 6), (0, "leave"), (1, 9)], 6),
-    "a table": (pc.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10)], 5.75),
-    "the table again": (pc.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3)], 11.75),
-    "the next table": (pc.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3), (0, 4), (1, 20)], 23.75),
-    "... again": (pc.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3), (0, 4), (1, 20), (0, 5)], 36),
-    "what comes early": (pc.Ringleader(), [(2, "leave"), (0, 1), (1, 3), (1, 8), (1, 4), (0, 2), (0, 10)], 12.25),
+    "each is an update": (servers.ASP(), [(0, 1), (1, 2), (2, 4), (0, 8), (0, 16)], 31),
+    "a mean of three": (servers.BSP(), [(2, 1), (0, 5), (1, 9)], 5),
+    "one leaves before the others push": (servers.BSP(), [(0, 1), (0, "leave"), (1, 5), (2, 9)], 5),
+    "one leaves when the others have pushed": (servers.BSP(), [(0, 4), (2, 6), (1, "leave")], 5),
+    "one comes back": (servers.BSP(), [(0, "leave"), (1, 1), (2, 3), *PULLS, (0, 2), (1, 4), (2, 6)], 6),
+    "a batch": (servers.Rennala(3), [(0, 3), (1, 6), (0, 9), (1, 100)], 6),
+    "a batch of who has left": (servers.Rennala(3), [(0, 3), (0, 6), (0, "leave"), (1, 9)], 6),
+    "a table": (servers.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10)], 5.75),
+    "the table again": (servers.Ringleader(), [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3)], 11.75),
+    "the next table": (
+        servers.Ringleader(),
+        [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3), (0, 4), (1, 20)],
+        23.75,
+    ),
+    "... again": (
+        servers.Ringleader(),
+        [(2, "leave"), (0, 1), (0, 2), (1, 10), (0, 3), (0, 4), (1, 20), (0, 5)],
+        36,
+    ),
+    "what comes early": (
+        servers.Ringleader(),
+        [(2, "leave"), (0, 1), (1, 3), (1, 8), (1, 4), (0, 2), (0, 10)],
+        12.25,
+    ),
 }
 
 
@@ -41,19 +53,19 @@ def test_by_hand(script, where, ranks_per_node):
     met = threading.Barrier(3)
 
     def program(comm):
-        with comm.parameter_server(like=MANY, sync=sync, update=pc.SGD(1.0), **where) as ps:
+        with comm.parameter_server(MANY, sync=sync, update=servers.SGD(1.0), **where) as ps:
             w = MANY.copy()
             for rank, value in calls:
                 if comm.rank == rank:
                     if value == "leave":
-                        ps.leave()
+                        ps.suspend()
                     elif value == "pull":
                         ps.pull(w, timeout=LIMIT)
-                    elif isinstance(sync, pc.BSP):
+                    elif isinstance(sync, servers.BSP):
                         ps.push(MANY - value)
                     else:
                         ps.push_pull(MANY - value, w, timeout=LIMIT)
-                    ps.statistics(timeout=LIMIT)  # the coordinator has heard of it
+                    ps.server_statistics(timeout=LIMIT)  # the coordinator has heard of it
                 met.wait(LIMIT)
             ps.pull(w, timeout=LIMIT)
             met.wait(LIMIT)  # who has left waits for no update
@@ -74,7 +86,7 @@ def test_weighted_updates(where, ranks_per_node, dtype):
     like = np.zeros(20_000, dtype)
 
     def program(comm):
-        with comm.parameter_server(like=like, sync=pc.Rescaled(), update=pc.SGD(1.0), **where) as ps:
+        with comm.parameter_server(like, sync=servers.Rescaled(), update=servers.SGD(1.0), **where) as ps:
             w = like.copy()
             for k in range(12):
                 if (k + comm.rank) % 3:
@@ -97,7 +109,7 @@ def test_pushes_that_nobody_pulls_after(where, ranks_per_node):
     met = threading.Barrier(3)
 
     def program(comm):
-        with comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), **where) as ps:
+        with comm.parameter_server(MANY, sync=servers.ASP(), update=servers.SGD(1.0), **where) as ps:
             gradient = MANY.copy()
             for k in range(24):
                 gradient[:] = -float(4**comm.rank * (1 + k % 3))

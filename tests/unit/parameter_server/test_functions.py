@@ -38,14 +38,14 @@ def test_a_server_goes_on_with_everything_else_while_a_function_runs(ranks_per_n
     held = Held()
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.ASP(), update=held, name="own")
-        other = comm.partial_allreduce(like=np.zeros(2), policy=pc.Full())
+        ps = comm.parameter_server(np.zeros(COUNT), sync=pc.servers.ASP(), update=held, name="own")
+        other = comm.partial_allreduce(np.zeros(2), policy=pc.Full())
         w = np.zeros(COUNT)
         if comm.rank == 1:
             ps.push(np.ones(COUNT))
         assert held.begun.wait(LIMIT)
         assert other.allreduce(np.ones(2), timeout=LIMIT)[0].sum() == 6
-        assert ps.statistics(LIMIT).version == 1
+        assert ps.server_statistics(timeout=LIMIT).version == 1
         other.allreduce(np.ones(2), timeout=LIMIT)  # all have asked
         if comm.rank == 2:
             ps.push(np.ones(COUNT))  # behind it
@@ -70,14 +70,14 @@ def test_the_end_waits_for_a_function(ranks_per_node):
         done.append(gradient[0])
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.ASP(), update=update, name="ends")
+        ps = comm.parameter_server(np.zeros(COUNT), sync=pc.servers.ASP(), update=update, name="ends")
         if comm.rank > 0:
             for value in (1, 2):
                 ps.push(np.full(COUNT, float(value)))
                 assert held.begun.wait(LIMIT)
                 if value == 1 and comm.rank == 1:
                     threading.Timer(0.2, held.may_end.set).start()
-        ps.close()
+        ps.leave()
 
     run_ranks(3, program, ranks_per_node=ranks_per_node, timeout=LIMIT)
     assert sorted(done) == [1, 1, 2, 2]
@@ -86,18 +86,22 @@ def test_the_end_waits_for_a_function(ranks_per_node):
 
 @shapes
 @everywhere
-@pytest.mark.parametrize("sync", [pc.BSP(), pc.SSP(1), pc.Rennala(2), pc.Ringleader(), pc.Rescaled()], ids=repr)
+@pytest.mark.parametrize(
+    "sync",
+    [pc.servers.BSP(), pc.servers.SSP(1), pc.servers.Rennala(2), pc.servers.Ringleader(), pc.servers.Rescaled()],
+    ids=repr,
+)
 def test_one_thread_calls_it_and_its_state_is_its_own(servers, sync, ranks_per_node):
     """The function of each server counts its own calls, and is called by no other thread."""
     functions = [Counting() for _ in range(3)]
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=sync, update=functions[comm.rank], servers=servers)
+        ps = comm.parameter_server(np.zeros(COUNT), sync=sync, update=functions[comm.rank], servers=servers)
         w = np.zeros(COUNT)
         if comm.rank in ps.workers:
             for _ in range(4):
                 ps.push_pull(np.ones(COUNT), w, timeout=LIMIT)
-            ps.leave()
+            ps.suspend()
         return ps.servers
 
     (serving, *_) = run_ranks(3, program, ranks_per_node=ranks_per_node, timeout=LIMIT)
@@ -125,7 +129,7 @@ def test_sixteen_bits_are_kept_in_thirty_two():
         weights += np.float32(2**-12) * gradient
 
     def program(comm):
-        ps = comm.parameter_server(like=np.ones(9, np.float16), sync=pc.ASP(), update=update)
+        ps = comm.parameter_server(np.ones(9, np.float16), sync=pc.servers.ASP(), update=update)
         w = np.ones(9, np.float16)
         if comm.rank == 1:
             for _ in range(4):
@@ -152,7 +156,7 @@ def test_an_exception_reaches_every_rank(servers, ranks_per_node, error, capfd):
                 raise error("of the function")
             weights -= gradient
 
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.BSP(), update=update, name="own", servers=servers)
+        ps = comm.parameter_server(np.zeros(COUNT), sync=pc.servers.BSP(), update=update, name="own", servers=servers)
         w = np.zeros(COUNT)
         if comm.rank in ps.workers:
             for _ in range(2):
@@ -182,7 +186,7 @@ def test_no_rank_takes_weights_that_a_function_should_have_changed(ranks_per_nod
         def update(weights, gradient):
             raise KeyError("of the function")
 
-        ps = comm.parameter_server(like=np.zeros(COUNT), sync=pc.ASP(), update=update, name="own")
+        ps = comm.parameter_server(np.zeros(COUNT), sync=pc.servers.ASP(), update=update, name="own")
         if comm.rank > 0:
             with pytest.raises(RuntimeError, match="'own': the update function has raised an exception on rank 0"):
                 ps.push_pull(np.ones(COUNT), np.zeros(COUNT), timeout=LIMIT)

@@ -26,9 +26,9 @@ BEHIND = r"parameter server 'own', {} \(waits for the work of rank 2 on the weig
 def made(comm, dtype="f8", *, sync=None, count=COUNT, servers=1, workers=None):
     """A server that does not look at gradients before it uses them: a gate is reached in the work."""
     like = np.zeros(count, dtype)
-    sync = sync or pc.ASP()
+    sync = sync or pc.servers.ASP()
     return comm.parameter_server(
-        like=like, sync=sync, update=pc.SGD(1.0), servers=servers, workers=workers, nan="accept", name="own"
+        like, sync=sync, update=pc.servers.SGD(1.0), servers=servers, workers=workers, nan="accept", name="own"
     )
 
 
@@ -133,7 +133,7 @@ def test_close_behind_a_worker_that_is_held():
     def close_when_pushed(ps):
         while ps.clock == 0:
             time.sleep(0.001)
-        ps.close()
+        ps.leave()
 
     assert run_ranks(3, program)[2] == (3, 3)
 
@@ -162,7 +162,7 @@ def test_the_end_waits_for_work_that_is_left():
                 wait_for_pushes(ps, 2, 1)
                 with pytest.raises(pc.StallError, match=BEHIND.format("pull after push 1")):
                     ps.push_pull(np.full(COUNT, -2.0), w, timeout=0.2)
-                ps.close()
+                ps.leave()
                 met.wait(LIMIT)
                 met.wait(LIMIT)
                 time.sleep(0.1)  # so that it hears of the others
@@ -171,12 +171,12 @@ def test_the_end_waits_for_work_that_is_left():
                 met.wait(LIMIT)
             if comm.rank == 3:
                 ps.push(np.full(COUNT, -3.0))  # the server's work
-            ps.close()
+            ps.leave()
             met.wait(LIMIT)
 
     def close_when_met(ps):
         met.wait(LIMIT)
-        ps.close()
+        ps.leave()
         met.wait(LIMIT)
 
     run_ranks(4, program)
@@ -198,11 +198,11 @@ def test_what_is_left_is_done_once_whether_the_server_has_claimed_it_or_not():
         """The server claims what it can between two answers."""
         wait_for_pushes(ps, 1, 1)
         for _ in range(3):
-            ps.statistics(timeout=LIMIT)
+            ps.server_statistics(timeout=LIMIT)
 
     def close_when_claimed(ps):
         assert claimed.wait(LIMIT)
-        ps.close()
+        ps.leave()
 
     def program(comm):
         ps = made(comm, count=count, workers=[1, 2, 3, 4])
@@ -246,7 +246,7 @@ def test_what_is_left_is_done_once_whether_the_server_has_claimed_it_or_not():
     assert run_ranks(5, program)[4] == (1 + 4, 1 + 4)
 
 
-@pytest.mark.parametrize("sync", [pc.ASP(), pc.Rescaled()])
+@pytest.mark.parametrize("sync", [pc.servers.ASP(), pc.servers.Rescaled()])
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
 def test_nothing_is_lost_or_torn_under_short_time_limits(sync, servers, dtype):
@@ -275,4 +275,4 @@ def test_nothing_is_lost_or_torn_under_short_time_limits(sync, servers, dtype):
     for version, least, most in run_ranks(ranks, program, timeout=2 * LIMIT):
         assert version == made_by_all
         assert least == most
-        assert isinstance(sync, pc.Rescaled) or most == made_by_all
+        assert isinstance(sync, pc.servers.Rescaled) or most == made_by_all

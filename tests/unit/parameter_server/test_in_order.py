@@ -26,7 +26,7 @@ def made(comm, dtype="f8", *, sync, count=COUNT, update=None, workers=None):
     """A server that does not look at gradients before it uses them: a gate is reached in the work."""
     like = np.zeros(count, dtype)
     return comm.parameter_server(
-        like=like, sync=sync, update=update, servers="node", workers=workers, nan="accept", name="own"
+        like, sync=sync, update=update, servers="node", workers=workers, nan="accept", name="own"
     )
 
 
@@ -38,7 +38,7 @@ def test_a_push_behind_a_rank_that_is_held(dtype, place):
     met = threading.Barrier(2)
 
     def program(comm):
-        ps = made(comm, dtype, sync=pc.ASP(), update=pc.SGD(1.0))
+        ps = made(comm, dtype, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0))
         w = np.zeros(COUNT, dtype)
         gradient = np.full(COUNT, -1 - comm.rank, dtype)
         if comm.rank == 0:
@@ -70,7 +70,7 @@ def test_who_reads_behind_it_may_try_again_and_is_in_nobodys_way():
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = made(comm, sync=pc.ASP(), update=pc.SGD(1.0))
+        ps = made(comm, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0))
         w = np.zeros(COUNT)
         if comm.rank == 0:
             met.wait(LIMIT)
@@ -100,7 +100,7 @@ def test_who_is_held_while_it_reads_has_one_moment():
     met = threading.Barrier(2)
 
     def program(comm):
-        ps = made(comm, sync=pc.ASP(), update=pc.SGD(1.0))
+        ps = made(comm, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0))
         w = np.zeros(COUNT)
         if comm.rank == 0:
             met.wait(LIMIT)
@@ -129,7 +129,7 @@ def test_behind_a_function_nothing_is_handed_over():
         assert go_on.wait(LIMIT)
 
     def program(comm):
-        ps = made(comm, sync=pc.ASP(), update=update)
+        ps = made(comm, sync=pc.servers.ASP(), update=update)
         w = np.zeros(COUNT)
         if comm.rank == 0:
             ps.push_pull(np.full(COUNT, -1.0), w, timeout=LIMIT)
@@ -154,7 +154,7 @@ def test_a_function_waits_until_nobody_reads():
         weights -= gradient
 
     def program(comm):
-        ps = made(comm, sync=pc.ASP(), update=update)
+        ps = made(comm, sync=pc.servers.ASP(), update=update)
         w = np.zeros(COUNT)
         if comm.rank == 0:
             met.wait(LIMIT)
@@ -162,7 +162,7 @@ def test_a_function_waits_until_nobody_reads():
             met.wait(LIMIT)
             return gate.array.max()
         if comm.rank == 2:
-            ps.close()
+            ps.leave()
             return 0
         with gate:
             met.wait(LIMIT)
@@ -187,9 +187,9 @@ def test_who_calls_a_function_while_it_waits_answers_others():
         assert go_on.wait(LIMIT)
 
     def program(comm):
-        ps = made(comm, sync=pc.BSP(), update=update, workers=[0, 2])
+        ps = made(comm, sync=pc.servers.BSP(), update=update, workers=[0, 2])
         other = comm.parameter_server(
-            like=np.zeros(1), sync=pc.BSP(), update=pc.SGD(1.0), servers="node", workers=[0, 1], name="other"
+            np.zeros(1), sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), servers="node", workers=[0, 1], name="other"
         )
         w = np.zeros(COUNT)
         if comm.rank == 0:
@@ -201,7 +201,7 @@ def test_who_calls_a_function_while_it_waits_answers_others():
             assert pushed.wait(LIMIT)
             while not waits_in_call(comms[0]):
                 time.sleep(0.001)
-            ps.close()
+            ps.leave()
             return 0
         assert inside.wait(LIMIT)
         try:
@@ -226,7 +226,7 @@ def test_elastic_averaging_behind_a_rank_that_is_held():
     met = threading.Barrier(2)
 
     def program(comm):
-        ps = made(comm, sync=pc.EAMSGD(1, 0.5))
+        ps = made(comm, sync=pc.servers.EAMSGD(1, 0.5))
         w = np.full(COUNT, 2.0)
         if comm.rank == 0:
             met.wait(LIMIT)
@@ -256,7 +256,7 @@ def test_no_update_is_lost_when_there_is_no_place_for_it():
             met.wait(LIMIT)
 
     def program(comm):
-        ps = made(comm, sync=pc.BSP(), count=count, update=pc.SGD(1.0), workers=[0, 1, 2])
+        ps = made(comm, sync=pc.servers.BSP(), count=count, update=pc.servers.SGD(1.0), workers=[0, 1, 2])
         w = np.zeros(count)
         if comm.rank == 0:
             with gate:
@@ -270,7 +270,7 @@ def test_no_update_is_lost_when_there_is_no_place_for_it():
             meet(3)
         elif comm.rank == 2:
             meet(2)
-            leaves = threading.Thread(target=ps.leave)
+            leaves = threading.Thread(target=ps.suspend)
             leaves.start()  # its gradient is not waited for any more: the update is due
             leaves.join(0.2)
             assert leaves.is_alive()
@@ -301,7 +301,8 @@ def test_one_pass_has_the_bits_of_two(dtype, offset):
     with loopback(1)[0] as comm:
         like = rng.standard_normal(count).astype(dtype)
         one, two = (
-            comm.parameter_server(like=like, sync=pc.ASP(), update=pc.SGD(0.3), servers="node") for _ in range(2)
+            comm.parameter_server(like, sync=pc.servers.ASP(), update=pc.servers.SGD(0.3), servers="node")
+            for _ in range(2)
         )
         memory = np.zeros(count * like.itemsize + 64, np.uint8)
         bytes_in = slice(offset * 4, offset * 4 + like.nbytes)
@@ -328,7 +329,7 @@ def test_nothing_is_lost_or_torn_under_short_time_limits():
     met = threading.Barrier(ranks)
 
     def program(comm):
-        ps = made(comm, "f4", sync=pc.ASP(), update=pc.SGD(1.0))
+        ps = made(comm, "f4", sync=pc.servers.ASP(), update=pc.servers.SGD(1.0))
         rng = np.random.default_rng(comm.rank)
         w = np.zeros(COUNT, "f4")
         while ps.clock < pushes:
@@ -363,7 +364,7 @@ def test_close_while_a_function_updates():
         closed.set()
 
     def program(comm):
-        servers[comm.rank] = ps = made(comm, sync=pc.BSP(), update=update)
+        servers[comm.rank] = ps = made(comm, sync=pc.servers.BSP(), update=update)
         w = np.zeros(COUNT)
         ps.push_pull(np.full(COUNT, -1.0), w, timeout=LIMIT)
         if comm.rank == 0:
@@ -391,15 +392,19 @@ def test_who_vanishes_is_taken_out_while_another_call_is_under_way(capfd):
 
     def program(comm):
         w = np.zeros(8)
-        ps = comm.parameter_server(like=w, sync=pc.BSP(patience=1), update=pc.SGD(1.0), servers="node", name="own")
-        served = comm.parameter_server(like=w, sync=pc.BSP(), update=pc.SGD(1.0), servers=1, workers=[0, 1, 2])
+        ps = comm.parameter_server(
+            w, sync=pc.servers.BSP(patience=1), update=pc.servers.SGD(1.0), servers="node", name="own"
+        )
+        served = comm.parameter_server(
+            w, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), servers=1, workers=[0, 1, 2]
+        )
         for _ in range(2):
             ps.push_pull(w, w, timeout=LIMIT)
         if comm.rank < 2:
             waits = threading.Thread(target=until_closed, args=(served,))
             waits.start()
             ps.push_pull(w, w, timeout=LIMIT)
-            served.close()
+            served.leave()
             waits.join(LIMIT)
         met.wait(LIMIT)
 

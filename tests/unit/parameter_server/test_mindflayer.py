@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import pycollectives as pc
+from pycollectives import servers
 from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
@@ -31,10 +31,10 @@ def step(ps, gradient, w):
 @shapes
 def test_a_trial_that_is_given_up_has_no_part_in_the_mean(where, ranks_per_node):
     """The others do not wait for more of that worker, which gets the same weights."""
-    sync = pc.MindFlayer(1, (ENOUGH, ENOUGH, TOO_SHORT))
+    sync = servers.MindFlayer(1, (ENOUGH, ENOUGH, TOO_SHORT))
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(20), sync=sync, update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(np.zeros(20), sync=sync, update=servers.SGD(1.0), **where)
         w = np.zeros(20)
         ps.pull(w, timeout=LIMIT)
         steps = []
@@ -43,7 +43,7 @@ def test_a_trial_that_is_given_up_has_no_part_in_the_mean(where, ranks_per_node)
             steps.append((has_pushed, w.min(), w.max(), ps.clock))
             assert ps.last_push.used == has_pushed
             assert ps.version == number
-        given_up = [(worker.pushes, worker.given_up) for worker in ps.statistics(LIMIT).workers]
+        given_up = [(worker.pushes, worker.given_up) for worker in ps.server_statistics(timeout=LIMIT).workers]
         assert given_up == [(4, 0), (4, 0), (0, 4)]
         ps.pull(w, timeout=LIMIT)
         return steps
@@ -56,14 +56,14 @@ def test_a_trial_that_is_given_up_has_no_part_in_the_mean(where, ranks_per_node)
 @where
 def test_a_gradient_that_is_pushed_late_all_the_same_is_discarded(where):
     """From the second on: no time is known of the first."""
-    sync = pc.MindFlayer(1, (ENOUGH, ENOUGH, TOO_SHORT))
+    sync = servers.MindFlayer(1, (ENOUGH, ENOUGH, TOO_SHORT))
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(20), sync=sync, update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(np.zeros(20), sync=sync, update=servers.SGD(1.0), **where)
         w = np.zeros(20)
         ps.push_pull(np.full(20, -3.0), w, timeout=LIMIT)
         ps.push_pull(np.full(20, -1.0 - comm.rank), w, timeout=LIMIT)
-        assert [worker.discarded for worker in ps.statistics(LIMIT).workers] == [0, 0, 1]
+        assert [worker.discarded for worker in ps.server_statistics(timeout=LIMIT).workers] == [0, 0, 1]
         np.testing.assert_allclose(w, 3 + 1.5)
         return ps.last_push.used
 
@@ -73,11 +73,11 @@ def test_a_gradient_that_is_pushed_late_all_the_same_is_discarded(where):
 @where
 def test_if_all_give_up_there_is_no_update_and_all_go_on(where):
     def program(comm):
-        ps = comm.parameter_server(like=np.ones(20), sync=pc.MindFlayer(2, TOO_SHORT), update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(np.ones(20), sync=servers.MindFlayer(2, TOO_SHORT), update=servers.SGD(1.0), **where)
         w = np.ones(20)
         ps.pull(w, timeout=LIMIT)
         for _ in range(6):
             assert not step(ps, w, w)
-        return w.min(), w.max(), ps.version, ps.clock, ps.statistics(LIMIT).superstep
+        return w.min(), w.max(), ps.version, ps.clock, ps.server_statistics(timeout=LIMIT).superstep
 
     assert run_ranks(3, program, timeout=LIMIT) == [(1, 1, 0, 6, 3)] * 3

@@ -40,8 +40,8 @@ def test_who_has_closed_does_not_come_back(ranks_per_node):
 
         pushing = threading.Thread(target=push)
         hook = _testing.CalledAtAbort(comm._engine, push_meanwhile if comm.rank == 1 else int)
-        sync = pc.BSP()
-        ps = comm.parameter_server(like=MANY, sync=sync, update=pc.SGD(1.0), workers=[1, 2])
+        sync = pc.servers.BSP()
+        ps = comm.parameter_server(MANY, sync=sync, update=pc.servers.SGD(1.0), workers=[1, 2])
         met.wait(LIMIT)
         if comm.rank == 1:
             comm._engine.abort()
@@ -51,7 +51,7 @@ def test_who_has_closed_does_not_come_back(ranks_per_node):
         if comm.rank == 2:
             for _ in range(2):
                 ps.push_pull(MANY + 1, MANY.copy(), timeout=LIMIT / 2)
-            outcome = [[worker.present for worker in ps.statistics(LIMIT).workers], ps.version]
+            outcome = [[worker.present for worker in ps.server_statistics(timeout=LIMIT).workers], ps.version]
         met.wait(LIMIT)
         if comm.rank == 1:
             comm.abort()
@@ -70,10 +70,12 @@ def test_an_answer_that_nobody_waits_for_any_more_does_not_hold_up_the_end(seed)
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), servers=2, workers=[0, 1, 2])
+        ps = comm.parameter_server(
+            MANY, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), servers=2, workers=[0, 1, 2]
+        )
         met.wait(LIMIT)
         if comm.rank < 2:
-            ps.close()
+            ps.leave()
             met.wait(LIMIT)
             return
         met.wait(LIMIT)
@@ -82,12 +84,12 @@ def test_an_answer_that_nobody_waits_for_any_more_does_not_hold_up_the_end(seed)
         pulling.start()
         while not is_in_call(comm):
             time.sleep(0.001)
-        ps.close()
+        ps.leave()
         pulling.join(LIMIT)
 
     def pull(ps):
         with pytest.raises(pc.ClosedError, match="closed"):
-            ps.pull(MANY.copy(), LIMIT)
+            ps.pull(MANY.copy(), timeout=LIMIT)
 
     run_ranks(loopback(3, ranks_per_node=1, delay=0.1, seed=seed, timeout=10.0), program)
 
@@ -100,7 +102,7 @@ def test_who_waits_for_others_gives_its_core_away(servers):
 
     def program(comm):
         ps = comm.parameter_server(
-            like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), servers=servers, workers=[0, 1], name="own"
+            MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), servers=servers, workers=[0, 1], name="own"
         )
         if comm.rank == 0:
             assert idle.wait(LIMIT)
@@ -129,7 +131,7 @@ def test_a_push_that_no_server_answers_is_done_later(servers):
 
     def program(comm):
         where = {"servers": servers, "workers": [2]}
-        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), name="own", **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), name="own", **where)
         if comm.rank < 2:
             assert stalled.wait(LIMIT)
             while not done.is_set():
@@ -154,7 +156,7 @@ def test_an_answer_to_an_earlier_question_is_too_old():
     stalled, done = threading.Event(), threading.Event()
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), workers=[1])
+        ps = comm.parameter_server(MANY, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), workers=[1])
         if comm.rank == 0:
             assert stalled.wait(LIMIT)
             while not done.is_set():
@@ -165,7 +167,7 @@ def test_an_answer_to_an_earlier_question_is_too_old():
             ps.pull(w, timeout=0.2)
         stalled.set()
         for _ in range(5):
-            ps.statistics(timeout=LIMIT)  # there and back: the answer takes two of these
+            ps.server_statistics(timeout=LIMIT)  # there and back: the answer takes two of these
         ps.push_pull(MANY + 1, w, timeout=LIMIT)
         done.set()
         return w.min(), w.max(), ps.version
@@ -179,7 +181,7 @@ def test_weights_for_another_node_are_of_one_moment():
     large = np.zeros(1_000_000)
 
     def program(comm):
-        with comm.parameter_server(like=large, sync=pc.ASP(), update=pc.SGD(1.0)) as ps:
+        with comm.parameter_server(large, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0)) as ps:
             w = large.copy()
             if comm.rank in ps.workers:
                 for _ in range(5):
@@ -194,11 +196,13 @@ def test_one_thread_at_a_time_asks_for_the_last_push(servers):
     """A call of another thread may change it meanwhile."""
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), servers=servers, workers=[1, 2])
+        ps = comm.parameter_server(
+            MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), servers=servers, workers=[1, 2]
+        )
         if comm.rank == 2:
             assert refused.wait(LIMIT)
         if comm.rank == 1:
-            pushing = threading.Thread(target=ps.push_pull, args=(MANY + 1, MANY.copy(), LIMIT))
+            pushing = threading.Thread(target=ps.push_pull, args=(MANY + 1, MANY.copy()), kwargs={"timeout": LIMIT})
             pushing.start()
             while not is_in_call(comm):
                 time.sleep(0.001)
@@ -215,21 +219,21 @@ def test_one_thread_at_a_time_asks_for_the_last_push(servers):
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("sync", [pc.ASP(), pc.MindFlayer(2, 0.05), pc.Ringleader()], ids=repr)
+@pytest.mark.parametrize("sync", [pc.servers.ASP(), pc.servers.MindFlayer(2, 0.05), pc.servers.Ringleader()], ids=repr)
 def test_one_model_at_the_end(sync, servers):
     """All leave, meet, and pull: nothing of a worker is still on its way, and the weights are the same."""
     together = threading.Barrier(4)
 
     def program(comm):
         ps = comm.parameter_server(
-            like=np.zeros(3), sync=sync, update=pc.SGD(1.0), servers=servers, workers=range(4), name="own"
+            np.zeros(3), sync=sync, update=pc.servers.SGD(1.0), servers=servers, workers=range(4), name="own"
         )
         out = np.zeros(3)
         for _ in range(3):
             ps.push(np.ones(3))
-        ps.leave()
+        ps.suspend()
         together.wait(LIMIT)
-        ps.pull(out, LIMIT)
+        ps.pull(out, timeout=LIMIT)
         together.wait(LIMIT)
         return out.tolist(), ps.version
 
@@ -243,12 +247,12 @@ def test_leave_has_the_limit_of_the_communicator():
     left = threading.Event()
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(4), servers=1, update=pc.SGD(0.1))
+        ps = comm.parameter_server(np.zeros(4), servers=1, update=pc.servers.SGD(0.1))
         waited = None
         if comm.rank == 1:
             begin = time.monotonic()
             with pytest.raises(pc.StallError):
-                ps.leave()
+                ps.suspend()
             waited = time.monotonic() - begin
             left.set()
         else:

@@ -26,14 +26,14 @@ shapes = pytest.mark.parametrize("ranks_per_node", SHAPES)
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ({"like": np.zeros(2, np.int32)}, TypeError, "like: expected elements of float16"),
-        ({"like": np.zeros(0)}, ValueError, "like: expected at least one element"),
-        ({"like": np.zeros((4, 4))[:, ::2]}, BufferError, "C-contiguous"),
+        ({"initial": np.zeros(2, np.int32)}, TypeError, "initial: expected elements of float16"),
+        ({"initial": np.zeros(0)}, ValueError, "initial: expected at least one element"),
+        ({"initial": np.zeros((4, 4))[:, ::2]}, BufferError, "C-contiguous"),
         ({"sync": 3}, TypeError, r"sync: expected one such as BSP\(\), SSP\(3\) or 'ssp:3', got 3"),
         ({"sync": "ssp"}, ValueError, "sync: expected .*ssp"),
         ({"update": None}, TypeError, r"update: expected one such as SGD\(0.1\)"),
-        ({"update": pc.SGD}, TypeError, r"update: expected one such as SGD\(0.1\)"),
-        ({"sync": pc.EAMSGD(1, 0.1)}, ValueError, r"update: expected None under EAMSGD\(period=1, alpha=0.1\)"),
+        ({"update": pc.servers.SGD}, TypeError, r"update: expected one such as SGD\(0.1\)"),
+        ({"sync": pc.servers.EAMSGD(1, 0.1)}, ValueError, r"update: expected None under EAMSGD\(period=1, alpha=0.1\)"),
         ({"servers": 0}, ValueError, "servers: expected 1 to 3, the ranks there are, got 0"),
         ({"servers": 4}, ValueError, "servers: expected 1 to 3"),
         ({"servers": [1, 1]}, ValueError, "servers: expected different ranks"),
@@ -41,7 +41,7 @@ shapes = pytest.mark.parametrize("ranks_per_node", SHAPES)
         ({"servers": []}, ValueError, "servers: expected at least one rank"),
         ({"servers": "board"}, ValueError, "servers: expected 'node'"),
         ({"servers": 2.5}, TypeError, "servers: expected a number, a list of ranks or 'node', got 2.5"),
-        ({"like": ONE, "servers": 2}, ValueError, "servers: expected at most 1, one for each element"),
+        ({"initial": ONE, "servers": 2}, ValueError, "servers: expected at most 1, one for each element"),
         ({"workers": [0, 3]}, ValueError, "workers: expected 0 <= workers < 3"),
         ({"workers": 2}, TypeError, "workers: expected None or a list of ranks"),
         ({"nan": "ignore"}, ValueError, "nan: expected 'reject' or 'skip' or 'accept', got 'ignore'"),
@@ -50,21 +50,22 @@ shapes = pytest.mark.parametrize("ranks_per_node", SHAPES)
 )  # fmt: skip
 def test_what_is_refused_is_refused_on_all_ranks_before_anything_is_made(arguments, kind, text):
     def program(comm):
-        given = {"like": np.zeros(4), "update": pc.SGD(1.0), **(arguments if comm.rank == 1 else {})}
+        given = {"initial": np.zeros(4), "update": pc.servers.SGD(1.0), **(arguments if comm.rank == 1 else {})}
         with pytest.raises(kind if comm.rank == 1 else pc.MismatchError, match=text if comm.rank == 1 else "rank 1"):
             comm.parameter_server(**given)
-        return comm.parameter_server(like=np.zeros(4), update=pc.SGD(1.0)).closed
+        return comm.parameter_server(np.zeros(4), update=pc.servers.SGD(1.0)).closed
 
     assert run_ranks(3, program) == [False] * 3
 
 
 @pytest.mark.parametrize("differing", [
-    {"sync": pc.ASP()}, {"update": pc.SGD(0.5)}, {"servers": "node"}, {"workers": [0, 1]}, {"nan": "skip"},
-    {"like": np.zeros(5)}, {"like": np.zeros(4, "f4")},
+    {"sync": pc.servers.ASP()}, {"update": pc.servers.SGD(0.5)}, {"servers": "node"}, {"workers": [0, 1]},
+    {"nan": "skip"},
+    {"initial": np.zeros(5)}, {"initial": np.zeros(4, "f4")},
 ], ids=str)  # fmt: skip
 def test_arguments_that_differ(differing):
     def program(comm):
-        given = {"like": np.zeros(4), "update": pc.SGD(1.0), **(differing if comm.rank == 2 else {})}
+        given = {"initial": np.zeros(4), "update": pc.servers.SGD(1.0), **(differing if comm.rank == 2 else {})}
         with pytest.raises(pc.MismatchError, match="rank 2"):
             comm.parameter_server(**given)
 
@@ -72,8 +73,9 @@ def test_arguments_that_differ(differing):
 
 
 @pytest.mark.parametrize(("made", "text"), [
-    (lambda: pc.SGD(-1), "rate"), (lambda: pc.SGD(1, momentum=1), "momentum"), (lambda: pc.SGD(math.nan), "rate"),
-    (lambda: pc.Adam(1, beta1=1.5), "beta1"), (lambda: pc.Adam(math.inf), "rate"),
+    (lambda: pc.servers.SGD(-1), "rate"), (lambda: pc.servers.SGD(1, momentum=1), "momentum"),
+    (lambda: pc.servers.SGD(math.nan), "rate"), (lambda: pc.servers.Adam(1, beta1=1.5), "beta1"),
+    (lambda: pc.servers.Adam(math.inf), "rate"),
 ])  # fmt: skip
 def test_rules_out_of_range(made, text):
     with pytest.raises(ValueError, match=text):
@@ -83,7 +85,7 @@ def test_rules_out_of_range(made, text):
 @pytest.mark.parametrize("servers", [1, "node"])
 def test_arguments_of_calls(servers):
     with loopback(1)[0] as comm:
-        ps = comm.parameter_server(like=np.zeros(2), update=pc.SGD(1.0), servers=servers, name="own")
+        ps = comm.parameter_server(np.zeros(2), update=pc.servers.SGD(1.0), servers=servers, name="own")
         assert ps.last_push is None
         assert (ps.clock, ps.version) == (0, 0)
         for wrong, kind in [(np.zeros(3), ValueError), (np.zeros(2, "f4"), TypeError), (np.zeros(4)[::2], BufferError)]:
@@ -100,7 +102,7 @@ def test_arguments_of_calls(servers):
         request = ps.push(np.ones(2))
         assert (request.clock, ps.clock) == (1, 1)
         request.wait(timeout=LIMIT)
-        assert pc.wait_all([request]) == [None]
+        assert pc.wait_all([request]) == [ps.last_push]
         assert pc.wait_any([request]) == 0
         out = np.zeros(2)
         ps.pull(out, timeout=math.inf)
@@ -111,13 +113,13 @@ def test_arguments_of_calls(servers):
 
 def test_who_does_not_work_may_pull():
     def program(comm):
-        ps = comm.parameter_server(like=np.full(4, 5.0), sync=pc.ASP(), update=pc.SGD(1.0))
+        ps = comm.parameter_server(np.full(4, 5.0), sync=pc.servers.ASP(), update=pc.servers.SGD(1.0))
         assert (ps.servers, ps.workers, ps.is_server) == ((0,), (1, 2), comm.rank == 0)
         out = np.zeros(4)
         ps.pull(out, timeout=LIMIT)  # before any push
         assert out.max() <= 5
         if comm.rank == 0:
-            for call in (lambda: ps.push(out), lambda: ps.push_pull(out, out), ps.give_up, ps.leave, ps.is_in_time):
+            for call in (lambda: ps.push(out), lambda: ps.push_pull(out, out), ps.give_up, ps.suspend, ps.is_in_time):
                 with pytest.raises(ValueError, match=r"is for workers, \[1, 2\]; this is rank 0"):
                     call()
         else:
@@ -135,7 +137,7 @@ def test_a_gradient_that_comes_too_late_is_in_no_update(where):
     """MindFlayer: the first trial is in time; the second is not, ends the superstep and is thrown away."""
 
     def program(comm):
-        with comm.parameter_server(like=MANY, sync=pc.MindFlayer(2, 0.2), update=pc.SGD(1.0), **where) as ps:
+        with comm.parameter_server(MANY, sync=pc.servers.MindFlayer(2, 0.2), update=pc.servers.SGD(1.0), **where) as ps:
             w = MANY.copy()
             ps.push_pull(MANY + 1, w, timeout=LIMIT)
             time.sleep(0.4)
@@ -150,11 +152,11 @@ def test_weights_that_are_pushed_after_an_absence_are_averaged(where):
     """EAMSGD: what a worker has when it comes back is not thrown away, as a gradient would be."""
 
     def program(comm):
-        with comm.parameter_server(like=MANY, sync=pc.EAMSGD(1, 0.5), update=None, **where) as ps:
+        with comm.parameter_server(MANY, sync=pc.servers.EAMSGD(1, 0.5), update=None, **where) as ps:
             w = MANY + 8.0
             if comm.rank == 0:
                 ps.push_pull(w, w, timeout=LIMIT)
-                ps.leave()
+                ps.suspend()
             met.wait(LIMIT)
             if comm.rank == 1:
                 ps.push_pull(MANY, MANY.copy(), timeout=LIMIT)
@@ -170,7 +172,7 @@ def test_weights_that_are_pushed_after_an_absence_are_averaged(where):
 
 def test_a_gradient_and_weights_that_overlap_in_part_are_refused():
     with loopback(1)[0] as comm:
-        ps = comm.parameter_server(like=np.zeros(4), update=pc.SGD(1.0), name="own")
+        ps = comm.parameter_server(np.zeros(4), update=pc.servers.SGD(1.0), name="own")
         both = np.zeros(7)
         for gradient, out in ((both[:4], both[1:5]), (both[3:], both[:4])):
             with pytest.raises(ValueError, match="'own': the gradient and out overlap in part"):
@@ -188,13 +190,13 @@ def test_what_is_computed_on_weights_pulled_after_leaving_counts(where):
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.ASP(), update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.ASP(), update=pc.servers.SGD(1.0), **where)
         w = MANY.copy()
         outcome = []
         for pulls in (True, False):
             if comm.rank == 0:
                 ps.push_pull(MANY + 1, w, timeout=LIMIT)
-                ps.leave()
+                ps.suspend()
             met.wait(LIMIT)
             if comm.rank == 1:
                 ps.push_pull(MANY + 1, w, timeout=LIMIT)
@@ -219,7 +221,7 @@ def test_the_last_push_is_one_after_which_the_worker_was_let_go(where):
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), **where)
         w = MANY.copy()
         found = []
         for _ in range(2):
@@ -243,14 +245,14 @@ def test_a_push_without_effect_is_counted_apart(where):
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), nan="skip", **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), nan="skip", **where)
         w = MANY.copy()
         ps.push_pull(MANY + (math.nan if comm.rank == 1 else 3.0), w, timeout=LIMIT)
         assert w[0] == -2
         assert ps.last_push == pc.PushInfo(1, 1, 0, comm.rank != 1)
         ps.push_pull(MANY + 3, w, timeout=LIMIT)
         met.wait(LIMIT)
-        counted = ps.statistics(timeout=LIMIT)
+        counted = ps.server_statistics(timeout=LIMIT)
         met.wait(LIMIT)
         return [(each.pushes, each.discarded, each.given_up) for each in counted.workers], counted.staleness[0]
 
@@ -267,7 +269,7 @@ def test_a_stall_names_the_worker_and_pull_goes_on(where, ranks_per_node):
     stalled = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), name="own", **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), name="own", **where)
         w = MANY.copy()
         text = ""
         if comm.rank == 2:
@@ -295,7 +297,7 @@ def test_a_stall_says_where_the_worker_waits(where):
     met = threading.Barrier(3)
 
     def program(comm):
-        both = [comm.parameter_server(like=np.zeros(4), update=pc.SGD(1.0), name=name, **where) for name in "ab"]
+        both = [comm.parameter_server(np.zeros(4), update=pc.servers.SGD(1.0), name=name, **where) for name in "ab"]
         met.wait(LIMIT)
         other = "'b': rank 2" if comm.rank < 2 else "waits for the push of ranks 0, 1"
         with pytest.raises(pc.StallError, match=other):
@@ -311,11 +313,11 @@ def test_another_thread_may_close_it_while_one_waits(where, ranks_per_node):
     ended = threading.Event()
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, update=pc.SGD(1.0), name="own", **where)
+        ps = comm.parameter_server(MANY, update=pc.servers.SGD(1.0), name="own", **where)
         if comm.rank > 0:
             assert ended.wait(LIMIT)
             return
-        closing = threading.Timer(0.2, ps.close)
+        closing = threading.Timer(0.2, ps.leave)
         closing.start()
         with pytest.raises(pc.ClosedError, match="'own' was closed meanwhile"):
             ps.push_pull(MANY, MANY.copy(), timeout=LIMIT)
@@ -331,7 +333,9 @@ def test_who_stops_pushing_is_left_out_and_comes_back(where, ranks_per_node, cap
     """With one line that names it. The others go on meanwhile. What it then pushes is old, and discarded."""
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.BSP(patience=2), update=pc.SGD(1.0), name="own", **where)
+        ps = comm.parameter_server(
+            MANY, sync=pc.servers.BSP(patience=2), update=pc.servers.SGD(1.0), name="own", **where
+        )
         w = MANY.copy()
         for _ in range(3):
             ps.push_pull(MANY + 1, w, timeout=LIMIT)
@@ -343,13 +347,13 @@ def test_who_stops_pushing_is_left_out_and_comes_back(where, ranks_per_node, cap
         else:
             ps.push_pull(MANY + 1, w, timeout=LIMIT)
             assert w[0] == -4
-            assert [worker.present for worker in ps.statistics().workers] == [True, True, False]
+            assert [worker.present for worker in ps.server_statistics().workers] == [True, True, False]
             met.wait(LIMIT)
             met.wait(LIMIT)
         ps.push_pull(MANY + 1, w, timeout=LIMIT)
         assert w[0] == -5
         met.wait(LIMIT)
-        final = ps.statistics()
+        final = ps.server_statistics()
         met.wait(LIMIT)
         return [worker.pushes for worker in final.workers], [worker.present for worker in final.workers]
 
@@ -365,9 +369,9 @@ def test_what_is_waited_for_is_in_the_flight_record():
     finished = threading.Event()
 
     def program(comm):
-        ps = comm.parameter_server(like=ONE, update=pc.SGD(1.0), servers="node", name="own")
+        ps = comm.parameter_server(ONE, update=pc.servers.SGD(1.0), servers="node", name="own")
         if comm.rank == 0:
-            waits = threading.Thread(target=ps.push_pull, args=(ONE, ONE.copy(), LIMIT))
+            waits = threading.Thread(target=ps.push_pull, args=(ONE, ONE.copy()), kwargs={"timeout": LIMIT})
             waits.start()
             while "wait" not in comm.flight_record()["collectives"][-1]:
                 time.sleep(0.01)
@@ -391,13 +395,13 @@ def test_statistics(where):
     """Under BSP, of a worker that is 50 ms late each time."""
 
     def program(comm):
-        with comm.parameter_server(like=MANY, sync=pc.BSP(), update=pc.SGD(1.0), **where) as ps:
+        with comm.parameter_server(MANY, sync=pc.servers.BSP(), update=pc.servers.SGD(1.0), **where) as ps:
             w = MANY.copy()
             for _ in range(4):
                 time.sleep(0.05 * (comm.rank == 2))
                 ps.push_pull(MANY, w, timeout=LIMIT)
             met.wait(LIMIT)
-            counted = ps.statistics(timeout=LIMIT)
+            counted = ps.server_statistics(timeout=LIMIT)
             met.wait(LIMIT)
             return counted
 
@@ -420,7 +424,7 @@ def test_old_gradients_are_counted_and_discarded(where):
     met = threading.Barrier(3)
 
     def program(comm):
-        ps = comm.parameter_server(like=MANY, sync=pc.Ringmaster(2), update=pc.SGD(1.0), **where)
+        ps = comm.parameter_server(MANY, sync=pc.servers.Ringmaster(2), update=pc.servers.SGD(1.0), **where)
         w = MANY.copy()
         ps.pull(w, timeout=LIMIT)
         met.wait(LIMIT)
@@ -433,7 +437,7 @@ def test_old_gradients_are_counted_and_discarded(where):
             assert ps.last_push == pc.PushInfo(clock=1, version=2, staleness=2, used=False)
             assert w[0] == -2
         met.wait(LIMIT)
-        counted = ps.statistics(timeout=LIMIT)
+        counted = ps.server_statistics(timeout=LIMIT)
         met.wait(LIMIT)
         return counted.staleness[:3], [worker.discarded for worker in counted.workers], counted.version
 
@@ -447,7 +451,7 @@ def test_a_function_that_raises_is_heard_of_and_others_go_on():
         weights += gradient
 
     def program(comm):
-        ps = comm.parameter_server(like=np.zeros(3), sync=pc.ASP(), update=update, servers="node")
+        ps = comm.parameter_server(np.zeros(3), sync=pc.servers.ASP(), update=update, servers="node")
         w = np.zeros(3)
         if comm.rank == 1:
             with pytest.raises(KeyError, match="of the function"):

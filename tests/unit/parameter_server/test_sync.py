@@ -5,26 +5,26 @@ import math
 import numpy as np
 import pytest
 
-import pycollectives as pc
-from pycollectives.parameter_server import sync
+from pycollectives import servers
+from pycollectives.servers import sync
 from pycollectives.support.native import core
 
 TEXTS = {
-    "bsp": pc.BSP(),
-    "asp": pc.ASP(),
-    "ssp:3": pc.SSP(3),
-    "ssp:0": pc.SSP(0),
-    "dssp:3:15": pc.DSSP(3, 15),
-    "elastic": pc.ElasticBSP(),
-    "elastic:30": pc.ElasticBSP(30),
-    "elastic-per-time": pc.ElasticBSP(objective="waiting-per-time"),
-    "elastic-per-time:30": pc.ElasticBSP(30, objective="waiting-per-time"),
-    "eamsgd:10:0.1": pc.EAMSGD(10, 0.1),
-    "ringmaster:8": pc.Ringmaster(8),
-    "rennala:4": pc.Rennala(4),
-    "ringleader": pc.Ringleader(),
-    "rescaled": pc.Rescaled(),
-    "mindflayer:4:0.5": pc.MindFlayer(4, 0.5),
+    "bsp": servers.BSP(),
+    "asp": servers.ASP(),
+    "ssp:3": servers.SSP(3),
+    "ssp:0": servers.SSP(0),
+    "dssp:3:15": servers.DSSP(3, 15),
+    "elastic": servers.ElasticBSP(),
+    "elastic:30": servers.ElasticBSP(30),
+    "elastic-per-time": servers.ElasticBSP(objective="waiting-per-time"),
+    "elastic-per-time:30": servers.ElasticBSP(30, objective="waiting-per-time"),
+    "eamsgd:10:0.1": servers.EAMSGD(10, 0.1),
+    "ringmaster:8": servers.Ringmaster(8),
+    "rennala:4": servers.Rennala(4),
+    "ringleader": servers.Ringleader(),
+    "rescaled": servers.Rescaled(),
+    "mindflayer:4:0.5": servers.MindFlayer(4, 0.5),
 }
 
 
@@ -47,26 +47,26 @@ def test_texts_whose_numbers_are_refused():
 
 
 @pytest.mark.parametrize(("make", "text"), [
-    (lambda: pc.SSP(-1), "SSP: expected s >= 0, got -1"),
-    (lambda: pc.SSP(2**63), "SSP: expected s <= "),
-    (lambda: pc.DSSP(5, 3), "DSSP: expected lo <= hi, got 5 and 3"),
-    (lambda: pc.DSSP(-1, 3), "DSSP: expected lo >= 0, got -1"),
-    (lambda: pc.ElasticBSP(0), "ElasticBSP: expected lookahead >= 1, got 0"),
-    (lambda: pc.ElasticBSP(1 << 17), "ElasticBSP: expected lookahead <= 65536"),
-    (lambda: pc.ElasticBSP(algorithm="naive"), "ElasticBSP: algorithm: expected 'linear' or .* got 'naive'"),
-    (lambda: pc.ElasticBSP(objective="time"), "ElasticBSP: objective: expected 'waiting' or 'waiting-per-time'"),
-    (lambda: pc.ElasticBSP(15, "zipline", "waiting-per-time"), "'zipline' minimizes the waiting"),
-    (lambda: pc.BSP(patience=0), "BSP: expected patience > 0, got 0"),
-    (lambda: pc.SSP(3, patience=math.nan), "SSP: expected a finite patience"),
-    (lambda: pc.EAMSGD(0, 0.1), "EAMSGD: expected period >= 1, got 0"),
-    (lambda: pc.EAMSGD(1, 1.0), "EAMSGD: expected 0 < alpha < 1, got 1.0"),
-    (lambda: pc.EAMSGD(1, 0.0), "EAMSGD: expected 0 < alpha < 1, got 0.0"),
-    (lambda: pc.Ringmaster(0), "Ringmaster: expected limit >= 1, got 0"),
-    (lambda: pc.Rennala(0), "Rennala: expected batch >= 1, got 0"),
-    (lambda: pc.MindFlayer(0, 1.0), "MindFlayer: trials: expected at least 1, got 0"),
-    (lambda: pc.MindFlayer(1, 0.0), "MindFlayer: expected finite seconds > 0, got 0.0"),
-    (lambda: pc.MindFlayer((1, 2), (1.0, 1.0, 1.0)), "MindFlayer: expected as many trials as seconds, got 2 and 3"),
-    (lambda: pc.MindFlayer((), 1.0), "MindFlayer: expected as many trials as seconds, got 0 and 1"),
+    (lambda: servers.SSP(-1), "SSP: expected s >= 0, got -1"),
+    (lambda: servers.SSP(2**63), "SSP: expected s <= "),
+    (lambda: servers.DSSP(5, 3), "DSSP: expected lo <= hi, got 5 and 3"),
+    (lambda: servers.DSSP(-1, 3), "DSSP: expected lo >= 0, got -1"),
+    (lambda: servers.ElasticBSP(0), "ElasticBSP: expected lookahead >= 1, got 0"),
+    (lambda: servers.ElasticBSP(1 << 17), "ElasticBSP: expected lookahead <= 65536"),
+    (lambda: servers.ElasticBSP(algorithm="naive"), "ElasticBSP: algorithm: expected 'linear' or .* got 'naive'"),
+    (lambda: servers.ElasticBSP(objective="time"), "ElasticBSP: objective: expected 'waiting' or 'waiting-per-time'"),
+    (lambda: servers.ElasticBSP(15, "zipline", "waiting-per-time"), "'zipline' minimizes the waiting"),
+    (lambda: servers.BSP(patience=0), "BSP: expected patience > 0, got 0"),
+    (lambda: servers.SSP(3, patience=math.nan), "SSP: expected a finite patience"),
+    (lambda: servers.EAMSGD(0, 0.1), "EAMSGD: expected period >= 1, got 0"),
+    (lambda: servers.EAMSGD(1, 1.0), "EAMSGD: expected 0 < alpha < 1, got 1.0"),
+    (lambda: servers.EAMSGD(1, 0.0), "EAMSGD: expected 0 < alpha < 1, got 0.0"),
+    (lambda: servers.Ringmaster(0), "Ringmaster: expected limit >= 1, got 0"),
+    (lambda: servers.Rennala(0), "Rennala: expected batch >= 1, got 0"),
+    (lambda: servers.MindFlayer(0, 1.0), "MindFlayer: trials: expected at least 1, got 0"),
+    (lambda: servers.MindFlayer(1, 0.0), "MindFlayer: expected finite seconds > 0, got 0.0"),
+    (lambda: servers.MindFlayer((1, 2), (1.0, 1.0, 1.0)), "MindFlayer: .* as many trials as seconds, got 2 and 3"),
+    (lambda: servers.MindFlayer((), 1.0), "MindFlayer: expected as many trials as seconds, got 0 and 1"),
 ])  # fmt: skip
 def test_numbers_that_are_refused(make, text):
     with pytest.raises(ValueError, match=text):
@@ -74,12 +74,12 @@ def test_numbers_that_are_refused(make, text):
 
 
 @pytest.mark.parametrize("make", [
-    lambda: pc.SSP(1.5),
-    lambda: pc.SSP("3"),
-    lambda: pc.Ringmaster(None),
-    lambda: pc.MindFlayer(1.5, 1.0),
-    lambda: pc.MindFlayer(1, "soon"),
-    lambda: pc.BSP(patience="much"),
+    lambda: servers.SSP(1.5),
+    lambda: servers.SSP("3"),
+    lambda: servers.Ringmaster(None),
+    lambda: servers.MindFlayer(1.5, 1.0),
+    lambda: servers.MindFlayer(1, "soon"),
+    lambda: servers.BSP(patience="much"),
 ])  # fmt: skip
 def test_types_that_are_refused(make):
     with pytest.raises(TypeError):
@@ -87,17 +87,17 @@ def test_types_that_are_refused(make):
 
 
 def test_numbers_become_pythons_own():
-    assert pc.SSP(np.int64(3)) == pc.SSP(3)
-    assert type(pc.SSP(np.int64(3)).s) is int
-    assert pc.BSP(patience=math.inf).patience == math.inf
-    assert hash(pc.MindFlayer([1, 2], 1)) == hash(pc.MindFlayer((1, 2), (1.0, 1.0)))
+    assert servers.SSP(np.int64(3)) == servers.SSP(3)
+    assert type(servers.SSP(np.int64(3)).s) is int
+    assert servers.BSP(patience=math.inf).patience == math.inf
+    assert hash(servers.MindFlayer([1, 2], 1)) == hash(servers.MindFlayer((1, 2), (1.0, 1.0)))
 
 
 def test_mindflayers_numbers_are_of_each_worker():
-    assert pc.MindFlayer(4, [0.5, 1]) == pc.MindFlayer((4, 4), (0.5, 1.0))
+    assert servers.MindFlayer(4, [0.5, 1]) == servers.MindFlayer((4, 4), (0.5, 1.0))
     with pytest.raises(ValueError, match="trials and their times: expected one of all workers, or one of each"):
-        simulate(pc.MindFlayer((1, 2), (1.0, 1.0)), workers=3)
-    assert simulate(pc.MindFlayer((1, 2), (1.0, 1.0)), workers=2)["clocks"] == [2, 2]
+        simulate(servers.MindFlayer((1, 2), (1.0, 1.0)), workers=3)
+    assert simulate(servers.MindFlayer((1, 2), (1.0, 1.0)), workers=2)["clocks"] == [2, 2]
 
 
 @pytest.mark.parametrize("kind", TEXTS.values(), ids=TEXTS)

@@ -158,12 +158,12 @@ def test_memory_that_groups_cannot_have():
     def program(comm):
         weights, short = np.ones(1_000_000), np.full(10, float(comm.rank))
         with pytest.raises(RuntimeError, match=r"rank 0: .*ftruncate: File too large; ranks_per_node=1 works without"):
-            comm.partial_reduce(like=weights, groups=pc.StaticGroups(3))
+            comm.partial_reduce(weights, groups=pc.groups.StaticGroups(3))
         with pytest.raises(RuntimeError, match="ftruncate: File too large; ranks_per_node=1 works without"):
             comm.preduce(weights, range(3), timeout=LIMIT)
         comm.preduce(short, range(3), timeout=LIMIT)
-        with comm.partial_reduce(like=short, groups=pc.StaticGroups(3)) as pr:
-            pr.sync(short, step=1, timeout=LIMIT)
+        with comm.partial_reduce(short, groups=pc.groups.StaticGroups(3)) as pr:
+            pr.average(short, step=1, timeout=LIMIT)
         return short.tolist()
 
     with little_memory():
@@ -210,7 +210,7 @@ def test_who_could_not_look_at_itself_is_alive():
     """One descriptor is free while a board is made, and that is its memory's."""
 
     def program(comm):
-        comm.partial_allreduce(**arguments).close()  # what is read from files is read now
+        comm.partial_allreduce(**arguments).leave()  # what is read from files is read now
         barrier.wait(LIMIT)
         with descriptors(free=1) if comm.rank == 0 else contextlib.nullcontext():
             barrier.wait(LIMIT)

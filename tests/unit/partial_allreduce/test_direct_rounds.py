@@ -44,7 +44,7 @@ def test_rounds_before_and_after_one_without_a_rank(missed):
         else:
             call = ar.contribute(data(comm.rank, 7))
             have_posted.wait(LIMIT)
-            info = call.wait(LIMIT)
+            info = call.wait(timeout=LIMIT)
             assert (info.round, info.contributors, info.included) == (5, (0, 1), True)
             assert ar.result.tolist() == expected((0, 1), 7)
         assert ar.flush(timeout=LIMIT).round == 6
@@ -65,11 +65,11 @@ def test_a_rank_that_closes(missed):
         ar.allreduce(data(comm.rank, 0), timeout=LIMIT)
         if comm.rank == 2:
             have_posted.wait(LIMIT)
-            ar.close()
+            ar.leave()
             return (0, 1)
         call = ar.contribute(data(comm.rank, 1))
         have_posted.wait(LIMIT)
-        assert call.wait(LIMIT).contributors == (0, 1)
+        assert call.wait(timeout=LIMIT).contributors == (0, 1)
         result, info = ar.allreduce(data(comm.rank, 2), timeout=LIMIT)
         assert result.tolist() == expected((0, 1), 2)
         return info.contributors
@@ -88,10 +88,10 @@ def test_a_rank_that_closes_before_it_waits(missed, complete):
         call = ar.contribute(data(comm.rank, 1)) if comm.rank == 0 or complete else None
         together.wait(LIMIT)
         if comm.rank == 0:
-            ar.close()
+            ar.leave()
         together.wait(LIMIT)
         if comm.rank > 0:
-            info = (call or ar.contribute(data(comm.rank, 1))).wait(LIMIT)
+            info = (call or ar.contribute(data(comm.rank, 1))).wait(timeout=LIMIT)
             assert (info.round, info.contributors) == (1, (0, 1, 2))
             assert ar.result.tolist() == expected((0, 1, 2), 1)
             for number in (2, 3, 4):
@@ -100,7 +100,7 @@ def test_a_rank_that_closes_before_it_waits(missed, complete):
                 assert result.tolist() == expected((1, 2), number)
         together.wait(LIMIT)
         if comm.rank == 0:
-            info = call.wait(LIMIT)
+            info = call.wait(timeout=LIMIT)
             assert (info.round, info.contributors, info.included) == (1, (0, 1, 2), True)
             assert ar.result.tolist() == expected((0, 1, 2), 1)
         return True
@@ -121,8 +121,8 @@ def test_a_call_that_is_not_waited_for_before_the_next(missed, waits_for):
             together.wait(LIMIT)
         if waits_for == "first":
             for call in calls:
-                call.wait(LIMIT)
-        info = calls[-1].wait(LIMIT)
+                call.wait(timeout=LIMIT)
+        info = calls[-1].wait(timeout=LIMIT)
         assert (info.round, info.contributors) == (3, (0, 1, 2))
         if waits_for == "last":
             total = [4 * SIZE, 4 * 111, 6 * SIZE] if missed == "sum" else expected((0, 1, 2), 3)
@@ -146,7 +146,7 @@ def test_two_contributions_to_one_round(missed):
         together.wait(LIMIT)
         if comm.rank > 0:
             calls.append(ar.contribute(data(comm.rank, 1)))
-        infos = [call.wait(LIMIT) for call in calls]
+        infos = [call.wait(timeout=LIMIT) for call in calls]
         assert [info.included for info in infos] == [True, False][: len(infos)]
         assert ar.result.tolist() == (expected((0, 1, 2), 1) if len(calls) == 1 or missed == "latest" else [0, 0, 0])
         together.wait(LIMIT)
@@ -157,7 +157,7 @@ def test_two_contributions_to_one_round(missed):
         if comm.rank == 0:
             late = ar.contribute(data(0, 3))
             assert late.late
-            late.wait(LIMIT)
+            late.wait(timeout=LIMIT)
         together.wait(LIMIT)
         if comm.rank > 0:
             ar.allreduce(data(comm.rank, 3), timeout=LIMIT)
@@ -184,7 +184,7 @@ def test_elements_that_are_computed_with_as_others(missed, op, dtype):
         together.wait(LIMIT)
         ar.contribute(x)
         together.wait(LIMIT)
-        call.wait(LIMIT)
+        call.wait(timeout=LIMIT)
         return at_once, ar.result.tolist()
 
     together = threading.Barrier(SIZE)
@@ -202,7 +202,7 @@ def test_a_result_changes_when_its_call_is_waited_for(missed):
         together.wait(LIMIT)
         assert ar.rounds == 2
         assert ar.result.tolist() == first.tolist() == expected((0, 1, 2), 1)
-        call.wait(LIMIT)
+        call.wait(timeout=LIMIT)
         assert ar.result.tolist() == expected((0, 1, 2), 2)
         assert first.tolist() == expected((0, 1, 2), 1)
         return True
@@ -221,9 +221,9 @@ def test_a_rank_that_does_not_come_is_named(missed):
             call = ar.contribute(data(comm.rank, 1))
             have_posted.wait(LIMIT)
             with pytest.raises(pc.StallError, match=r"round 1: .* have not arrived: rank 1 \("):
-                call.wait(0.05)
+                call.wait(timeout=0.05)
             have_waited.wait(LIMIT)
-            return call.wait(LIMIT).contributors
+            return call.wait(timeout=LIMIT).contributors
         have_posted.wait(LIMIT)
         have_waited.wait(LIMIT)
         return ar.allreduce(data(comm.rank, 1), timeout=LIMIT)[1].contributors

@@ -10,20 +10,20 @@ from pycollectives.partial_allreduce.eager_mean import EagerMean
 from pycollectives.testing import run_ranks
 
 
-@pytest.mark.parametrize(("average", "expected"), [("world", 2.0), ("contributors", 6.0)])
-def test_a_mean_is_over_all_ranks_or_over_those_in_the_round(average, expected):
+@pytest.mark.parametrize(("divide_by", "expected"), [("world", 2.0), ("contributors", 6.0)])
+def test_a_mean_is_over_all_ranks_or_over_those_in_the_round(divide_by, expected):
     """Rank 0 contributes alone; then the means of its two rounds are added up."""
 
     def program(comm):
-        mean = EagerMean(comm, np.zeros(2), average=average, policy=pc.Solo())
+        mean = EagerMean(comm, np.zeros(2), divide_by=divide_by, policy=pc.Solo())
         out = np.zeros(2)
         if comm.rank == 0:
-            mean.contribute(np.full(2, 6.0)).wait(30.0)
+            mean.contribute(np.full(2, 6.0)).wait(timeout=30.0)
             assert mean.write_to(out) is out
-            mean.contribute(np.full(2, 6.0)).wait(30.0)
+            mean.contribute(np.full(2, 6.0)).wait(timeout=30.0)
             mean.add_to(out)
-        mean.flush(30.0)
-        mean.close()
+        mean.flush(timeout=30.0)
+        mean.leave()
         return out.tolist()
 
     alone = [2 * expected] * 2
@@ -37,10 +37,10 @@ def test_a_rank_is_owed_rounds_that_it_missed_if_they_are_summed(missed, owed):
     def program(comm):
         mean = EagerMean(comm, np.zeros(1), missed=missed, policy=pc.Solo())
         if comm.rank == 0:
-            mean.contribute(np.full(1, 4.0)).wait(30.0)
-        is_owed = mean.flush(30.0)
+            mean.contribute(np.full(1, 4.0)).wait(timeout=30.0)
+        is_owed = mean.flush(timeout=30.0)
         newest = mean.write_to(np.empty(1)).tolist()
-        mean.close()
+        mean.leave()
         return is_owed, newest if is_owed else None
 
     assert run_ranks(2, program) == [(False, None), (owed, [2.0] if owed else None)]
@@ -53,16 +53,16 @@ def test_every_rank_is_owed_what_one_had_waiting():
         mean = EagerMean(comm, np.zeros(1), policy=pc.Solo())
         for rank, value in ((0, 2.0), (1, 4.0)):
             if comm.rank == rank:
-                mean.contribute(np.full(1, value)).wait(30.0)
+                mean.contribute(np.full(1, value)).wait(timeout=30.0)
             comm.is_same_on_all_ranks(b"one after the other")
-        is_owed = mean.flush(30.0)
+        is_owed = mean.flush(timeout=30.0)
         newest = mean.write_to(np.empty(1)).tolist()
-        mean.close()
+        mean.leave()
         return is_owed, newest
 
     assert run_ranks(2, program) == [(True, [2.0])] * 2
 
 
 def test_another_average_is_refused():
-    with pytest.raises(ValueError, match="average: expected 'world' or 'contributors', got 'all'"):
-        EagerMean(None, np.zeros(1), average="all")
+    with pytest.raises(ValueError, match="divide_by: expected 'world' or 'contributors', got 'all'"):
+        EagerMean(None, np.zeros(1), divide_by="all")

@@ -40,11 +40,11 @@ def test_a_rank_that_is_held_in_its_array_has_joined_and_holds_up_no_call(size, 
             assert time.monotonic() - began < SOON
             x[:] = -1
             with pytest.raises(pc.StallError, match="every rank has arrived: the round is slow"):
-                call.wait(0.2)
+                call.wait(timeout=0.2)
             have_waited.wait(LIMIT)
             if comm.rank == 0:
                 gate.open()
-            info, result = call.wait(LIMIT), ar.result
+            info, result = call.wait(timeout=LIMIT), ar.result
         np.testing.assert_array_equal(result, numbers * sum(10**rank for rank in range(size)))
         assert (info.round, info.contributors, info.active) == (0, tuple(range(size)), size)
         again, info = ar.allreduce(np.full(COUNT, 7), timeout=LIMIT)
@@ -66,12 +66,12 @@ def test_a_round_does_not_complete_while_a_rank_adds():
             threading.Timer(0.3, gates[0].open).start()
             call = ar.contribute(gates[0].array[PAGE : PAGE + COUNT])  # its last page is shut
             with pytest.raises(pc.StallError):
-                call.wait(0.2)
+                call.wait(timeout=0.2)
             gates[1].open()
         else:
             time.sleep(0.1)
             call = ar.contribute(gates[1].array)
-        call.wait(LIMIT)
+        call.wait(timeout=LIMIT)
         return ar.result.min(), ar.result.max()
 
     gates = [Gate(np.full(2 * COUNT, 1)), Gate(np.full(COUNT, 10))]
@@ -150,7 +150,7 @@ def test_deposits_and_ranks_that_join_in_one_round(ranks_per_node, max_staleness
             call = ar.contribute(x)
             x[:] = -1
             if random.random() < 0.8:
-                info = call.wait(LIMIT)
+                info = call.wait(timeout=LIMIT)
                 if info.round >= given:
                     total += ar.result
                     given = info.round + 1

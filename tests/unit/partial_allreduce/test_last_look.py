@@ -16,7 +16,7 @@ def test_it_ends_well(progress, ranks_per_node):
     asks = progress == "caller" and ranks_per_node == 1
 
     def program(comm):
-        with comm.partial_allreduce(like=np.zeros(1), policy=pc.Full()) as ar:
+        with comm.partial_allreduce(np.zeros(1), policy=pc.Full()) as ar:
             if comm.rank == 1:
                 time.sleep(0.35)
             handle = ar.contribute(np.ones(1))

@@ -7,15 +7,19 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives.partial_allreduce.arguments import PartialAllreduceSpecification
+from pycollectives.agreement.checking import NoChecks
+from pycollectives.arguments import Group, creating
+from pycollectives.partial_allreduce.arguments import PartialAllreduceArguments
 from pycollectives.partial_allreduce.collective import PartialAllreduce
+from pycollectives.support.deadline import Deadline
+from pycollectives.support.native import core
 
 
 class PlayedRound:
     def __init__(self, gate):
         self.gate = gate
 
-    def wait(self, timeout=None):
+    def wait(self, *, timeout=None):
         if not self.gate.wait(timeout):
             raise pc.StallError("sum: round 0: missing rank 1")
         return "info"
@@ -34,6 +38,10 @@ class PlayedCollective:
         self.in_own_process = True
         self.waiting = 0
 
+    def made(self, options):
+        self.convert = self.convert or options["convert"]
+        return self
+
     def contribute(self, data):
         if self.closed:
             raise pc.ClosedError("sum is closed")
@@ -41,14 +49,14 @@ class PlayedCollective:
         self.waiting += 1
         return PlayedRound(self.gate)
 
-    def allreduce(self, data, out=None, timeout=None):
+    def allreduce(self, data, out=None, *, timeout=None):
         self.contribute(data)
-        PlayedRound(self.gate).wait(timeout)
+        PlayedRound(self.gate).wait(timeout=timeout)
         return self.result if out is None else out, "info"
 
-    def flush(self, timeout=None):
+    def flush(self, *, timeout=None):
         self.calls.append(("flush", timeout))
-        PlayedRound(self.gate).wait(timeout)
+        PlayedRound(self.gate).wait(timeout=timeout)
         return "info"
 
     def abort(self):
@@ -57,26 +65,15 @@ class PlayedCollective:
         discarded, self.waiting = self.waiting, 0
         return discarded
 
-    def close(self):
-        self.calls.append(("close",))
+    def leave(self):
+        self.calls.append(("leave",))
         self.closed = True
 
 
-def specification(like=None, *, size=4, **changed):
-    arguments = {
-        "count": None,
-        "dtype": None,
-        "op": "SUM",
-        "policy": pc.Solo(),
-        "late": "accumulate",
-        "missed": "latest",
-        "max_staleness": None,
-        "algorithm": "ring",
-        "history": 8,
-        "name": "sum",
-        **changed,
-    }
-    return PartialAllreduceSpecification.checked(like, size=size, algorithms=["ring"], **arguments)
+def arguments(like=None, *, size=4, **changed):
+    options = {"policy": pc.Solo(), "missed": "latest", "algorithm": "ring", "name": "sum", **changed}
+    with creating(Group(0, size, range(size)), "default"):
+        return PartialAllreduceArguments(like, **options)
 
 
 class PlayedContext:
@@ -85,6 +82,10 @@ class PlayedContext:
     def __init__(self):
         self.timeout = 5.0
         self.closed = []
+        self.engine = self
+        self.in_own_process = True
+        self.nodes = range(4)
+        self.checks = NoChecks()
 
     def limit(self, timeout):
         return self.timeout if timeout is None else timeout
@@ -104,10 +105,15 @@ def context():
 
 
 @pytest.fixture
-def ar(engine_side, context):
-    made = specification(like=np.zeros((2, 3), "f4"))
-    engine_side.convert = made.readable
-    return PartialAllreduce(engine_side, made, context)
+def make(engine_side, context, monkeypatch):
+    """Makes a partial allreduce like an array, on the engine that is played."""
+    monkeypatch.setattr(core, "PartialAllreduce", lambda _engine, **options: engine_side.made(options))
+    return lambda like, kind=PartialAllreduce: kind(context, arguments(like), Deadline(None))
+
+
+@pytest.fixture
+def ar(make):
+    return make(np.zeros((2, 3), "f4"))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def ar(engine_side, context):
         ({"max_staleness": 0.5}, TypeError, "max_staleness: expected an integer"),
         ({"history": 0}, ValueError, "history: expected at least 1, got 0"),
         ({"history": 2**64}, ValueError, f"history: expected at most {2**63 - 1}, got {2**64}"),
-        ({"algorithm": "tree"}, ValueError, "with NAME one of ring; got 'tree'"),
+        ({"algorithm": "clever"}, ValueError, "with NAME one of .*ring.*; got 'clever'"),
         ({"algorithm": "board"}, ValueError, "expected nodes of several ranks"),
         ({"algorithm": None}, TypeError, "algorithm: expected a name"),
         ({"name": ""}, ValueError, "name: expected 1 to 200 characters, got 0"),
@@ -147,29 +153,29 @@ def ar(engine_side, context):
 )
 def test_arguments_refused(changed, error, message):
     with pytest.raises(error, match=message):
-        specification(**{"like": np.zeros(3), **changed})
+        arguments(**{"like": np.zeros(3), **changed})
 
 
 def test_operations_of_mpi():
     MPI = pytest.importorskip("mpi4py.MPI")  # noqa: N806
-    assert specification(like=np.zeros(3), op=MPI.PROD).op == "PROD"
-    assert specification(like=np.zeros(3, bool), op=MPI.LAND).op == "LAND"
+    assert arguments(like=np.zeros(3), op=MPI.PROD).op == "PROD"
+    assert arguments(like=np.zeros(3, bool), op=MPI.LAND).op == "LAND"
     with pytest.raises(TypeError, match="LAND is not defined on float64: it takes integers, bool"):
-        specification(like=np.zeros(3), op=MPI.LAND)
+        arguments(like=np.zeros(3), op=MPI.LAND)
     with pytest.raises(TypeError, match=r"SUM is not defined on bool: .*; view the array as 'uint8' to count"):
-        specification(like=np.zeros(3, bool), op=MPI.SUM)
+        arguments(like=np.zeros(3, bool), op=MPI.SUM)
     with pytest.raises(ValueError, match=r"got MPI\.MAXLOC"):
-        specification(like=np.zeros(3), op=MPI.MAXLOC)
+        arguments(like=np.zeros(3), op=MPI.MAXLOC)
     custom = MPI.Op.Create(lambda a, b, datatype: None)
     with pytest.raises(ValueError, match=r"made by MPI\.Op\.Create"):
-        specification(like=np.zeros(3), op=custom)
+        arguments(like=np.zeros(3), op=custom)
     custom.Free()
 
 
 def test_the_signature_leaves_the_shape_out():
-    flat = specification(count=6, dtype="float32")
-    assert flat.signature() == specification(like=np.zeros((2, 3), "f4")).signature()
-    assert flat.signature() != specification(like=np.zeros((2, 3))).signature()
+    flat = arguments(count=6, dtype="float32")
+    assert flat.signature() == arguments(like=np.zeros((2, 3), "f4")).signature()
+    assert flat.signature() != arguments(like=np.zeros((2, 3))).signature()
 
 
 @pytest.mark.parametrize(
@@ -185,39 +191,38 @@ def test_the_signature_leaves_the_shape_out():
     ],
 )
 def test_the_signature_has_everything_else(changed):
-    assert specification(like=np.zeros(3), **changed).signature() != specification(like=np.zeros(3)).signature()
+    assert arguments(like=np.zeros(3), **changed).signature() != arguments(like=np.zeros(3)).signature()
 
 
 @pytest.mark.parametrize(("op", "missed"), [("SUM", "sum"), (pc.AVG, "sum"), ("MAX", "latest"), ("PROD", "latest")])
 def test_what_is_missed_is_summed_where_it_can_be(op, missed):
-    assert specification(like=np.zeros(3), op=op, missed=None).missed == missed
+    assert arguments(like=np.zeros(3), op=op, missed=None).missed == missed
 
 
 def test_properties(ar):
     assert (ar.name, ar.op, ar.count, ar.shape, ar.dtype) == ("sum", "SUM", 6, (2, 3), np.dtype("float32"))
     assert (ar.policy, ar.algorithm, ar.closed) == (pc.Solo(), "ring", False)
-    assert repr(ar) == "<PartialAllreduce 'sum' SUM of 6 float32 policy=Solo() algorithm=ring>"
+    assert repr(ar) == "<PartialAllreduce 'sum' of 6 float32 SUM policy=Solo() algorithm=ring>"
 
 
 def test_contribute_hands_the_memory_over(ar, engine_side):
     ar.contribute(np.zeros((2, 3), "f4"))
+    ar.contribute(np.zeros((3, 2), "f4"))
     ar.contribute([np.zeros(6, "f4"), 6, "f"])
-    assert engine_side.calls == [("contribute", 24)] * 2
+    assert engine_side.calls == [("contribute", 24)] * 3
 
 
-def test_contribute_of_bfloat16(engine_side):
+def test_contribute_of_bfloat16(make, engine_side):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = np.zeros(6, ml_dtypes.bfloat16)
-    made = specification(like=x)
-    engine_side.convert = made.readable
-    PartialAllreduce(engine_side, made, PlayedContext()).contribute(x)
+    make(x).contribute(x)
     assert engine_side.calls == [("contribute", 12)]
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (np.zeros((3, 2), "f4"), ValueError, r"sum: expected shape \(2, 3\), got \(3, 2\)"),
+        (np.zeros((3, 3), "f4"), ValueError, r"sum: expected shape \(2, 3\) \(6 elements\), got \(3, 3\)"),
         (np.zeros((2, 3), "f8"), TypeError, "sum: expected elements of float32, got float64"),
         (np.zeros((3, 2), "f4").T, BufferError, "sum: expected a C-contiguous buffer"),
         (0.5, TypeError, "sum: expected a buffer"),
@@ -238,7 +243,7 @@ def test_allreduce(ar, engine_side):
 
 
 def test_what_a_result_is_written_to():
-    made = specification(like=np.zeros((2, 3), "f4"))
+    made = arguments(like=np.zeros((2, 3), "f4"))
     out = np.zeros(6, "f4")
     array = made.writable(out)
     assert np.shares_memory(array, out)
@@ -263,7 +268,7 @@ def test_flush_takes_the_default_limit(ar, engine_side):
 
 
 def test_closing(ar, context):
-    ar.close()
+    ar.leave()
     assert ar.closed
     assert context.closed == [ar]
     assert "closed" in repr(ar)
@@ -276,13 +281,13 @@ def test_leaving_the_block_flushes_then_closes(ar, engine_side):
         warnings.simplefilter("error")
         with ar as entered:
             assert entered is ar
-    assert engine_side.calls == [("flush", 5.0), ("close",)]
+    assert engine_side.calls == [("flush", 5.0), ("leave",)]
 
 
-def test_leaving_the_block_after_close_does_nothing(ar, engine_side):
+def test_leaving_the_block_after_leave_flushes_nothing(ar, engine_side):
     with ar:
-        ar.close()
-    assert engine_side.calls == [("close",)]
+        ar.leave()
+    assert set(engine_side.calls) == {("leave",)}
 
 
 def test_leaving_the_block_closes_even_if_the_flush_fails(ar, engine_side, context):
@@ -309,19 +314,18 @@ def test_leaving_the_block_by_an_exception_discards_and_says_how_much(ar, engine
     assert context.closed == [ar]
 
 
-def test_what_a_derived_class_overrides_is_used(engine_side):
+def test_what_a_derived_class_overrides_is_used(make, engine_side):
     class Halved(PartialAllreduce):
         def contribute(self, x):
             return super().contribute(x / 2)
 
-        def allreduce(self, x, out=None, timeout=None):
-            result, info = super().allreduce(x / 2, out, timeout)
+        def allreduce(self, x, out=None, *, timeout=None):
+            result, info = super().allreduce(x / 2, out, timeout=timeout)
             return result, f"{info} of halves"
 
-    made = specification(like=np.ones(6, "f4"))
     seen = []
-    engine_side.convert = lambda data: (seen.append(data.copy()), made.readable(data))[1]
-    halved = Halved(engine_side, made, PlayedContext())
+    engine_side.convert = lambda data: (seen.append(data.copy()), data)[1]
+    halved = make(np.ones(6, "f4"), Halved)
     halved.contribute(np.full(6, 4, "f4"))
     assert halved.allreduce(np.full(6, 8, "f4"))[1] == "info of halves"
     assert [data[0] for data in seen] == [2, 4]

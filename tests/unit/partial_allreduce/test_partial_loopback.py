@@ -24,7 +24,7 @@ def ranks_per_node(request, monkeypatch):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
-    "policy", [pc.Full(), pc.Solo(), pc.Majority(), pc.AnyOf(1), pc.AllOf(1), pc.Quorum(1)], ids=repr
+    "policy", [pc.Full(), pc.Solo(), pc.Majority(), pc.policies.AnyOf(1), pc.policies.AllOf(1), pc.Quorum(1)], ids=repr
 )
 def test_what_was_contributed_is_delivered_once(size, policy):
     calls = 5
@@ -56,7 +56,7 @@ def test_what_was_contributed_is_delivered_once(size, policy):
 )
 def test_operations(size, op, expected):
     def program(comm):
-        ar = comm.partial_allreduce(like=np.zeros(()), op=op, policy=pc.Full())
+        ar = comm.partial_allreduce(np.zeros(()), op=op, policy=pc.Full())
         result, info = ar.allreduce(np.float64(comm.rank + 1), timeout=LIMIT)
         assert info.contributors == tuple(range(size))
         assert info.active == size
@@ -197,8 +197,8 @@ def test_different_numbers_of_calls():
 def test_closed_collectives():
     def program(comm):
         ar = comm.partial_allreduce(count=1, dtype="f8", policy="solo")
-        ar.close()
-        ar.close()
+        ar.leave()
+        ar.leave()
         assert ar.closed
         for call in (lambda: ar.contribute(np.ones(1)), lambda: ar.allreduce(np.ones(1)), ar.flush):
             with pytest.raises(pc.ClosedError):
@@ -245,14 +245,14 @@ def test_what_a_call_was_promised_is_given_after_closing_though_rounds_have_gone
         ar = comm.partial_allreduce(count=1, dtype="int64", policy=pc.Full(), missed="sum", history=2)
         first = ar.contribute(np.array([10**comm.rank]))
         if comm.rank == 0:
-            ar.close()
+            ar.leave()
             assert gone_by.wait(LIMIT)
             first.wait(timeout=LIMIT)
             return ar.result.tolist()
         first.wait(timeout=LIMIT)
         for _ in range(5):
             ar.allreduce(np.ones(1, np.int64), timeout=LIMIT)
-        ar.close()
+        ar.leave()
         gone_by.set()
         return None
 
@@ -272,7 +272,7 @@ def test_wait_all_and_wait_any():
         rounds = [ar.contribute(np.ones(1)) for ar in collectives]
         assert pc.wait_any(rounds, timeout=LIMIT) in range(3)
         infos = pc.wait_all(rounds, timeout=LIMIT)
-        assert all(isinstance(handle, pc.Round) for handle in rounds)
+        assert all(isinstance(handle, pc.Request) for handle in rounds)
         return [info.round for info in infos]
 
     assert run_ranks(3, program) == [[0, 0, 0]] * 3

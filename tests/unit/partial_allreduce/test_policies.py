@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 import pycollectives as pc
-from pycollectives.partial_allreduce.policies import parse
+from pycollectives.policies import parse
 from pycollectives.testing import run_ranks
 
 
@@ -17,11 +17,11 @@ from pycollectives.testing import run_ranks
         (lambda: pc.Quorum(2, grace=-0.5), "grace >= 0 seconds, got -0.5"),
         (lambda: pc.Quorum(2, grace=float("nan")), "got nan"),
         (lambda: pc.Quorum(2, grace=float("inf")), "got inf"),
-        (lambda: pc.AnyOf(0), "expected m >= 1, got 0"),
-        (lambda: pc.AllOf(0), "expected m >= 1, got 0"),
+        (lambda: pc.policies.AnyOf(0), "expected m >= 1, got 0"),
+        (lambda: pc.policies.AllOf(0), "expected m >= 1, got 0"),
         (lambda: pc.Majority(-1), "got -1"),
         (lambda: pc.Majority(2**64), f"got {2**64}"),
-        (lambda: pc.AllOf(1, seed=-1), "got -1"),
+        (lambda: pc.policies.AllOf(1, seed=-1), "got -1"),
     ],
 )
 def test_values_out_of_range(make, message):
@@ -37,7 +37,7 @@ def test_values_of_wrong_type(make):
         make()
 
 
-@pytest.mark.parametrize("policy", [pc.Quorum(5), pc.AnyOf(5), pc.AllOf(5)])
+@pytest.mark.parametrize("policy", [pc.Quorum(5), pc.policies.AnyOf(5), pc.policies.AllOf(5)])
 def test_more_ranks_than_there_are(policy):
     assert policy.for_size(5) == policy
     with pytest.raises(ValueError, match=r"expected 1 <= [km] <= 4, the number of ranks, got 5$"):
@@ -77,8 +77,8 @@ def test_other_policies_serve_any_size(policy):
         (pc.Solo(), {"policy": "solo"}),
         (pc.Majority(seed=7), {"policy": "majority", "seed": 7}),
         (pc.Quorum(3, grace=1), {"policy": "quorum", "policy_size": 3, "grace": 1.0}),
-        (pc.AnyOf(2, seed=9), {"policy": "any_of", "policy_size": 2, "seed": 9}),
-        (pc.AllOf(4, seed=9), {"policy": "all_of", "policy_size": 4, "seed": 9}),
+        (pc.policies.AnyOf(2, seed=9), {"policy": "any_of", "policy_size": 2, "seed": 9}),
+        (pc.policies.AllOf(4, seed=9), {"policy": "all_of", "policy_size": 4, "seed": 9}),
         (pc.Full(), {"policy": "full"}),
     ],
 )
@@ -109,8 +109,8 @@ def test_integers_of_numpy_give_the_same_text():
         ("quorum", pc.Quorum()),
         ("quorum:4", pc.Quorum(4)),
         (" quorum:4:0.25 ", pc.Quorum(4, 0.25)),
-        ("any-of:2", pc.AnyOf(2, 5)),
-        ("all-of:2", pc.AllOf(2, 5)),
+        ("any-of:2", pc.policies.AnyOf(2, 5)),
+        ("all-of:2", pc.policies.AllOf(2, 5)),
         ("full", pc.Full()),
     ],
 )

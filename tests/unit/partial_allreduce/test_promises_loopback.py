@@ -44,7 +44,7 @@ def run(case, part, *, delay=0.0, seed=0):
 
 @st.composite
 def policies(draw, size):
-    kind = draw(st.sampled_from([pc.Solo, pc.Majority, pc.Quorum, pc.AnyOf, pc.AllOf, pc.Full]))
+    kind = draw(st.sampled_from([pc.Solo, pc.Majority, pc.Quorum, pc.policies.AnyOf, pc.policies.AllOf, pc.Full]))
     if kind in (pc.Solo, pc.Full):
         return kind()
     if kind is pc.Majority:
@@ -84,7 +84,7 @@ def test_promises_hold_whatever_ranks_do(case, flushes, seed, delay):
 
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
-@pytest.mark.parametrize("policy", [pc.Solo(), pc.Majority(3), pc.Quorum(2), pc.AllOf(2, 5)], ids=repr)
+@pytest.mark.parametrize("policy", [pc.Solo(), pc.Majority(3), pc.Quorum(2), pc.policies.AllOf(2, 5)], ids=repr)
 def test_running_totals_are_conserved_under_every_arrival_script(script, policy):
     """Promise 3, in "sum" mode: every rank's running total is the sum of all contributions."""
     case = Case(size=4, calls=8, policy=policy, missed="sum", history=2)
@@ -121,7 +121,7 @@ def test_the_initiator_of_majority_is_uniform(size):
         x = np.ones(1, np.int64)
         told = set()
         for _ in range(calls):
-            info = ar.contribute(x).wait(60.0)
+            info = ar.contribute(x).wait(timeout=60.0)
             told.add((info.round, info.initiator))
             together.wait(60.0)  # so that every round is seen: whose rounds go unseen depends on the initiator
         return told

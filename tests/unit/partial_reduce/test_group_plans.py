@@ -72,35 +72,58 @@ def test_ranks_with_different_tables(monkeypatch):
     assert any("PYC_SELECTION" in text for text in run_ranks(2, program, ranks_per_node=1))
 
 
+def plans_of(pr):
+    """How many groups were performed by messages."""
+    counted = pr.statistics()
+    return counted.cache_hits + counted.cache_misses
+
+
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("groups", [pc.StaticGroups(2), pc.RandomGroups(2, group_buffer=False)], ids=repr)
+@pytest.mark.parametrize("groups", [pc.groups.StaticGroups(2), pc.groups.RandomGroups(2, group_buffer=False)], ids=repr)
 def test_counters_are_read_while_a_plan_is_built(slow_star, groups):
     """Whoever reads them has the GIL, which the algorithm waits for: neither may hold what the other needs."""
 
     def program(comm):
         weights = np.ones(2)
         ended = threading.Event()
-        pr = comm.partial_reduce(like=weights, groups=groups)
+        pr = comm.partial_reduce(weights, groups=groups)
 
         def read():
             while not ended.is_set():
-                assert pr.cache_hits >= 0
-                assert pr.cache_misses >= 0
-                assert comm.preduce_cache[0] >= 0
+                assert pr.statistics().cache_hits >= 0
+                assert pr.statistics().cache_misses >= 0
+                assert comm.statistics().preduce_cache[0] >= 0
 
         reader = threading.Thread(target=read)
         reader.start()
         try:
             with pr:
                 for step in range(6):
-                    pr.sync(weights, step, timeout=LIMIT)
+                    pr.average(weights, step, timeout=LIMIT)
             for members in ([0, 1], [0, 1, 2, 3]):
                 if comm.rank in members:
                     comm.preduce(weights, members, timeout=LIMIT)
         finally:
             ended.set()
             reader.join()
-        return pr.cache_hits + pr.cache_misses
+        return plans_of(pr)
 
     assert all(count > 0 for count in run_ranks(4, program, ranks_per_node=1))
     assert set(slow_star) == {2, 4}
+
+
+@pytest.mark.parametrize("count", [8, 40_000], ids=["by_messages", "on_board"])
+def test_the_memory_that_groups_take(count):
+    """What a group by messages needs is made when the first one comes; what a node shares is made at once."""
+
+    def program(comm):
+        values = np.ones(count, np.float16)  # sums are wider
+        pr = comm.partial_reduce(values, groups=pc.groups.StaticGroups(2))
+        before = pr.statistics().memory_bytes
+        for _ in range(2):  # in its first step each rank is alone
+            pr.average(values, timeout=LIMIT)
+        return before, pr.statistics().memory_bytes
+
+    for before, after in run_ranks(2, program):
+        assert (before > 0) == (count > 8)
+        assert after > before or count > 8

@@ -16,7 +16,7 @@ from pycollectives.testing import loopback, run_ranks
 
 LIMIT = 30.0
 SEED_OF_0_AND_1 = next(
-    seed for seed in range(100) if pc.RandomGroups(2, seed=seed).machine([0] * 3).request(0)[0].members == (0, 1)
+    seed for seed in range(100) if pc.groups.RandomGroups(2, seed=seed).machine([0] * 3).request(0)[0].members == (0, 1)
 )
 """With which the first request of rank 0 is answered by this group."""
 
@@ -175,7 +175,7 @@ def test_a_synchronisation_that_completes_while_its_stall_is_explained():
 
     def program(comm):
         x = np.full(1, float(comm.rank))
-        with comm.partial_reduce(like=x, groups=pc.RandomGroups(2, seed=SEED_OF_0_AND_1), coordinator_rank=2) as pr:
+        with comm.partial_reduce(x, groups=pc.groups.RandomGroups(2, seed=SEED_OF_0_AND_1), coordinator_rank=2) as pr:
             start = time.monotonic()
             if comm.rank == 2:
                 while time.monotonic() < start + 0.2:
@@ -184,7 +184,7 @@ def test_a_synchronisation_that_completes_while_its_stall_is_explained():
                 return None
             if comm.rank == 1:
                 time.sleep(0.5)
-            return pr.sync(x, timeout=0.3 if comm.rank == 0 else LIMIT).group
+            return pr.average(x, timeout=0.3 if comm.rank == 0 else LIMIT).group
 
     assert in_one_of(5, 3, program, timeout=20.0, progress="caller")[:2] == [(0, 1), (0, 1)]
 
@@ -216,7 +216,7 @@ def test_ranks_in_different_preduces_are_told(other, what):
         elif "group" in other:
             with pytest.raises(pc.MismatchError, match=r"rank [01] found members of one in different ones"):
                 call(comm, (0, 1, 2), op="SUM", timeout=None)
-        assert comm.partial_allreduce(like=np.ones(1), policy=pc.Full()).allreduce(np.ones(1))[0].tolist() == [3.0]
+        assert comm.partial_allreduce(np.ones(1), policy=pc.Full()).allreduce(np.ones(1))[0].tolist() == [3.0]
         return str(raised.value) if comm.rank < 2 else None
 
     texts = run_ranks(3, program, timeout=20.0)
@@ -283,7 +283,7 @@ def waits_of(comm):
 
 @pytest.mark.parametrize(
     ("groups", "awaited"),
-    [(pc.RandomGroups(2), "group 0 of ranks 0, 1"), (pc.StaticGroups(2), "a group for step 7")],
+    [(pc.groups.RandomGroups(2), "group 0 of ranks 0, 1"), (pc.groups.StaticGroups(2), "a group for step 7")],
     ids=["group", "request"],
 )
 def test_the_flight_record_says_what_is_waited_for(groups, awaited):
@@ -291,12 +291,12 @@ def test_the_flight_record_says_what_is_waited_for(groups, awaited):
 
     def program(comm):
         x = np.ones(1)
-        with comm.partial_reduce(like=x, groups=groups) as pr:
+        with comm.partial_reduce(x, groups=groups) as pr:
             if comm.rank == 1:
                 assert given_up.wait(LIMIT)
                 return
             with pytest.raises(pc.StallError):
-                pr.sync(x, step=7, timeout=0.2)
+                pr.average(x, step=7, timeout=0.2)
             waits = waits_of(comm)
             given_up.set()
         assert waits == [awaited]
@@ -317,11 +317,11 @@ def test_a_generator_tells_of_a_workers_own_groups_first():
 def test_a_step_that_no_word_can_hold_is_refused():
     def program(comm):
         weights = np.full(1, float(comm.rank))
-        with comm.partial_reduce(like=weights, groups=pc.StaticGroups(2)) as pr:
+        with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(2)) as pr:
             with pytest.raises(ValueError, match=r"expected 0 <= step < 2\*\*39"):
-                pr.sync(weights, step=1 << 39)
+                pr.average(weights, step=1 << 39)
             for step in ((1 << 39) - 2, (1 << 39) - 1):
-                pr.sync(weights, step=step, timeout=LIMIT)
+                pr.average(weights, step=step, timeout=LIMIT)
         return weights[0]
 
     assert run_ranks(2, program) == [0.5, 0.5]
@@ -342,11 +342,11 @@ def test_a_plan_that_one_rank_cannot_make_is_an_error_on_all(monkeypatch):
     def program(comm):
         expected = (ValueError, "missing") if comm.rank == 1 else (pc.MismatchError, "refused on rank 1: .*missing")
         with pytest.raises(expected[0], match=expected[1]):
-            comm.partial_reduce(like=np.ones(4), groups=pc.RandomGroups(size=2))
+            comm.partial_reduce(np.ones(4), groups=pc.groups.RandomGroups(size=2))
         monkeypatch.setattr(arguments, "group_algorithm", choose)
         comm.agree("what follows", lambda: Nothing())
-        with comm.partial_reduce(like=np.ones(4), groups=pc.RandomGroups(size=2)) as pr:
-            pr.sync(np.ones(4), timeout=LIMIT)
+        with comm.partial_reduce(np.ones(4), groups=pc.groups.RandomGroups(size=2)) as pr:
+            pr.average(np.ones(4), timeout=LIMIT)
 
     run_ranks(3, program)
 

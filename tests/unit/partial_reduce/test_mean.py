@@ -76,7 +76,7 @@ def test_a_refusal_on_one_rank_is_an_error_on_all_and_all_go_on(x, timeout):
     def program(comm):
         if comm.rank == 1:
             with pytest.raises((TypeError, ValueError)):
-                comm.mean(x, timeout)
+                comm.mean(x, timeout=timeout)
         else:
             with pytest.raises(pc.MismatchError, match=r"mean: refused on rank 1: (Type|Value)Error"):
                 comm.mean(1.0)

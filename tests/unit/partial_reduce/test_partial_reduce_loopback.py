@@ -13,14 +13,14 @@ from pycollectives.testing import loopback, run_ranks
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9]
 LIMIT = 30.0
 GENERATORS = [
-    pc.RandomGroups(2),
-    pc.RandomGroups(2, group_buffer=False),
-    pc.RandomGroups(3),
-    pc.RandomGroups(9),  # more members than a message names
-    pc.SmartGroups(2),
-    pc.SmartGroups(3, inter_intra=False),
-    pc.PunctualGroups(2),
-    pc.StaticGroups(2),
+    pc.groups.RandomGroups(2),
+    pc.groups.RandomGroups(2, group_buffer=False),
+    pc.groups.RandomGroups(3),
+    pc.groups.RandomGroups(9),  # more members than a message names
+    pc.groups.SmartGroups(2),
+    pc.groups.SmartGroups(3, inter_intra=False),
+    pc.groups.PunctualGroups(2),
+    pc.groups.StaticGroups(2),
 ]
 
 
@@ -33,7 +33,7 @@ def ranks_per_node(request, monkeypatch):
 
 
 def skip_too_few(generator, size):
-    if not isinstance(generator, pc.StaticGroups) and generator.size > size > 1:
+    if not isinstance(generator, pc.groups.StaticGroups) and generator.size > size > 1:
         pytest.skip("more members than ranks")
 
 
@@ -47,10 +47,10 @@ def test_every_group_gets_its_average(size, generator):
     def program(comm):
         weights = np.full(3, 2.0**20 * comm.rank)
         log = []
-        with comm.partial_reduce(like=weights, groups=generator, coordinator_rank=size // 2) as pr:
+        with comm.partial_reduce(weights, groups=generator, coordinator_rank=size // 2) as pr:
             for _ in range(calls):
                 before = weights[1]
-                info = pr.sync(weights, timeout=LIMIT)
+                info = pr.average(weights, timeout=LIMIT)
                 assert comm.rank in info.group
                 assert info.waited >= 0
                 assert info.conflicts >= 0
@@ -81,9 +81,9 @@ def test_different_numbers_of_calls(size, generator):
 
     def program(comm):
         weights = np.full(4, float(comm.rank))
-        with comm.partial_reduce(like=weights, groups=generator) as pr:
+        with comm.partial_reduce(weights, groups=generator) as pr:
             for _ in range(1 + 5 * comm.rank):
-                pr.sync(weights, timeout=LIMIT)
+                pr.average(weights, timeout=LIMIT)
         return pr.closed
 
     assert run_ranks(size, program) == [True] * size
@@ -93,8 +93,8 @@ def test_different_numbers_of_calls(size, generator):
 def test_sync_of_other_types_and_operations(dtype):
     def program(comm):
         weights = np.full((1, 3), comm.rank + 1, dtype)
-        with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2), op="MAX") as pr:
-            pr.sync(weights, timeout=LIMIT)
+        with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2), op="MAX") as pr:
+            pr.average(weights, timeout=LIMIT)
         return weights.astype(float).tolist()
 
     assert run_ranks(2, program) == [[[2.0] * 3]] * 2
@@ -105,17 +105,17 @@ def test_a_rank_that_leaves_takes_part_with_its_final_weights():
 
     def program(comm):
         weights = np.full(2, 8.0 * comm.rank)
-        pr = comm.partial_reduce(like=weights, groups=pc.RandomGroups(2))
+        pr = comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2))
         if comm.rank == 0:
-            infos = [pr.sync(weights, timeout=LIMIT) for _ in range(2)]
+            infos = [pr.average(weights, timeout=LIMIT) for _ in range(2)]
             assert [info.group for info in infos] == [(0, 1), (0,)]
-            pr.close()
+            pr.leave()
         else:
             time.sleep(0.3)
-            pr.close()
+            pr.leave(weights)
             weights[:] = np.nan
             with pytest.raises(pc.ClosedError):
-                pr.sync(weights)
+                pr.average(weights)
         return weights[0]
 
     assert run_ranks(2, program)[0] == 4.0
@@ -124,12 +124,12 @@ def test_a_rank_that_leaves_takes_part_with_its_final_weights():
 def test_final_weights_may_be_given():
     def program(comm):
         weights = np.full(2, 8.0 * comm.rank)
-        pr = comm.partial_reduce(like=weights, groups=pc.RandomGroups(2))
+        pr = comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2))
         if comm.rank == 0:
-            pr.sync(weights, timeout=LIMIT)
+            pr.average(weights, timeout=LIMIT)
         else:
             time.sleep(0.3)
-        pr.close(np.full(2, 2.0))
+        pr.leave(np.full(2, 2.0))
         return weights[0]
 
     assert run_ranks(2, program)[0] == 1.0
@@ -140,11 +140,11 @@ def test_a_rank_that_fails_is_left_out():
 
     def program(comm):
         weights = np.full(2, 8.0 * (comm.rank + 1))
-        with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2)) as pr:
+        with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2)) as pr:
             if comm.rank == 1:
                 time.sleep(0.3)
                 raise KeyError
-            info = pr.sync(weights, timeout=LIMIT)
+            info = pr.average(weights, timeout=LIMIT)
         return info.group, weights[0]
 
     outcome = run_ranks(2, program, return_exceptions=True)
@@ -157,10 +157,10 @@ def test_staleness_weights(count):
 
     def program(comm):
         weights = np.full(count, 10.0 * comm.rank, np.float32)
-        with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2), weighting="staleness") as pr:
+        with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2), weighting="staleness") as pr:
             if comm.rank == 0:
                 time.sleep(0.3)
-            pr.sync(weights, step=3 * comm.rank, timeout=LIMIT)
+            pr.average(weights, step=3 * comm.rank, timeout=LIMIT)
         return weights
 
     for weights in run_ranks(2, program):
@@ -172,15 +172,15 @@ def test_steps_of_static_groups():
 
     def program(comm):
         weights = np.full(1, 2.0**10 * comm.rank)
-        with comm.partial_reduce(like=weights, groups=pc.StaticGroups(2)) as pr:
-            infos = [pr.sync(weights, timeout=LIMIT) for _ in range(2)]
-            infos.append(pr.sync(weights, step=8, timeout=LIMIT))
-            infos.append(pr.sync(weights, timeout=LIMIT))
+        with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(2)) as pr:
+            infos = [pr.average(weights, timeout=LIMIT) for _ in range(2)]
+            infos.append(pr.average(weights, step=8, timeout=LIMIT))
+            infos.append(pr.average(weights, timeout=LIMIT))
             with pytest.raises(ValueError, match="step >= 10, after the last"):
-                pr.sync(weights, step=9)
+                pr.average(weights, step=9)
         return [(info.sequence, info.group) for info in infos]
 
-    rule = pc.StaticGroups(2).group_of
+    rule = pc.groups.StaticGroups(2).group_of
     for rank, told in enumerate(run_ranks(4, program)):
         assert told == [(step, rule(rank, step, 4)) for step in (0, 1, 8, 9)]
 
@@ -191,21 +191,22 @@ def test_steps_of_static_groups():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"groups": "smart"}, TypeError, "groups: expected"),
-        ({"groups": pc.RandomGroups(4)}, ValueError, "number of workers"),
+        ({"groups": "clever"}, ValueError, "groups 'clever': expected smart, punctual or random"),
+        ({"groups": 2}, TypeError, "groups: expected"),
+        ({"groups": pc.groups.RandomGroups(4)}, ValueError, "number of workers"),
         ({"coordinator_rank": 2}, ValueError, "coordinator_rank"),
         ({"coordinator_rank": "0"}, TypeError, "coordinator_rank"),
         ({"weighting": "equal"}, ValueError, "weighting"),
         ({"weighting": "staleness", "op": "SUM"}, ValueError, "AVG of floats"),
         ({"weighting": "staleness", "like": np.ones(2, "i4")}, ValueError, "AVG of floats"),
-        ({"weighting": "staleness", "groups": pc.StaticGroups(2)}, ValueError, "same step"),
+        ({"weighting": "staleness", "groups": pc.groups.StaticGroups(2)}, ValueError, "same step"),
         ({"name": ""}, ValueError, "name"),
     ],
 )
 def test_wrong_arguments(options, error, message):
     def program(comm):
         with pytest.raises(error, match=message):
-            comm.partial_reduce(**({"like": np.ones(2), "groups": pc.RandomGroups(2)} | options))
+            comm.partial_reduce(**({"like": np.ones(2), "groups": pc.groups.RandomGroups(2)} | options))
 
     run_ranks(2, program)
 
@@ -213,7 +214,7 @@ def test_wrong_arguments(options, error, message):
 def test_ranks_that_differ_all_hear_of_it():
     def program(comm):
         with pytest.raises(pc.MismatchError, match=r"groups: .*seed=0.* on rank 0, .*seed=1.* on rank 1"):
-            comm.partial_reduce(like=np.ones(2), groups=pc.RandomGroups(2, seed=comm.rank))
+            comm.partial_reduce(np.ones(2), groups=pc.groups.RandomGroups(2, seed=comm.rank))
 
     run_ranks(2, program)
 
@@ -222,16 +223,16 @@ def test_wrong_weights_are_refused_and_nothing_is_sent():
     def program(comm):
         fixed = np.ones(3)
         fixed.setflags(write=False)
-        with comm.partial_reduce(like=np.ones(3), groups=pc.RandomGroups(2)) as pr:
+        with comm.partial_reduce(np.ones(3), groups=pc.groups.RandomGroups(2)) as pr:
             for weights, error in [(np.ones(2), ValueError), (np.ones(3, "f4"), TypeError), (fixed, BufferError)]:
                 with pytest.raises(error, match="partial_reduce"):
-                    pr.sync(weights)
+                    pr.average(weights)
             with pytest.raises(ValueError, match="step"):
-                pr.sync(np.ones(3), step=-1)
+                pr.average(np.ones(3), step=-1)
             with pytest.raises(TypeError):
-                pr.sync(np.ones(3), step=1.5)
+                pr.average(np.ones(3), step=1.5)
             weights = np.full(3, float(comm.rank))
-            pr.sync(weights, timeout=LIMIT)
+            pr.average(weights, timeout=LIMIT)
         return weights[0]
 
     assert run_ranks(2, program) == [0.5, 0.5]
@@ -242,16 +243,16 @@ def test_a_stalled_group_names_who_has_not_come():
 
     def program(comm):
         weights = np.full(2, 8.0 * comm.rank)
-        with comm.partial_reduce(like=weights, groups=pc.RandomGroups(2), name="weights") as pr:
+        with comm.partial_reduce(weights, groups=pc.groups.RandomGroups(2), name="weights") as pr:
             if comm.rank == 1:
                 assert given_up.wait(LIMIT)
                 return
             text = r"'weights': group 0, of ranks 0, 1, is not complete.* workers 0, 1 runs: not asked for by 1"
             with pytest.raises(pc.StallError, match=text):
-                pr.sync(weights, timeout=0.2)
+                pr.average(weights, timeout=0.2)
             given_up.set()
             with pytest.raises(pc.ClosedError, match="unusable"):
-                pr.sync(weights)
+                pr.average(weights)
 
     run_ranks(2, program)
 
@@ -261,16 +262,18 @@ def test_a_stalled_static_group_names_who_has_not_come():
 
     def program(comm):
         weights = np.full(2, 8.0 * comm.rank)
-        with comm.partial_reduce(like=weights, groups=pc.StaticGroups(3), name="weights") as pr:
-            pr.sync(weights, step=0, timeout=LIMIT)
+        with comm.partial_reduce(weights, groups=pc.groups.StaticGroups(3), name="weights") as pr:
+            pr.average(weights, step=0, timeout=LIMIT)
             if comm.rank == 1:
                 assert given_up.wait(LIMIT)
             elif comm.rank == 0:
-                with pytest.raises(pc.StallError, match="group of ranks 0-2 in step 1: have not come: rank 1;"):
-                    pr.sync(weights, timeout=0.2)
+                with pytest.raises(pc.StallError, match=r"group of ranks 0-2 in step 1: have not come: rank 1\."):
+                    pr.average(weights, timeout=0.2)
                 given_up.set()
             else:
-                pr.sync(weights, timeout=LIMIT)  # with rank 0, whose engine goes on, and without rank 1, which leaves
+                pr.average(
+                    weights, timeout=LIMIT
+                )  # with rank 0, whose engine goes on, and without rank 1, which leaves
                 return weights.tolist()
             return None
 
@@ -282,14 +285,14 @@ def test_a_generator_that_does_not_answer_is_named():
     given_up = threading.Event()
 
     def program(comm):
-        pr = comm.partial_reduce(like=np.ones(2), groups=pc.RandomGroups(2))
+        pr = comm.partial_reduce(np.ones(2), groups=pc.groups.RandomGroups(2))
         if comm.rank == 0:
             assert given_up.wait(LIMIT)
         else:
             with pytest.raises(pc.StallError, match="generator of rank 0 gives no answer"):
-                pr.sync(np.ones(2), timeout=0.1)
+                pr.average(np.ones(2), timeout=0.1)
             given_up.set()
-        pr.close()
+        pr.leave()
 
     run_ranks(2, program, progress="caller")
 
@@ -299,18 +302,18 @@ def test_one_thread_at_a_time():
     refused = threading.Event()
 
     def program(comm):
-        pr = comm.partial_reduce(like=np.ones(2), groups=pc.RandomGroups(2))
+        pr = comm.partial_reduce(np.ones(2), groups=pc.groups.RandomGroups(2))
         if comm.rank == 0:
-            first = threading.Thread(target=lambda: pr.sync(np.ones(2), timeout=LIMIT))
+            first = threading.Thread(target=lambda: pr.average(np.ones(2), timeout=LIMIT))
             first.start()
             time.sleep(0.1)
             with pytest.raises(RuntimeError, match="another thread"):
-                pr.sync(np.ones(2))
+                pr.average(np.ones(2))
             refused.set()
             first.join()
         else:
             assert refused.wait(LIMIT)
-            pr.sync(np.ones(2), timeout=LIMIT)
-        pr.close()
+            pr.average(np.ones(2), timeout=LIMIT)
+        pr.leave()
 
     run_ranks(2, program)

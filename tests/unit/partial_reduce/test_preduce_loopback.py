@@ -13,6 +13,7 @@ from reductions import SOME_PAIRS
 import pycollectives as pc
 from pycollectives import _testing
 from pycollectives.partial_reduce import arguments
+from pycollectives.partial_reduce.means import reduce_on_all_ranks
 from pycollectives.testing import loopback, run_ranks
 
 SIZES = [1, 2, 3, 4, 5, 7, 8]
@@ -169,13 +170,13 @@ def test_plans_are_kept_and_their_number_is_bounded():
 
         call(1, 0, 1)
         call(1, 0, 2)
-        few = comm.preduce_cache
+        few = comm.statistics().preduce_cache
         for count in range(2, 70):
             call(count, 0, 1)
         call(69, 0, 1)
-        many = comm.preduce_cache
+        many = comm.statistics().preduce_cache
         call(1, 0, 1)
-        return few, many, comm.preduce_cache
+        return few, many, comm.statistics().preduce_cache
 
     assert run_ranks(3, program, ranks_per_node=1)[0] == ((1, 1), (2, 69), (2, 70))
 
@@ -191,13 +192,13 @@ def test_who_sends_messages(monkeypatch):
             x = np.full(count, float(comm.rank))
             node = [0, 1] if comm.rank < 2 else [2, 3]
             for group in (node, [0, 2] if comm.rank % 2 == 0 else [1, 3]):
-                before = sum(comm.preduce_cache)
+                before = sum(comm.statistics().preduce_cache)
                 comm.preduce(x, group, timeout=LIMIT)
-                plans.append(sum(comm.preduce_cache) - before)
-            with comm.partial_reduce(like=x, groups=pc.StaticGroups(4)) as pr:
+                plans.append(sum(comm.statistics().preduce_cache) - before)
+            with comm.partial_reduce(x, groups=pc.groups.StaticGroups(4)) as pr:
                 for step in (0, 1, 2, 3):
-                    pr.sync(x, step, timeout=LIMIT)
-                plans.append(pr.cache_hits + pr.cache_misses > 0)
+                    pr.average(x, step, timeout=LIMIT)
+                plans.append(pr.statistics().cache_misses > 0)
         return plans
 
     assert run_ranks(4, program, ranks_per_node=2) == [[0, 1, True, 1, 1, True]] * 4
@@ -349,7 +350,8 @@ def test_a_long_reason_arrives_whole():
 
 def test_two_calls_that_are_alike_but_for_their_names_do_not_mix():
     def program(comm):
+        caller = "preduce" if comm.rank == 0 else "broadcast"
         with pytest.raises(pc.MismatchError, match=r"ranks make different calls: (preduce|broadcast) here"):
-            comm._preduce(np.ones(1), range(2), pc.AVG, LIMIT, caller="preduce" if comm.rank == 0 else "broadcast")
+            reduce_on_all_ranks(comm, np.ones(1), pc.AVG, LIMIT, caller=caller)
 
     run_ranks(2, program)

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
+from pycollectives.arguments import Group, creating
 from pycollectives.partial_allreduce import arguments
+from pycollectives.partial_allreduce.arguments import PartialAllreduceArguments
 from pycollectives.selection import tables
 from pycollectives.selection.choice import Row, SelectionTable
 from pycollectives.support.environment import selection_files
@@ -175,19 +177,9 @@ THREE_NODES = (0, 0, 0, 1, 1, 1, 2, 2, 2)
 
 
 def made(algorithm="auto", **options):
-    others = {"op": "SUM", "policy": pc.Solo(), "late": "accumulate", "missed": "latest", "max_staleness": None}
-    return arguments.PartialAllreduceSpecification.checked(
-        None,
-        count=1,
-        dtype="f4",
-        **others,
-        algorithm=algorithm,
-        history=8,
-        name="sum",
-        size=9,
-        algorithms=["ring", "tree"],
-        **options,
-    )
+    group = Group(0, 9, options.pop("nodes", range(9)), options.pop("costs", None))
+    with creating(group, "sum"):
+        return PartialAllreduceArguments(count=1, dtype="f4", policy=pc.Solo(), algorithm=algorithm, **options)
 
 
 def test_the_digest_is_in_the_signature(folder):
@@ -216,7 +208,7 @@ def test_a_table_that_says_what_the_built_in_one_says_is_called_so(folder, monke
 
 def test_what_the_engine_is_given():
     def given(*arguments, **options):
-        everything = made(*arguments, **options).engine_arguments()
+        everything = made(*arguments, **options).for_engine(options.get("nodes", range(9)))
         return everything["nodes"], everything["algorithm"], everything["segment_bytes"]
 
     each = tuple(range(len(THREE_NODES)))

@@ -17,7 +17,7 @@ ONE_SLOW = np.repeat(np.array([0.1] * 7 + [0.3])[:, None], 90, axis=1)
 def test_bsp():
     """Each iteration takes as long as its slowest worker; nothing is stale."""
     work = np.random.default_rng(4).uniform(0.1, 0.2, (5, 40))
-    summary = simulate(pc.BSP(), work)
+    summary = simulate(pc.servers.BSP(), work)
     seconds = work.max(axis=0).sum()
     assert summary.seconds == pytest.approx(seconds)
     assert summary.iterations_per_s == pytest.approx(40 / seconds)
@@ -30,7 +30,7 @@ def test_bsp():
 
 def test_asp():
     """Until the fastest has ended, after 9 s: 7 * 90 + 30 iterations."""
-    summary = simulate(pc.ASP(), ONE_SLOW)
+    summary = simulate(pc.servers.ASP(), ONE_SLOW)
     assert summary.seconds == pytest.approx(9)
     assert summary.iterations_per_s == pytest.approx((7 * 90 + 30) / 8 / 9, rel=0.005)
     assert summary.waiting_fraction == 0
@@ -40,8 +40,8 @@ def test_asp():
 
 def test_elastic_bsp_with_one_slow_worker():
     """Each superstep of 0.9 s has 7 * 9 + 3 iterations, and nobody waits."""
-    summary = simulate(pc.ElasticBSP(15), ONE_SLOW)
-    assert summary.iterations_per_s / simulate(pc.BSP(), ONE_SLOW).iterations_per_s == pytest.approx(2.75)
+    summary = simulate(pc.servers.ElasticBSP(15), ONE_SLOW)
+    assert summary.iterations_per_s / simulate(pc.servers.BSP(), ONE_SLOW).iterations_per_s == pytest.approx(2.75)
     assert summary.supersteps == 10
     assert summary.superstep_s_mean == pytest.approx(0.9)
     assert summary.slack_s_mean == pytest.approx(0, abs=1e-9)
@@ -49,19 +49,19 @@ def test_elastic_bsp_with_one_slow_worker():
 
 def test_waiting_that_goes_on_in_the_end_is_cut():
     """SSP(0): the fast worker waits 3 s of each 4."""
-    summary = simulate(pc.SSP(0), np.array([[1.0] * 10, [4.0] * 10]))
+    summary = simulate(pc.servers.SSP(0), np.array([[1.0] * 10, [4.0] * 10]))
     assert summary.waiting_fraction == pytest.approx(3 / 8)
 
 
 @pytest.mark.parametrize(
     ("sync", "seconds"),
     [
-        (pc.BSP(patience=math.inf), 8.0),  # the slowest of each iteration
-        (pc.ASP(), 5.0),  # the slowest of all iterations
-        (pc.SSP(0, patience=math.inf), 8.0),
-        (pc.EAMSGD(2, 0.1), 5.0),
-        (pc.EAMSGD(3, 0.1), 5.0),  # one iteration is after the last push
-        (pc.EAMSGD(5, 0.1), 5.0),  # all are
+        (pc.servers.BSP(patience=math.inf), 8.0),  # the slowest of each iteration
+        (pc.servers.ASP(), 5.0),  # the slowest of all iterations
+        (pc.servers.SSP(0, patience=math.inf), 8.0),
+        (pc.servers.EAMSGD(2, 0.1), 5.0),
+        (pc.servers.EAMSGD(3, 0.1), 5.0),  # one iteration is after the last push
+        (pc.servers.EAMSGD(5, 0.1), 5.0),  # all are
     ],
 )
 def test_seconds_until_the_last_worker_has_ended(sync, seconds):
@@ -70,30 +70,30 @@ def test_seconds_until_the_last_worker_has_ended(sync, seconds):
 
 
 def test_the_last_worker_is_not_waited_for_by_those_that_have_ended():
-    assert seconds_for_all(ONE_SLOW, pc.ElasticBSP(15)) == pytest.approx(27)
+    assert seconds_for_all(ONE_SLOW, pc.servers.ElasticBSP(15)) == pytest.approx(27)
 
 
 def test_a_late_trial_that_is_not_given_up_takes_its_time():
-    sync = pc.MindFlayer(1, 0.5, patience=math.inf)
+    sync = pc.servers.MindFlayer(1, 0.5, patience=math.inf)
     assert seconds_for_all(np.full((2, 3), 2.0), sync) == pytest.approx(1.5)
     assert seconds_for_all(np.full((2, 3), 2.0), sync, gives_up=False) == pytest.approx(6)
 
 
 def test_messages_take_time():
-    assert simulate(pc.BSP(), np.full((3, 10), 0.1), latency=0.05).iterations_per_s == pytest.approx(1 / 0.2)
+    assert simulate(pc.servers.BSP(), np.full((3, 10), 0.1), latency=0.05).iterations_per_s == pytest.approx(1 / 0.2)
 
 
 def test_eamsgd_pushes_after_each_period():
-    summary = simulate(pc.EAMSGD(10, 0.1), np.full((2, 95), 0.1))
+    summary = simulate(pc.servers.EAMSGD(10, 0.1), np.full((2, 95), 0.1))
     assert summary.updates == 18
     assert summary.iterations_per_s == pytest.approx(10)
     with pytest.raises(ValueError, match="expected at least 10 iterations, got 9"):
-        simulate(pc.EAMSGD(10, 0.1), np.full((2, 9), 0.1))
+        simulate(pc.servers.EAMSGD(10, 0.1), np.full((2, 9), 0.1))
 
 
 def test_discarded():
     """A gradient that takes twice as long as the others' is always too old for Ringmaster(1)."""
-    summary = simulate(pc.Ringmaster(1), np.array([[1.0] * 20, [2.5] * 20]))
+    summary = simulate(pc.servers.Ringmaster(1), np.array([[1.0] * 20, [2.5] * 20]))
     assert summary.discarded_fraction == pytest.approx(8 / 28)
     assert summary.staleness_max == 0
 
@@ -103,17 +103,17 @@ def test_discarded():
 )
 def test_work_that_is_refused(work):
     with pytest.raises(ValueError, match="work: expected finite seconds"):
-        simulate(pc.BSP(), work)
+        simulate(pc.servers.BSP(), work)
 
 
 def test_a_negative_latency_is_refused():
     with pytest.raises(ValueError, match="latency: expected seconds >= 0, got -1"):
-        simulate(pc.BSP(), np.ones((2, 3)), latency=-1)
+        simulate(pc.servers.BSP(), np.ones((2, 3)), latency=-1)
 
 
 def test_workers_that_wait_for_ever_are_named():
     with pytest.raises(RuntimeError, match="workers 0, 2 wait for ever"):
-        history(pc.BSP(patience=float("inf")), np.ones((3, 5)), vanishes=[5, 2, 5])
+        history(pc.servers.BSP(patience=float("inf")), np.ones((3, 5)), vanishes=[5, 2, 5])
 
 
 # --- The command

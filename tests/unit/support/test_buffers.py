@@ -183,8 +183,6 @@ EXPECTED = BufferDescription((2, 3), np.dtype("float32"))
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (np.zeros((3, 2), "f4"), ValueError, r"expected shape \(2, 3\), got \(3, 2\)"),
-        (np.zeros(6, "f4"), ValueError, r"expected shape \(2, 3\), got \(6,\)"),
         (np.zeros((2, 4), "f4"), ValueError, r"expected shape \(2, 3\) \(6 elements\), got \(2, 4\) \(8 elements\)"),
         (np.zeros((2, 3), "f8"), TypeError, "expected elements of float32, got float64"),
         (np.zeros((3, 2), "f4").T, BufferError, "C-contiguous"),
@@ -196,8 +194,8 @@ def test_mismatching_contributions(given, error, message):
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (6,), (1, 6)])
-def test_only_the_count_matters_without_a_model(shape):
-    assert matching_array(np.zeros(shape, "f4"), EXPECTED, exact_shape=False).size == 6
+def test_only_the_count_matters(shape):
+    assert matching_array(np.zeros(shape, "f4"), EXPECTED).size == 6
 
 
 def test_a_specification_is_flat():

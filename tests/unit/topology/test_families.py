@@ -157,13 +157,13 @@ def test_a_size_is_an_integer(name):
 
 
 def test_edges_of_ones_own():
-    graph = pc.Topology(3, [(0, 1), (0, 1), (1, 2)], name="line")
+    graph = pc.topology.Topology(3, [(0, 1), (0, 1), (1, 2)], name="line")
     assert repr(graph) == "<Topology line of 3 ranks, 2 directed edges>"
     assert (graph.in_neighbors(1), graph.out_neighbors(1)) == ((0,), (2,))
     with pytest.raises(ValueError, match=r"edges: expected edges between different ranks, got \(1, 1\)"):
-        pc.Topology(3, [(1, 1)])
+        pc.topology.Topology(3, [(1, 1)])
     with pytest.raises(ValueError, match="target: expected 0 <= target < 3, got 3"):
-        pc.Topology(3, [(1, 3)])
+        pc.topology.Topology(3, [(1, 3)])
     with pytest.raises(ValueError, match="rank: expected 0 <= rank < 3, got 3"):
         graph.in_neighbors(3)
 
@@ -213,13 +213,13 @@ def test_a_topology_does_not_change(attribute):
 @pytest.mark.parametrize("name", ["", "two\nlines", "x" * 201])
 def test_a_name_is_one_printable_line(name):
     with pytest.raises(ValueError, match="name: expected"):
-        pc.Topology(2, [], name=name)
+        pc.topology.Topology(2, [], name=name)
     with pytest.raises(ValueError, match="name: expected"):
         topology.TimeVarying([topology.ring(2)], name=name)
 
 
 def test_drawings():
-    assert pc.Topology(1, [], name='a "b"').dot().startswith('graph "a \\"b\\" of 1 rank" {')
+    assert pc.topology.Topology(1, [], name='a "b"').dot().startswith('graph "a \\"b\\" of 1 rank" {')
     assert topology.ring(3).dot() == (
         'graph "ring of 3 ranks" {\n  label="ring of 3 ranks"; layout=circo; node [shape=circle];\n'
         "  0;\n  1;\n  2;\n  0 -- 1;\n  0 -- 2;\n  1 -- 2;\n}\n"

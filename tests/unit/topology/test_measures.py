@@ -59,7 +59,7 @@ def test_random_graphs():
 
 
 def test_a_rank_that_is_not_reached():
-    line = pc.Topology(3, [(0, 1), (1, 2)], name="line")
+    line = pc.topology.Topology(3, [(0, 1), (1, 2)], name="line")
     assert line.distance(0, 2) == 2
     with pytest.raises(ValueError, match="line of 3 ranks: no way leads from rank 2 to rank 0"):
         line.distance(2, 0)
@@ -108,7 +108,7 @@ def test_the_gap_says_how_fast_the_ranks_meet():
     values = np.random.default_rng(3).normal(size=16)
     spread = [np.linalg.norm(np.linalg.matrix_power(graph.matrix(), k) @ values - values.mean()) for k in (40, 41)]
     assert spread[1] / spread[0] == pytest.approx(1 - graph.spectral_gap(), rel=1e-3)
-    assert pc.Topology(4, [(0, 1), (1, 0)]).spectral_gap() == pytest.approx(0)
+    assert pc.topology.Topology(4, [(0, 1), (1, 0)]).spectral_gap() == pytest.approx(0)
     assert topology.from_matrix([[0, 1], [1, 0]]).spectral_gap() == pytest.approx(0)  # the eigenvalues are 1 and -1
 
 
@@ -168,7 +168,7 @@ def test_chi_by_the_definition():
     ("graph", "message"),
     [
         (topology.exponential(5), "expected a symmetric graph"),
-        (pc.Topology(3, [(0, 1), (1, 0)]), "expected a connected graph, found no way from rank 0 to rank 2"),
+        (pc.topology.Topology(3, [(0, 1), (1, 0)]), "expected a connected graph, found no way from rank 0 to rank 2"),
     ],
 )
 def test_what_has_no_chi(graph, message):

@@ -42,7 +42,7 @@ def test_sums(name, size):
 
 
 def test_a_row_is_a_receiver():
-    line = pc.Topology(3, [(0, 1), (0, 2), (1, 2)])
+    line = pc.topology.Topology(3, [(0, 1), (0, 2), (1, 2)])
     assert line.matrix().tolist() == [[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]]
     assert line.matrix("push-sum").tolist() == [[1 / 3, 0, 0], [1 / 3, 1 / 2, 0], [1 / 3, 1 / 2, 1]]
 
@@ -143,12 +143,12 @@ def test_the_matrix_is_copied():
             "2",
         ),
         (
-            pc.Topology(3, [(0, 1), (1, 0)]),
+            pc.topology.Topology(3, [(0, 1), (1, 0)]),
             lambda graph: graph.check_connected(),
             "graph of 3 ranks: expected a connected graph, found no way from rank 0 to rank 2",
         ),
         (
-            pc.Topology(3, [(0, 1), (1, 2)]),
+            pc.topology.Topology(3, [(0, 1), (1, 2)]),
             lambda graph: graph.check_connected(),
             "graph of 3 ranks: expected a connected graph, found no way from rank 1 to rank 0",
         ),
@@ -172,7 +172,7 @@ def test_what_a_check_says(graph, check, message):
 
 def test_push_sum_reaches_the_mean_on_a_directed_graph():
     """De-biased by the weights that travel with the values (SGP, section 2); plain averaging ends elsewhere."""
-    graph = pc.Topology(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
+    graph = pc.topology.Topology(4, [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
     graph.check_connected()
     step = np.linalg.matrix_power(graph.matrix("push-sum"), 200)
     values = np.array([1.0, 2.0, 3.0, 10.0])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import pycollectives as pc
-from pycollectives import StaticGroups
-from pycollectives.partial_allreduce import policies
+from pycollectives import policies
+from pycollectives.groups import StaticGroups
 from pycollectives.simulation import allreduce, parameter_server
 from pycollectives.testing import loopback, run_ranks
 from pycollectives.train.registry import Choice
@@ -25,7 +25,7 @@ def options_of(method):
     """The options of the collective that a method creates, among 4 ranks on nodes of 2."""
     seen = []
 
-    def create(**options):
+    def create(_like, **options):
         seen.append(options)
         return SimpleNamespace()
 
@@ -63,12 +63,15 @@ def simulated(said):
 @pytest.mark.parametrize(
     ("said", "sync"),
     [
-        ("parameter-server", pc.BSP(patience=math.inf)),
-        ("parameter-server,sync=elastic:15,servers=2", pc.ElasticBSP(15, patience=math.inf)),
-        ("parameter-server,sync=ringmaster:8", pc.Ringmaster(8)),
-        ("parameter-server,sync=mindflayer:1:0.5", pc.MindFlayer(1, 0.5, patience=math.inf)),  # computes all the same
-        ("eamsgd", pc.EAMSGD(4, 0.5)),
-        ("eamsgd,period=10,alpha=0.1", pc.EAMSGD(10, 0.1)),
+        ("parameter-server", pc.servers.BSP(patience=math.inf)),
+        ("parameter-server,sync=elastic:15,servers=2", pc.servers.ElasticBSP(15, patience=math.inf)),
+        ("parameter-server,sync=ringmaster:8", pc.servers.Ringmaster(8)),
+        (
+            "parameter-server,sync=mindflayer:1:0.5",
+            pc.servers.MindFlayer(1, 0.5, patience=math.inf),
+        ),  # computes all the same
+        ("eamsgd", pc.servers.EAMSGD(4, 0.5)),
+        ("eamsgd,period=10,alpha=0.1", pc.servers.EAMSGD(10, 0.1)),
     ],
 )
 def test_the_simulator_has_the_rules_of_servers(said, sync):
@@ -295,7 +298,7 @@ def test_ad_psgd_adds_what_an_update_changes_to_what_the_weights_have_become(met
         ("ad-psgd,pace=odd", "pace: expected .*continuous.*, got 'odd'"),
         ("ad-psgd,acceleration=odd", "acceleration: expected .*a2cid2.*, got 'odd'"),
         ("a2cid2,topology=odd", "topology: expected .*ring.*, got 'odd'"),
-        ("eager,average=odd", "average: expected 'world' or 'contributors', got 'odd'"),
+        ("eager,divide_by=odd", "divide_by: expected 'world' or 'contributors', got 'odd'"),
     ],
 )
 def test_options_that_cannot_be_met(said, text):

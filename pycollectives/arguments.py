@@ -1,0 +1,233 @@
+"""The arguments of collectives: each is declared once.
+
+A service declares its arguments as a frozen attrs class derived from `Arguments`. The method that the communicator gets
+for it (`collective.creates`) has the fields as its parameters; converters and validators check the values; what ranks
+compare is said by the fields, too. What converters need to know of the communicator they find in `creation()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import attrs
+
+from .support.buffers import BufferDescription, checked_dtype, describe, name_of
+from .support.device_arrays import describe_device, device_number
+from .support.validation import checked_integer, checked_name, checked_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from .support.costs import Costs
+    from .support.typing import BufferSpec, DType
+
+__all__ = [
+    "LOCAL",
+    "Arguments",
+    "Creation",
+    "Group",
+    "Template",
+    "as_given",
+    "compared_as",
+    "creating",
+    "creation",
+    "initial_model",
+    "initial_model_on_host",
+    "model_like",
+    "template",
+    "template_on_host",
+]
+
+COMPARE = "compare"
+LOCAL: Mapping[str, Any] = {COMPARE: None}
+"""Metadata of a field that may differ between ranks."""
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+MAX_NUMBER = 2**63 - 1
+"""The engine counts, elements and bytes too, in 64 bits."""
+
+
+def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
+    """Return metadata of a field of which ranks compare `statement(value)`, a text, a number or None."""
+    return {COMPARE: statement}
+
+
+class Group(NamedTuple):
+    """What the arguments of a collective may depend on: the ranks that make it.
+
+    Attributes
+    ----------
+    rank, size
+        This rank, and how many there are.
+    nodes
+        The node of each rank.
+    costs
+        What messages between nodes cost, if it is known.
+    """
+
+    rank: int
+    size: int
+    nodes: Sequence[int]
+    costs: Costs | None = None
+
+
+class Creation(NamedTuple):
+    """A collective that is being made: on which ranks, and the name that it has if it is given none."""
+
+    group: Group
+    default_name: str
+
+
+_creation: ContextVar[Creation] = ContextVar("_creation")
+
+
+def creation() -> Creation:
+    """Return what is being made: for converters and validators of arguments."""
+    return _creation.get()
+
+
+@contextlib.contextmanager
+def creating(group: Group, default_name: str) -> Iterator[None]:
+    """Let the arguments that are made in the block be those of a collective on these ranks."""
+    token = _creation.set(Creation(group, default_name))
+    try:
+        yield
+    finally:
+        _creation.reset(token)
+
+
+def as_given(default: object) -> Any:
+    """Return a default that a converter takes, as it takes what a caller gives."""
+    return default
+
+
+def _statement(value: object) -> str | int | None:
+    return value if value is None or isinstance(value, (str, int)) else repr(value)
+
+
+def _name(given: str | None) -> str:
+    return creation().default_name if given is None else checked_name(given)
+
+
+@attrs.frozen
+class Arguments:
+    """The arguments of a collective, after all checks that need no other rank.
+
+    Attributes
+    ----------
+    service
+        The method that makes it, for messages and default names: "hop".
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str]
+
+    name: str = attrs.field(default=None, kw_only=True, converter=_name)
+    timeout: float | None = attrs.field(default=None, kw_only=True, converter=checked_timeout, metadata=LOCAL)
+
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks, by the names of the arguments."""
+        signature: dict[str, str | int | None] = {}
+        for field in attrs.fields(type(self)):
+            state = field.metadata.get(COMPARE, _statement)
+            value = getattr(self, field.name)
+            if isinstance(value, Template):
+                signature.update(value.signature())
+            elif state is not None:
+                signature[field.name] = state(value)
+        return signature
+
+    @property
+    def template(self) -> Template | None:
+        """What contributions and results are like; None: there are none."""
+        for field in attrs.fields(type(self)):
+            if isinstance(value := getattr(self, field.name), Template):
+                return value
+        return None
+
+
+@attrs.frozen(eq=False)
+class Template:
+    """What an array that is an argument says of all arrays of the collective.
+
+    Attributes
+    ----------
+    array
+        As it was given.
+    buffer
+        Shape and element type.
+    device
+        The number of the CUDA device that this rank's arrays are on; None: the host.
+    stream
+        On a device, that on which `array` is worked with, if it is known.
+    """
+
+    array: Any
+    buffer: BufferDescription
+    device: int | None = None
+    stream: int | None = None
+
+    def signature(self) -> dict[str, str | int | None]:
+        """Return what must be the same on all ranks; the shape need not be."""
+        return {
+            "count": self.buffer.count,
+            "dtype": name_of(self.buffer.dtype),
+            "memory": "host" if self.device is None else "CUDA device",
+        }
+
+    @classmethod
+    def of(cls, array: Any) -> Template:
+        """Describe a buffer, `[buffer, count, type]`, or an array on a CUDA device."""
+        on_device = describe_device(array)
+        if on_device is None:
+            return cls(array, describe(array))
+        buffer = BufferDescription(on_device.shape, on_device.dtype)
+        return cls(array, buffer, device_number(on_device), on_device.stream)
+
+    @classmethod
+    def of_count(cls, count: Any, dtype: DType) -> Template:
+        """Describe so many elements of a type, in memory of the host."""
+        element = checked_dtype(dtype)
+        number = checked_integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
+        return cls(None, BufferDescription((number,), element))
+
+
+def template(like: BufferSpec) -> Template:
+    """Convert the argument `like`: only shape and element type are read."""
+    return Template.of(like)
+
+
+def template_on_host(like: BufferSpec) -> Template:
+    """Convert the argument `like` where arrays are in memory of the host."""
+    return Template(like, describe(like))
+
+
+def model_like(like: BufferSpec) -> Template:
+    """Convert the argument `like` of averages of models in memory of the host: their elements are floats."""
+    if describe_device(like) is not None:
+        raise BufferError(
+            f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
+            "pairwise_averaging, which takes arrays on CUDA devices where `python -m pycollectives info` lists some"
+        )
+    return _of_floats("like", Template.of(like))
+
+
+def initial_model(initial: BufferSpec) -> Template:
+    """Convert the argument `initial`: a model, on the host or on a CUDA device."""
+    return _of_floats("initial", Template.of(initial))
+
+
+def initial_model_on_host(initial: BufferSpec) -> Template:
+    """Convert the argument `initial`: a model in memory of the host."""
+    return _of_floats("initial", Template(initial, describe(initial)))
+
+
+def _of_floats(what: str, made: Template) -> Template:
+    if made.buffer.dtype.name not in FLOATS:
+        raise TypeError(f"{what}: expected elements of {', '.join(FLOATS)}, got {made.buffer.dtype}")
+    return made

@@ -1,1 +1,0 @@
-"""Adapters for other libraries; each module needs the library in its name, which the package itself never imports."""

@@ -1,0 +1,290 @@
+"""The arguments of averages with neighbors, checked on one rank and put into a form that ranks can compare."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsFloat
+
+import attrs
+
+from ..arguments import LOCAL, Arguments, Template, as_given, compared_as, creation, initial_model, model_like
+from ..support.validation import checked_choice, checked_integer
+from ..topology.arguments import AnyTopology, checked_static_topology, checked_topology, described, weights_or
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..topology.graph import Topology
+
+__all__ = ["NeighborAveragingArguments", "NeighborhoodArguments", "PairwiseArguments", "PushSumArguments"]
+
+PACES = ("continuous", "per_step")
+ORDERS = ("random", "round-robin")
+WEIGHTINGS = ("uniform", "frequency")
+LOCKS = ("segment", "model")
+SEGMENT_BYTES = 64 << 10
+"""Two segments are averaged in about 10 microseconds, for which `read` and `apply` may wait."""
+SEGMENT_BYTES_ON_DEVICE = 4 << 20
+"""What is done to a segment costs a launch and a poll, about 20 microseconds; longer ones are little slower."""
+
+Step = tuple[float, "Sequence[tuple[int, float]]", "Sequence[tuple[int, float]]"]
+
+
+# --- Synchronous: D-PSGD and SGP
+
+
+def _topology(topology: AnyTopology | str) -> AnyTopology:
+    return checked_topology(topology, creation().group.size)
+
+
+def _overlap(steps: int) -> int:
+    return checked_integer("overlap", steps, at_least=0, at_most=1)
+
+
+@attrs.frozen
+class NeighborhoodArguments(Arguments):
+    """What the synchronous averages share. `usual_weights`: where neither the caller nor the graph says which."""
+
+    usual_weights: ClassVar[str]
+    overlap = 0
+
+    like: Template = attrs.field(converter=model_like)
+    topology: AnyTopology = attrs.field(
+        default=as_given("ring"), kw_only=True, converter=_topology, metadata=compared_as(described)
+    )
+    weights: str | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Resolve the weights, and check them."""
+        kind = weights_or(self.topology, self.weights, self.usual_weights)
+        self._check_weights(kind)
+        self.topology.check_connected()
+        object.__setattr__(self, "weights", kind)
+
+    def _check_weights(self, kind: str) -> None:
+        """Raise `ValueError` if an average with weights of this kind is none."""
+
+    def for_engine(self, rank: int) -> dict[str, Any]:
+        """Return the arguments as the engine takes them, on a rank."""
+        return {
+            "count": self.like.buffer.count,
+            "dtype_name": self.like.buffer.dtype.name,
+            "overlap": self.overlap,
+            "steps": self._steps_of(rank),
+            "name": self.name,
+        }
+
+    def _steps_of(self, rank: int) -> list[Step]:
+        """Return the neighbors of a rank in each step of the period, with their weights."""
+        assert self.weights is not None
+        steps: list[Step] = []
+        for step in range(self.topology.period):
+            graph = self.topology.at(step)
+            own, taken = graph.weights_of(rank, self.weights)
+            _, given = graph.shares_of(rank, self.weights)
+            steps.append((own, sorted(taken.items()), sorted(given.items())))
+        return steps
+
+
+@attrs.frozen
+class NeighborAveragingArguments(NeighborhoodArguments):
+    """Make a neighbor averaging, the exchange of D-PSGD; collective.
+
+    Parameters
+    ----------
+    like
+        A buffer, or `[buffer, count, type]`, with the count and dtype of the model: float16, bfloat16, float32 or
+        float64.
+    topology
+        Who averages with whom: a graph of `pycollectives.topology`, which may change from step to step, or its name.
+    weights
+        As `Topology.matrix` takes them; rows sum to 1. By default a graph's own ones, if it was given any, else
+        "metropolis", which needs a symmetric graph.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "neighbor_averaging"
+    usual_weights: ClassVar[str] = "metropolis"
+
+    def _check_weights(self, kind: str) -> None:
+        self.topology.check_row_stochastic(kind)
+
+
+@attrs.frozen
+class PushSumArguments(NeighborhoodArguments):
+    """Make a push-sum, the exchange of SGP, for directed graphs; collective.
+
+    Parameters
+    ----------
+    like
+        A buffer, or `[buffer, count, type]`, with the count and dtype of the model: float16, bfloat16, float32 or
+        float64.
+    topology
+        Who gives to whom: a graph of `pycollectives.topology`, which may change from step to step, or its name.
+    weights
+        As `Topology.matrix` takes them; columns sum to 1. By default a graph's own ones, if it was given any, else
+        "push-sum".
+    overlap
+        1: what is sent in a step counts one step later, so that it travels while ranks compute. 0: at once.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "push_sum"
+    usual_weights: ClassVar[str] = "push-sum"
+
+    topology: AnyTopology = attrs.field(
+        default=as_given("one-peer-exponential"), kw_only=True, converter=_topology, metadata=compared_as(described)
+    )
+    overlap: int = attrs.field(default=0, kw_only=True, converter=_overlap)
+
+    def _check_weights(self, kind: str) -> None:
+        self.topology.check_column_stochastic(kind)
+
+
+# --- Asynchronous: AD-PSGD
+
+
+def _static_topology(topology: Topology | str) -> Topology:
+    graph = checked_static_topology(topology, creation().group.size)
+    graph.check_symmetric()
+    graph.check_connected()
+    return graph
+
+
+def _pace(pace: Literal["continuous", "per_step"]) -> str:
+    return checked_choice("pace", pace, PACES)
+
+
+def _rate(rate: float | None) -> float | None:
+    if rate is None:
+        return None
+    if isinstance(rate, (str, bool)) or not isinstance(rate, SupportsFloat):
+        raise TypeError(f"rate: expected averages per second or None, got {rate!r}")
+    number = float(rate)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"rate: expected a positive number of averages per second, got {rate!r}")
+    return number
+
+
+def _order(order: Literal["random", "round-robin"]) -> str:
+    return checked_choice("order", order, ORDERS)
+
+
+def _seed(seed: int) -> int:
+    return checked_integer("seed", seed, at_least=0, at_most=2**64 - 1)
+
+
+def _acceleration(acceleration: Literal["a2cid2"] | None) -> str | None:
+    return None if acceleration is None else checked_choice("acceleration", acceleration, ("a2cid2",))
+
+
+def _weighting(weighting: Literal["uniform", "frequency"]) -> str:
+    return checked_choice("weighting", weighting, WEIGHTINGS)
+
+
+def _lock(lock: Literal["segment", "model"]) -> str:
+    return checked_choice("lock", lock, LOCKS)
+
+
+@attrs.frozen
+class PairwiseArguments(Arguments):
+    """Make a model that is averaged with one neighbor at a time, in the background; collective (AD-PSGD).
+
+    Parameters
+    ----------
+    initial
+        A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: this rank's initial model,
+        which is copied. If it is an array on a CUDA device, the models of all ranks are on devices.
+    topology
+        Who averages with whom: a graph of `pycollectives.topology`, connected and symmetric, or its name. Between
+        nodes only one side of a bipartite graph begins averages, so that none is declined (section 3.3.1).
+    pace
+        "continuous": again and again. "per_step": one for each `apply`.
+    rate
+        Under "continuous", the most averages per second that this rank begins. By default it rests for a
+        millisecond, or for 30 times as long as an average on its node took. It may differ between ranks.
+    order
+        Of neighbors: "random", as in the paper, or "round-robin". It may differ between ranks.
+    seed
+        Of the neighbors drawn.
+    acceleration
+        "a2cid2": momentum between averages, for graphs in which averages spread slowly, such as rings (Nabli,
+        Belilovsky and Oyallon 2023). Takes the memory of a second model.
+    weighting
+        "uniform": each `apply` counts alike, so that the common model leans towards the optima of ranks that apply
+        more often. "frequency": it counts in proportion to the time between this rank's calls, over all ranks'
+        mean.
+    lock
+        "segment": parts of 64 KiB, on a device 4 MiB, are averaged one by one. "model": all of it under one lock,
+        for comparison; `read` and `apply` then wait for whole averages.
+    name
+        In messages and traces; by default a number in the order of creation.
+    timeout
+        Seconds: the limit of its creation; None for the communicator's default, `math.inf` for no limit.
+    """
+
+    service: ClassVar[str] = "pairwise_averaging"
+
+    initial: Template = attrs.field(converter=initial_model)
+    topology: Topology = attrs.field(
+        default=as_given("bipartite-exponential"),
+        kw_only=True,
+        converter=_static_topology,
+        metadata=compared_as(described),
+    )
+    pace: str = attrs.field(default="continuous", kw_only=True, converter=_pace)
+    rate: float | None = attrs.field(default=None, kw_only=True, converter=_rate, metadata=LOCAL)
+    order: str = attrs.field(default="random", kw_only=True, converter=_order, metadata=LOCAL)
+    seed: int = attrs.field(default=0, kw_only=True, converter=_seed)
+    acceleration: str | None = attrs.field(default=None, kw_only=True, converter=_acceleration)
+    weighting: str = attrs.field(default="uniform", kw_only=True, converter=_weighting)
+    lock: str = attrs.field(default="segment", kw_only=True, converter=_lock)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the rate with the pace."""
+        if self.rate is not None and self.pace != "continuous":
+            raise ValueError(
+                f"rate: expected None under pace={self.pace!r}, which says when averages begin, got {self.rate!r}"
+            )
+
+    def for_engine(self, rank: int) -> dict[str, Any]:
+        """Return the keyword arguments of the engine's collective on a rank."""
+        sides = self.topology.sides() if self.topology.is_bipartite else None
+        return {
+            "name": self.name,
+            "count": self.initial.buffer.count,
+            "dtype_name": self.initial.buffer.dtype.name,
+            "segment_bytes": self._segment_bytes(),
+            "neighbors": self.topology.in_neighbors(rank),
+            "initiates": sides is None or rank in sides[0],  # the active set of AD-PSGD, section 3.3.1
+            "random": self.order == "random",
+            "seed": self.seed,
+            "per_step": self.pace == "per_step",
+            "period": 0.0 if self.rate is None else 1 / self.rate,
+            "acceleration": self._acceleration(),
+            "by_frequency": self.weighting == "frequency",
+        }
+
+    def _segment_bytes(self) -> int:
+        """Return the length of a segment; 0: the model is one."""
+        if self.lock == "model":
+            return 0
+        return SEGMENT_BYTES if self.initial.device is None else SEGMENT_BYTES_ON_DEVICE
+
+    def _acceleration(self) -> tuple[float, float] | None:
+        """What is kept of x - x~ from one average to the next, and alpha~ (A2CiD2, sections 3.1 and 3.3).
+
+        Time is counted in averages that a rank takes part in: then it needs no clock, and a slow network is no less
+        accelerated.
+        """
+        if self.acceleration is None or self.topology.size == 1:
+            return None
+        chi1, chi2 = self.topology.chi()
+        eta = 1 / (2 * math.sqrt(chi1 * chi2))
+        return math.exp(-2 * eta), math.sqrt(chi1 / chi2) / 2

@@ -1,0 +1,296 @@
+"""Policies: who may start a round of a partial collective.
+
+A policy is an immutable value, the same on all ranks. What depends on the communicator's size is checked when a
+collective is created with it. "Arrives" and "late" are defined in docs/semantics.
+
+| policy | a round starts when |
+|---|---|
+| `Solo()` | the first rank arrives (eager-SGD 4.1) |
+| `Majority(seed)` | the rank that a hash of (seed, round) designates arrives (eager-SGD 4.2) |
+| `Quorum(k, grace)` | k ranks, by default half of them, have arrived, then up to `grace` seconds for the others |
+| `AnyOf(m, seed)` | any of m designated ranks arrives |
+| `AllOf(m, seed)` | all of m designated ranks have arrived |
+| `Full()` | all ranks have arrived |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .support.validation import integer_field, number_field, seed_field
+
+__all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "as_policy", "parse"]
+
+DEFAULT_SEED = 2020
+"""Any fixed number serves; it must be the same on all ranks."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Base of the policies; not a policy itself.
+
+    Attributes
+    ----------
+    kind
+        The policy's name in the engine.
+    """
+
+    kind: ClassVar[str]
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """Return the arguments that describe this policy to the engine and the simulator."""
+        return {"policy": self.kind}
+
+    def for_size(self, size: int) -> Policy:
+        """Return the policy for `size` ranks, with nothing left open; `ValueError` if there is none."""
+        del size
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """Whether a rank may wait for others that have made as many calls: late calls, which are no arrivals."""
+        return size > 1
+
+
+def _check_ranks_of(policy: Policy, field: str, size: int) -> None:
+    number = getattr(policy, field)
+    if number > size:
+        alone = "; this program runs as one process: start it with mpirun -n" if size == 1 else ""
+        raise ValueError(f"{policy!r}: expected 1 <= {field} <= {size}, the number of ranks, got {number}{alone}")
+
+
+@dataclass(frozen=True)
+class Solo(Policy):
+    """Any rank starts a round: the first that arrives.
+
+    Never waits for another rank's application; a round often has a single fresh contributor (eager-SGD 4.1).
+
+    >>> Solo()
+    Solo()
+    """
+
+    kind: ClassVar[str] = "solo"
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        del size
+        return False
+
+
+@dataclass(frozen=True)
+class Majority(Policy):
+    """One designated rank starts each round; every rank knows which, without a message.
+
+    The rank is drawn uniformly by a hash of (seed, round), so that on average half of the ranks are in time
+    (eager-SGD 4.2). A designated rank that has left is replaced by the next of the sequence.
+
+    Parameters
+    ----------
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> Majority(seed=7)
+    Majority(seed=7)
+    """
+
+    kind: ClassVar[str] = "majority"
+    seed: int = DEFAULT_SEED
+
+    def __post_init__(self) -> None:
+        """Check the seed."""
+        seed_field(self)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Quorum(Policy):
+    """A round starts when `k` ranks have arrived, and `grace` seconds later at the latest for the others.
+
+    An exact bound in every round, where `Majority` promises one on average.
+
+    Parameters
+    ----------
+    k
+        Ranks that must arrive, 1 <= k <= size. None: half of them, rounded up.
+    grace
+        Seconds, >= 0, that the round waits for further ranks once it has its quorum. Rounds with all ranks do not wait.
+
+    >>> Quorum(4, grace=0.001)
+    Quorum(k=4, grace=0.001)
+    >>> Quorum().for_size(7)
+    Quorum(k=4, grace=0.0)
+    """
+
+    kind: ClassVar[str] = "quorum"
+    k: int | None = None
+    grace: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the size."""
+        if self.k is not None:
+            integer_field(self, "k", at_least=1)
+        number_field(self, "grace", unit="seconds")
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        if self.k is None:
+            raise ValueError(f"{self!r}: k depends on the number of ranks: see for_size")
+        return {"policy": self.kind, "policy_size": self.k, "grace": self.grace}
+
+    def for_size(self, size: int) -> Quorum:
+        """See `Policy.for_size`."""
+        if self.k is None:
+            return Quorum((size + 1) // 2, self.grace)
+        _check_ranks_of(self, "k", size)
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        k = self.for_size(size).k
+        return k is not None and 1 < k < size
+
+
+@dataclass(frozen=True)
+class _OfDesignatedRanks(Policy):
+    """Base of the policies that designate `m` ranks for each round."""
+
+    m: int
+    seed: int = DEFAULT_SEED
+
+    def __post_init__(self) -> None:
+        """Check what does not depend on the size."""
+        integer_field(self, "m", at_least=1)
+        seed_field(self)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Policy.engine_arguments`."""
+        return {"policy": self.kind, "policy_size": self.m, "seed": self.seed}
+
+    def for_size(self, size: int) -> Policy:
+        """See `Policy.for_size`."""
+        _check_ranks_of(self, "m", size)
+        return self
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        return self.m < size
+
+
+@dataclass(frozen=True)
+class AnyOf(_OfDesignatedRanks):
+    """A round starts when the first of `m` designated ranks arrives: m = 1 is `Majority`, m = size is `Solo`.
+
+    Parameters
+    ----------
+    m
+        Ranks designated per round, 1 <= m <= size.
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> AnyOf(2, seed=1)
+    AnyOf(m=2, seed=1)
+    """
+
+    kind: ClassVar[str] = "any_of"
+
+
+@dataclass(frozen=True)
+class AllOf(_OfDesignatedRanks):
+    """A round starts when all of `m` designated ranks have arrived: m = 1 is `Majority`, m = size is `Full`.
+
+    Parameters
+    ----------
+    m
+        Ranks designated per round, 1 <= m <= size.
+    seed
+        0 <= seed < 2**64, the same on all ranks.
+
+    >>> AllOf(2)
+    AllOf(m=2, seed=2020)
+    """
+
+    kind: ClassVar[str] = "all_of"
+
+
+@dataclass(frozen=True)
+class Full(Policy):
+    """A round starts when all ranks have arrived: synchronous, as `max_staleness=0`.
+
+    >>> Full()
+    Full()
+    """
+
+    kind: ClassVar[str] = "full"
+
+    def waits_for_arrivals(self, size: int) -> bool:
+        """See `Policy.waits_for_arrivals`."""
+        del size
+        return False  # no call is late
+
+
+def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
+    """Return the policy that a command line names.
+
+    Parameters
+    ----------
+    text
+        "solo", "majority", "quorum" (half of the ranks), "quorum:K", "quorum:K:GRACE" (seconds), "any-of:M", "all-of:M"
+        or "full".
+    seed
+        For the policies that draw ranks.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+
+    >>> parse("quorum:4:0.001")
+    Quorum(k=4, grace=0.001)
+    """
+    name, *numbers = text.strip().split(":")
+    if numbers and not numbers[0].lstrip("+-").isdecimal() and name in ("quorum", "any-of", "all-of"):
+        raise ValueError(f"policy {text!r}: expected a number of ranks after {name!r}, got {numbers[0]!r}")
+    try:
+        match name, numbers:
+            case "solo", []:
+                return Solo()
+            case "majority", []:
+                return Majority(seed)
+            case "quorum", []:
+                return Quorum()
+            case "quorum", [k]:
+                return Quorum(int(k))
+            case "quorum", [k, grace]:
+                return Quorum(int(k), float(grace))
+            case "any-of", [m]:
+                return AnyOf(int(m), seed)
+            case "all-of", [m]:
+                return AllOf(int(m), seed)
+            case "full", []:
+                return Full()
+    except ValueError as error:
+        raise ValueError(f"policy {text!r}: {error}") from error
+    raise ValueError(
+        f"policy {text!r}: expected solo, majority, quorum, quorum:K, quorum:K:GRACE, any-of:M, all-of:M or full"
+    )
+
+
+def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
+    """Return a policy that is given as an object, or as its text, as `parse` takes it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is neither.
+
+    >>> as_policy("quorum:2")
+    Quorum(k=2, grace=0.0)
+    """
+    if isinstance(policy, str):
+        return parse(policy, seed=seed)
+    if not isinstance(policy, Policy) or type(policy) is Policy:
+        raise TypeError(f"policy: expected an object such as Solo() or Quorum(4), or its text, got {policy!r}")
+    return policy

@@ -1,0 +1,421 @@
+"""The parameter server: weights that all workers change by their gradients, each when it has one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..collective import Collective
+from ..request import Request
+from ..support import buffers
+from ..support.deadline import Deadline
+from ..support.errors import StallError
+from ..support.validation import with_prefix
+from .arguments import ParameterServerArguments
+from .statistics import ParameterServerStatistics, PushInfo, ServerStatistics, WorkerStatistics
+from .sync import MindFlayer
+from .update import UpdateRule
+from .update_thread import UpdateThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from .. import _core
+    from ..context import Context
+    from ..support.typing import BufferSpec
+    from .sync import Synchronization
+
+__all__ = ["ParameterServer", "PushRequest"]
+
+
+class PushRequest(Request):
+    """A push under way: done when its worker may go on. `ParameterServer.push` returns it.
+
+    Attributes
+    ----------
+    clock
+        The number of the push, from 1.
+    """
+
+    def __init__(self, server: ParameterServer, clock: int) -> None:
+        """For `ParameterServer`."""
+        self._server = server
+        self._info: PushInfo | None = None
+        self.clock = clock
+
+    def test(self) -> bool:
+        """Whether the worker may go on: a `pull` then waits for no other worker."""
+        return self._info is not None or self._server._collective.test(self.clock)
+
+    def wait(self, *, timeout: float | None = None) -> PushInfo:
+        """Wait until the worker may go on.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        StallError
+            It may not go on in time: names the ranks whose pushes are missing. Wait again.
+        RankFailedError, RuntimeError, ClosedError
+            As `ParameterServer.push`.
+        """
+        if self._info is None:
+            self._server._collective.wait(self.clock, timeout=self._server._context.limit(timeout))
+            self._info = PushInfo(*self._server._collective.outcome)
+        return self._info
+
+    @property
+    def default_timeout(self) -> float | None:
+        """The communicator's default limit."""
+        return self._server._context.timeout
+
+    def __repr__(self) -> str:
+        """Show which push it is."""
+        return f"<PushRequest {self.clock} of {self._server.name!r}>"
+
+
+class ParameterServer(Collective[ParameterServerArguments]):
+    """Weights in one place, which workers change by gradients; made by `Communicator.parameter_server`.
+
+    A worker pulls the weights, computes a gradient, and pushes it. When the gradient is used, and when the worker may
+    go on, is that of `sync`. (Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.)
+
+    One thread at a time. Workers may make different numbers of pushes: nobody waits for one that has left. To flush it
+    is to wait until what this rank has pushed has come to the server.
+
+    >>> import numpy as np, pycollectives as pc
+    >>> from pycollectives.testing import run_ranks
+    >>> def program(comm):
+    ...     w = np.zeros(3)
+    ...     with comm.parameter_server(w, sync="bsp", update=pc.servers.SGD(0.5), servers="node") as ps:
+    ...         for step in range(4):
+    ...             ps.push_pull(np.full(3, float(comm.rank)), w)  # the gradients' mean is 1
+    ...     return w.tolist()
+    >>> run_ranks(3, program)[0]
+    [-2.0, -2.0, -2.0]
+    """
+
+    arguments = ParameterServerArguments
+    _collective: _core.ParameterServer
+
+    def __init__(self, context: Context, arguments: ParameterServerArguments, deadline: Deadline) -> None:
+        """Make the engine's collective; collective."""
+        from ..support.native import core
+
+        super().__init__(context, arguments, deadline)
+        self._pulled = time.monotonic()
+        self._suspended = False
+        self._pushed: PushRequest | None = None  # the newest
+        weights = buffers.matching_array(arguments.initial.array, arguments.initial.buffer)
+        self._collective = core.ParameterServer(
+            context.engine,
+            weights=buffers.as_bytes_exporter(weights),
+            call=self._shaped_update(),
+            nodes=context.nodes,
+            timeout=deadline.remaining(),
+            **arguments.for_engine(),
+        )
+        if (calls := self._collective.update_calls) is not None:
+            thread = UpdateThread(calls, arguments.name)
+            context.when_closed(thread.check)
+
+    def _shaped_update(self) -> Callable[..., None] | None:
+        update = self._arguments.update
+        if update is None or isinstance(update, UpdateRule):
+            return None
+        shape = self.shape if len(self._arguments.servers.ranks) == 1 else -1
+
+        def call(weights: np.ndarray[Any, Any], gradient: np.ndarray[Any, Any]) -> None:
+            update(weights.reshape(shape), gradient.reshape(shape))
+
+        return call
+
+    # --- workers
+
+    def push(self, gradient: BufferSpec, *, timeout: float | None = None) -> PushRequest:
+        """Hand a gradient over; for workers. Does not wait for other workers, unless the push before does.
+
+        With servers="node" it comes behind the updates before it. If they take longer than the limit, since a rank is
+        stopped in one, it returns nonetheless: the push counts, and is done when they go on.
+
+        Parameters
+        ----------
+        gradient
+            C-contiguous host memory of the count and dtype of `initial`; under `EAMSGD` the weights. It may be changed
+            at once.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        Request
+            Done when the worker may go on; `wait` returns a `PushInfo`.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError
+            Wrong count; wrong dtype, or no buffer; not contiguous; values that are not finite, under nan="reject"; this
+            rank is no worker. Nothing is sent.
+        StallError
+            The worker may not go on after the push before in time. Nothing is sent.
+        RankFailedError
+            Ranks have died: names them.
+        RuntimeError
+            Another thread is in a call of this object; or the update is a function, which has raised on a server.
+        ClosedError
+            This rank has left.
+        """
+        array = self._given("push", gradient)
+        deadline = Deadline(self._context.limit(timeout))
+        self._end_push(deadline)
+        clock = self._collective.push(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
+        return self._request(clock)
+
+    def pull(self, out: BufferSpec, *, timeout: float | None = None) -> None:
+        """Get the weights; for all ranks.
+
+        A worker gets them when it may go on after its push: weights of at least the version then. Other ranks, and a
+        worker that is suspended or has not pushed, get the newest. Each shard is as of one moment. Shards of several
+        servers may be some updates apart, but not for a worker that takes part under BSP.
+
+        Parameters
+        ----------
+        out
+            Writable C-contiguous host memory of the count and dtype of `initial`.
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
+            As `push`.
+        StallError
+            Not in time: names the ranks whose pushes are waited for. It may be called again.
+        """
+        array = self._taken("pull", out)
+        deadline = Deadline(self._context.limit(timeout))
+        newest = self._newest_version(deadline.remaining()) if self._takes_no_part() else 0
+        self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
+        while self.version < newest:
+            self._collective.pull(buffers.as_bytes_exporter(array), timeout=deadline.remaining())
+        self._pulled = time.monotonic()
+
+    def push_pull(self, gradient: BufferSpec, out: BufferSpec, *, timeout: float | None = None) -> None:
+        """Push a gradient and get the weights when the worker may go on; for workers.
+
+        Both happen in one pass where the gradient is an update and all servers are on this rank's node.
+
+        Parameters
+        ----------
+        gradient, out
+            As of `push` and `pull`. They may be the same, but not overlap in part.
+        timeout
+            Seconds, for each of the two; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
+            As `push`.
+        StallError
+            Not in time: names the ranks whose pushes, or work on the weights, are waited for. If `clock` has grown the
+            push counts, and `pull` goes on. The same holds for an interrupt.
+        """
+        given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
+        deadline = Deadline(self._context.limit(timeout))
+        self._end_push(deadline)
+        self._suspended = False
+        clock, limit = self.clock, deadline.remaining()
+        try:
+            self._collective.push_pull(
+                buffers.as_bytes_exporter(given), buffers.as_bytes_exporter(taken), timeout=limit
+            )
+        except StallError as error:
+            if self.clock == clock:
+                raise
+            raise StallError(f"{error}. The push counts: go on with pull, not push_pull") from None
+        self._pulled = time.monotonic()
+
+    def give_up(self, *, timeout: float | None = None) -> PushRequest:
+        """Push nothing: this trial is given up (`MindFlayer`), but others need not wait for it; for workers.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        ValueError
+            The synchronization is not `MindFlayer`: no other has trials; or this rank is no worker.
+        StallError, RankFailedError, RuntimeError, ClosedError
+            As `push`.
+        """
+        self._check_worker("give_up")
+        if not isinstance(self.sync, MindFlayer):
+            raise ValueError(f"{self.name!r}: give_up: expected the synchronization MindFlayer, got {self.sync}")
+        deadline = Deadline(self._context.limit(timeout))
+        self._end_push(deadline)
+        return self._request(self._collective.give_up(timeout=deadline.remaining()))
+
+    def _end_push(self, deadline: Deadline) -> None:
+        """Wait for the newest push, whose request has its outcome then."""
+        if self._pushed is not None:
+            self._pushed.wait(timeout=deadline.remaining())
+            self._pushed = None
+
+    def _request(self, clock: int) -> PushRequest:
+        self._suspended = False
+        self._pushed = PushRequest(self, clock)
+        return self._pushed
+
+    def is_in_time(self) -> bool:
+        """Whether this worker's trial is within the time that `MindFlayer` allots to it; else True; for workers."""
+        self._check_worker("is_in_time")
+        if not isinstance(self.sync, MindFlayer):
+            return True
+        each = self.sync.engine_arguments()["allotted"]  # of each worker, or one of all
+        allotted: float = each[self._arguments.workers.index(self._context.rank)] if len(each) > 1 else each[0]
+        return time.monotonic() - self._pulled <= allotted
+
+    def suspend(self, *, timeout: float | None = None) -> None:
+        """Take no part until the next push, so that nobody waits for this worker; for workers.
+
+        All that this worker has pushed has come to the server when it returns. A gradient is discarded then if it was
+        computed on weights of before; it counts on weights pulled since.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Raises
+        ------
+        StallError
+            The server does not answer in time. Call it again.
+        ValueError, RankFailedError, RuntimeError, ClosedError
+            As `push`.
+        """
+        self._check_worker("suspend")
+        deadline = Deadline(self._context.limit(timeout))
+        self._collective.suspend(timeout=deadline.remaining())
+        self._suspended = True
+        self._newest_version(deadline.remaining())
+
+    def _flush(self, timeout: float | None) -> None:
+        if self._context.rank in self.workers and self.clock > 0:
+            self._newest_version(timeout)
+
+    # --- what is known
+
+    @property
+    def clock(self) -> int:
+        """This rank's pushes, those that were given up included."""
+        return self._collective.clock
+
+    @property
+    def version(self) -> int:
+        """Updates in the weights that this rank has been given last; of several shards the oldest's."""
+        return self._collective.version
+
+    @property
+    def last_push(self) -> PushInfo | None:
+        """How the newest push came out after which this worker was let go; None: there is none.
+
+        Raises
+        ------
+        RuntimeError
+            Another thread is in a call of this object.
+        """
+        if self._context.rank not in self._arguments.workers:
+            return None
+        clock, version, staleness, used = self._collective.outcome
+        return PushInfo(clock, version, staleness, used) if clock else None
+
+    def statistics(self) -> ParameterServerStatistics:
+        """Return what this rank has done so far; local, without communication."""
+        return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
+
+    def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:
+        """Return what the server has counted, of all workers; for all ranks. Asks the server.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; None for the communicator's default, `math.inf` for no limit.
+        """
+        counted = self._collective.server_statistics(timeout=self._context.limit(timeout))
+        return ServerStatistics(
+            version=counted["version"],
+            workers=tuple(
+                WorkerStatistics(rank, pushes, discarded, given_up, waiting, presence == 0)
+                for rank, pushes, discarded, given_up, waiting, presence in counted["workers"]
+            ),
+            staleness=tuple(counted["staleness"]),
+            superstep=counted["superstep"],
+            supersteps=tuple(counted["supersteps"]),
+        )
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank has a shard that it serves."""
+        return self._context.rank in self.servers
+
+    @property
+    def servers(self) -> tuple[int, ...]:
+        """The ranks that serve; none if whoever pushes updates the weights itself."""
+        return () if self._arguments.servers.direct else self._arguments.servers.ranks
+
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """The ranks that push."""
+        return self._arguments.workers
+
+    @property
+    def sync(self) -> Synchronization:
+        """When gradients are used, and who goes on."""
+        return self._arguments.sync
+
+    @property
+    def update(self) -> UpdateRule | Callable[..., Any] | None:
+        """How gradients change the weights; None under `EAMSGD`."""
+        return self._arguments.update
+
+    def _takes_no_part(self) -> bool:
+        """Whether no update waits for this rank, so that it does not know of the newest by itself."""
+        return self._context.rank not in self.workers or self._suspended
+
+    def _newest_version(self, limit: float | None) -> int:
+        """Return the updates decided on once all that this rank has sent has come to the server."""
+        if self._arguments.servers.direct:
+            return 0  # each call has come when it returns
+        version: int = self._collective.server_statistics(timeout=limit)["version"]
+        return version
+
+    def _given(self, call: str, gradient: BufferSpec) -> np.ndarray[Any, Any]:
+        self._check_worker(call)
+        try:
+            return buffers.matching_array(gradient, self._template.buffer)
+        except (ValueError, TypeError, BufferError) as error:
+            raise with_prefix(error, self.name) from None
+
+    def _taken(self, call: str, out: BufferSpec) -> np.ndarray[Any, Any]:
+        try:
+            return buffers.writable_array(out, self._template.buffer)
+        except (ValueError, TypeError, BufferError) as error:
+            raise with_prefix(error, f"{self.name}: {call}") from None
+
+    def _check_worker(self, call: str) -> None:
+        if self._context.rank not in self._arguments.workers:
+            raise ValueError(
+                f"{self.name}: {call} is for workers, {list(self._arguments.workers)}; this is rank "
+                f"{self._context.rank}"
+            )
+
+    def _choices(self) -> list[str]:
+        where = "in the node's memory" if self._arguments.servers.direct else f"on ranks {list(self.servers)}"
+        return [f"{where},", repr(self.sync)]

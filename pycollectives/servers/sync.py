@@ -1,0 +1,445 @@
+"""When a parameter server uses a gradient, and whom it lets go on.
+
+Sections are those of Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.
+
+| class | an update is | a worker waits |
+|---|---|---|
+| `BSP()` | the mean of one gradient of each worker | for all others, after each push (section 2.2) |
+| `ASP()` | each gradient | never (section 2.2) |
+| `SSP(s)` | each gradient | if it is more than s pushes ahead of the slowest (section 2.2) |
+| `DSSP(lo, hi)` | each gradient | the same, with a threshold from lo to hi chosen at run time (section 7) |
+| `ElasticBSP(lookahead)` | each gradient | for all others, at barriers that are predicted (sections 3 to 5) |
+| `EAMSGD(period, alpha)` | elastic averaging of weights, every `period` steps | never (section 7) |
+| `Ringmaster(limit)` | each gradient of a delay below `limit` | never |
+| `Rennala(batch)` | the mean of `batch` gradients of the newest weights | never |
+| `Ringleader()` | the mean over workers of the mean of each one's gradients | never |
+| `Rescaled()` | each gradient, weighted by the time that its worker takes | never |
+| `MindFlayer(trials, seconds)` | the mean of what comes of a number of trials | for all others, after its trials |
+
+A gradient's delay is the number of updates between the weights on which it was computed and its coming.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..support.validation import checked_choice, checked_integer, integer_field, number_field
+
+__all__ = [
+    "ALGORITHMS",
+    "ASP",
+    "BSP",
+    "DSSP",
+    "EAMSGD",
+    "SSP",
+    "ElasticBSP",
+    "MindFlayer",
+    "Rennala",
+    "Rescaled",
+    "Ringleader",
+    "Ringmaster",
+    "Synchronization",
+    "parse",
+]
+
+MOST = 1 << 62
+"""Of pushes: sums of two of them are integers of 64 bits."""
+LONGEST_LOOKAHEAD = 1 << 16
+ALGORITHMS = ("linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan")
+"""Those of `pycollectives.zipline` that a server can use."""
+
+
+@dataclass(frozen=True)
+class Synchronization:
+    """Base of the classes; not one of them itself.
+
+    Attributes
+    ----------
+    kind
+        The name in the engine.
+    """
+
+    kind: ClassVar[str]
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """Return the arguments that describe it to the engine and the simulator."""
+        return {"kind": self.kind}
+
+
+@dataclass(frozen=True)
+class Patient(Synchronization):
+    """Base of those under which workers wait for each other.
+
+    Parameters
+    ----------
+    patience
+        A worker that others wait for is taken out, with a warning, if nothing has come of it for `patience` times the
+        longest interval between pushes that is known, and for 1 s. It takes part again when it pushes. > 0;
+        `math.inf`: never.
+    """
+
+    patience: float = field(default=10.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        if self.patience != math.inf:
+            number_field(self, "patience")
+        if self.patience <= 0:
+            raise ValueError(f"{type(self).__name__}: expected patience > 0, got {self.patience}")
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {"kind": self.kind, "patience": float(self.patience)}
+
+
+@dataclass(frozen=True)
+class BSP(Patient):
+    """Bulk synchronous parallel: all workers push, the mean of their gradients is an update, all go on. Section 2.2.
+
+    It is serial training on the gradients' mean, bit for bit. So no worker is taken out by default: `patience` is
+    infinite. A gradient counts if it was computed at the newest weights: one that is pushed without a `pull` since the
+    last update is discarded, and its `PushInfo` has `used=False`.
+
+    >>> BSP()
+    BSP(patience=inf)
+    """
+
+    kind: ClassVar[str] = "bsp"
+
+    patience: float = field(default=math.inf, kw_only=True)
+
+
+@dataclass(frozen=True)
+class ASP(Synchronization):
+    """Asynchronous parallel: each gradient is an update as soon as it comes, and nobody waits. Section 2.2.
+
+    >>> ASP()
+    ASP()
+    """
+
+    kind: ClassVar[str] = "asp"
+
+
+@dataclass(frozen=True)
+class SSP(Patient):
+    """Stale synchronous parallel: as ASP, but the fastest worker is at most `s` pushes ahead. Section 2.2.
+
+    A worker that has pushed c times waits until all have pushed at least c - s times (Ho et al. 2013).
+
+    Parameters
+    ----------
+    s
+        At least 0, which is lock-step.
+
+    >>> SSP(3)
+    SSP(patience=10.0, s=3)
+    """
+
+    kind: ClassVar[str] = "ssp"
+    s: int
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        super().__post_init__()
+        integer_field(self, "s", at_least=0, at_most=MOST)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {**super().engine_arguments(), "low": self.s}
+
+
+@dataclass(frozen=True)
+class DSSP(Patient):
+    """Dynamic SSP: the threshold is chosen at run time, from `lo` to `hi`. Zhao et al. 2019, arXiv 1908.11848.
+
+    A worker that is more than `lo` pushes ahead goes on for a few iterations more if, by the latest intervals of both,
+    it then waits less for the slowest worker. It is never more than `hi` ahead.
+
+    Parameters
+    ----------
+    lo, hi
+        0 <= lo <= hi.
+
+    >>> DSSP(3, 15)
+    DSSP(patience=10.0, lo=3, hi=15)
+    """
+
+    kind: ClassVar[str] = "dssp"
+    lo: int
+    hi: int
+
+    def __post_init__(self) -> None:
+        """Check all."""
+        super().__post_init__()
+        integer_field(self, "lo", at_least=0, at_most=MOST)
+        integer_field(self, "hi", at_least=0, at_most=MOST)
+        if self.hi < self.lo:
+            raise ValueError(f"DSSP: expected lo <= hi, got {self.lo} and {self.hi}")
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {**super().engine_arguments(), "low": self.lo, "high": self.hi}
+
+
+@dataclass(frozen=True)
+class ElasticBSP(Patient):
+    """As ASP, with barriers now and then, at times at which workers wait little. Sections 3 to 5, Fig. 5.
+
+    After a barrier the server waits until each worker has pushed twice. From the last interval of each it predicts the
+    next `lookahead` pushes, and chooses one push of each worker as the next barrier.
+
+    Parameters
+    ----------
+    lookahead
+        R, from 1 to 65536. The paper uses 15 to 60.
+    algorithm
+        What finds the barrier: one of `ALGORITHMS`, functions of `pycollectives.zipline`. All but "grid_scan" and
+        "full_grid_scan" find the same one.
+    objective
+        "waiting": the barrier at which the first worker waits least for the last (Problem 1). "waiting-per-time", our
+        own: at which it waits least in proportion to the length of the superstep.
+
+    >>> ElasticBSP(lookahead=30)
+    ElasticBSP(patience=10.0, lookahead=30, algorithm='linear', objective='waiting')
+    """
+
+    kind: ClassVar[str] = "elastic-bsp"
+    lookahead: int = 15
+    algorithm: str = "linear"
+    objective: str = "waiting"
+
+    def __post_init__(self) -> None:
+        """Check all."""
+        super().__post_init__()
+        integer_field(self, "lookahead", at_least=1, at_most=LONGEST_LOOKAHEAD)
+        checked_choice("ElasticBSP: algorithm", self.algorithm, ALGORITHMS)
+        checked_choice("ElasticBSP: objective", self.objective, ("waiting", "waiting-per-time"))
+        if self.objective != "waiting" and self.algorithm != "linear":
+            raise ValueError(f"ElasticBSP: {self.algorithm!r} minimizes the waiting; expected algorithm 'linear'")
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {
+            **super().engine_arguments(),
+            "lookahead": self.lookahead,
+            "solver": self.algorithm,
+            "weigh_length": self.objective == "waiting-per-time",
+        }
+
+
+@dataclass(frozen=True)
+class EAMSGD(Synchronization):
+    """Elastic averaging: Zhang et al. 2015, "Deep learning with elastic averaging SGD".
+
+    Workers train by themselves. Every `period` steps a worker pushes its weights; the server's weights move toward them
+    by `alpha` times the difference, and the worker's move toward the server's as far.
+
+    Parameters
+    ----------
+    period
+        At least 1.
+    alpha
+        0 < alpha < 1.
+
+    >>> EAMSGD(period=10, alpha=0.1)
+    EAMSGD(period=10, alpha=0.1)
+    """
+
+    kind: ClassVar[str] = "eamsgd"
+    period: int
+    alpha: float
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        integer_field(self, "period", at_least=1, at_most=MOST)
+        number_field(self, "alpha")
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"EAMSGD: expected 0 < alpha < 1, got {self.alpha}")
+
+
+@dataclass(frozen=True)
+class Ringmaster(Synchronization):
+    """ASP without old gradients: those of a delay of `limit` or more are discarded. arXiv 2501.16168.
+
+    Parameters
+    ----------
+    limit
+        R, at least 1. The paper's is the variance of gradients over the accuracy wanted.
+
+    >>> Ringmaster(8)
+    Ringmaster(limit=8)
+    """
+
+    kind: ClassVar[str] = "ringmaster"
+    limit: int
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        integer_field(self, "limit", at_least=1, at_most=MOST)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {"kind": self.kind, "limit": self.limit}
+
+
+@dataclass(frozen=True)
+class Rennala(Synchronization):
+    """Minibatches of whoever is fast: Rennala SGD, Tyurin and Richtárik, NeurIPS 2023.
+
+    An update is the mean of `batch` gradients of the newest weights, of any workers. Older gradients are discarded.
+
+    Parameters
+    ----------
+    batch
+        S, at least 1.
+
+    >>> Rennala(4)
+    Rennala(batch=4)
+    """
+
+    kind: ClassVar[str] = "rennala"
+    batch: int
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        integer_field(self, "batch", at_least=1, at_most=MOST)
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {"kind": self.kind, "limit": self.batch}
+
+
+@dataclass(frozen=True)
+class Ringleader(Patient):
+    """Every worker has the same weight in every update, and none waits: arXiv 2509.22860.
+
+    For workers whose data differ. The server keeps a table of gradients, and each worker's next gradient is followed by
+    an update of the whole table, so a gradient is used several times. It is never older than 2n - 2 updates.
+
+    >>> Ringleader()
+    Ringleader(patience=10.0)
+    """
+
+    kind: ClassVar[str] = "ringleader"
+
+
+@dataclass(frozen=True)
+class Rescaled(Synchronization):
+    """ASP whose gradients are weighted by the time that their worker takes: arXiv 2605.13434.
+
+    For workers whose data differ: each counts the same per time, however fast it is. The mean of the weights is 1.
+
+    >>> Rescaled()
+    Rescaled()
+    """
+
+    kind: ClassVar[str] = "rescaled"
+
+
+@dataclass(frozen=True)
+class MindFlayer(Patient):
+    """Gradients that take too long are given up and begun anew: arXiv 2410.04285.
+
+    For times of computing with heavy tails. In each superstep each worker makes a number of trials on the same weights,
+    of a time each. The update is the mean of the gradients that have come.
+
+    Parameters
+    ----------
+    trials
+        At least 1: a number, or one of each worker.
+    seconds
+        > 0, of a trial, with its messages: a number, or one of each worker.
+
+    >>> MindFlayer(4, 0.5)
+    MindFlayer(patience=10.0, trials=(4,), seconds=(0.5,))
+    """
+
+    kind: ClassVar[str] = "mindflayer"
+    trials: int | tuple[int, ...]
+    seconds: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Check all, and make both tuples of one length."""
+        super().__post_init__()
+        trials = [checked_integer("MindFlayer: trials", each, at_least=1, at_most=MOST) for each in _each(self.trials)]
+        seconds = [_checked_seconds(each) for each in _each(self.seconds)]
+        workers = max(len(trials), len(seconds))
+        if not trials or not seconds or {len(trials), len(seconds)} - {1, workers}:
+            raise ValueError(f"MindFlayer: expected as many trials as seconds, got {len(trials)} and {len(seconds)}")
+        object.__setattr__(self, "trials", tuple(trials * (workers // len(trials))))
+        object.__setattr__(self, "seconds", tuple(seconds * (workers // len(seconds))))
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """See `Synchronization`."""
+        return {**super().engine_arguments(), "trials": _each(self.trials), "allotted": _each(self.seconds)}
+
+
+def _each(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def _checked_seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"MindFlayer: expected numbers of seconds, got {value!r}") from None
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"MindFlayer: expected finite seconds > 0, got {value!r}")
+    return seconds
+
+
+def parse(text: str) -> Synchronization:
+    """Return what a text of the command line describes.
+
+    "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic[:LOOKAHEAD]", "elastic-per-time[:LOOKAHEAD]" (the other objective),
+    "eamsgd:PERIOD:ALPHA", "ringmaster:LIMIT", "rennala:BATCH", "ringleader", "rescaled", "mindflayer:TRIALS:SECONDS".
+
+    Raises
+    ------
+    ValueError
+        Another text, or a number out of its range.
+
+    >>> parse("elastic:30")
+    ElasticBSP(patience=10.0, lookahead=30, algorithm='linear', objective='waiting')
+    >>> parse("mindflayer:4:0.5")
+    MindFlayer(patience=10.0, trials=(4,), seconds=(0.5,))
+    """
+    name, *words = text.split(":")
+    found = _PARSED.get((name, len(words)))
+    if found is None:
+        raise ValueError(f"expected {', '.join(_TEXTS[:-1])} or {_TEXTS[-1]}, got {text!r}")
+    made, types = found
+    try:
+        numbers = [type_(word) for type_, word in zip(types, words, strict=True)]
+    except ValueError:
+        raise ValueError(f"{text!r}: expected a number behind each colon") from None
+    made_of: Synchronization = made(*numbers)
+    return made_of
+
+
+def _elastic_per_time(lookahead: int = 15) -> ElasticBSP:
+    return ElasticBSP(lookahead, objective="waiting-per-time")
+
+
+_PARSED: dict[tuple[str, int], tuple[Any, tuple[type, ...]]] = {
+    ("bsp", 0): (BSP, ()),
+    ("asp", 0): (ASP, ()),
+    ("ssp", 1): (SSP, (int,)),
+    ("dssp", 2): (DSSP, (int, int)),
+    ("elastic", 0): (ElasticBSP, ()),
+    ("elastic", 1): (ElasticBSP, (int,)),
+    ("elastic-per-time", 0): (_elastic_per_time, ()),
+    ("elastic-per-time", 1): (_elastic_per_time, (int,)),
+    ("eamsgd", 2): (EAMSGD, (int, float)),
+    ("ringmaster", 1): (Ringmaster, (int,)),
+    ("rennala", 1): (Rennala, (int,)),
+    ("ringleader", 0): (Ringleader, ()),
+    ("rescaled", 0): (Rescaled, ()),
+    ("mindflayer", 2): (MindFlayer, (int, float)),
+}
+_TEXTS = (
+    "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic:LOOKAHEAD", "elastic-per-time:LOOKAHEAD", "eamsgd:PERIOD:ALPHA",
+    "ringmaster:LIMIT", "rennala:BATCH", "ringleader", "rescaled", "mindflayer:TRIALS:SECONDS",
+)  # fmt: skip

@@ -1,0 +1,324 @@
+"""Gradients that are averaged over ranks step by step, bucket by bucket; for `EagerOptimizer`."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .buckets import Bucket, fused, summed_in
+from .checkpoints import graph_task, in_reentrant_checkpoint
+from .memory import OwnMemory, same_bits, why_not_averaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from .._core import RoundInfo
+    from ..support.deadline import Deadline
+    from .means import TensorMean
+
+__all__ = ["GradientAverager"]
+
+UNUSED = (
+    "backward() after average_gradients(), whose averages no step() has used: call step() before, or drop them by "
+    "zero_grad() of this optimizer; that of the model does not"
+)
+
+
+class GradientAverager:
+    """The buckets of an optimizer's gradients, and how far its step is.
+
+    A step begins when a bucket is contributed: by backward, whose hooks count down the gradients that a bucket lacks,
+    or by `average`. Then averages are in `.grad`, until `end_step` or `drop`.
+
+    `average` averages what stands in `.grad`, whoever put it there. A hook may have contributed it before: `average`
+    compares the bits, and raises if they are others. After that `.grad` is the program's to change in place.
+
+    Parameters
+    ----------
+    make
+        Makes a mean over ranks, with a name, for the buffer that it is given; collective.
+    overlap
+        Let backward contribute.
+    name_of
+        A parameter's name, for messages.
+    is_open
+        Whether the means can still be used: hooks of one whose communicator has closed let gradients pass.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str, torch.Tensor], TensorMean],
+        *,
+        overlap: bool,
+        name_of: Callable[[torch.Tensor], str],
+        is_open: Callable[[], bool],
+    ) -> None:
+        """See the class; buckets come by `add`."""
+        self.buckets: list[Bucket] = []
+        self._make = make
+        self._overlap = overlap
+        self._name_of = name_of
+        self._is_open = is_open
+        self._hooks: list[Any] = []
+        self._with_bucket: set[int] = set()  # identities of parameters
+        self._begun = False  # a bucket of this step was contributed
+        self._averaged = False  # `.grad` is what the next step is to use
+        self._shown: list[tuple[Bucket, torch.Tensor, torch.Tensor | None]] = []  # parameters, and averages where shown
+        self._mixed = False  # backward has added to averages
+        self._synchronizing = True  # no_sync is not in force
+        self.flushing = False  # between start_flush and end_flush
+        self._set_aside: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # what was in `.grad`, in a flush
+
+    def add(self, parameters: Sequence[torch.Tensor], bucket_bytes: int) -> None:
+        """Make buckets of parameters, the last first: the order in which backward has their gradients; collective."""
+        trainable = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
+        for group in fused(trainable, bucket_bytes, summed_in):
+            name = f"bucket {len(self.buckets)} ({len(group)} tensors)"
+            bucket = Bucket(group, partial(self._make, name))
+            self.buckets.append(bucket)
+            self._with_bucket.update(map(id, bucket.parameters))
+            for number, parameter in enumerate(bucket.parameters):
+                hook = partial(self._on_gradient, bucket, number)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def without_bucket(self, groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
+        """Return those of parameter groups that are in no bucket."""
+        every = (parameter for group in groups for parameter in group["params"])
+        return [parameter for parameter in every if id(parameter) not in self._with_bucket]
+
+    @property
+    def on_their_way(self) -> bool:
+        """Whether gradients were contributed, and are not averaged yet."""
+        return self._begun
+
+    @property
+    def averaged(self) -> bool:
+        """Whether averages wait in `.grad` to be used."""
+        return self._averaged
+
+    @property
+    def rounds(self) -> tuple[RoundInfo, ...]:
+        """The information that each bucket got on its newest round."""
+        return tuple(bucket.info for bucket in self.buckets if bucket.info is not None)
+
+    # ------------------------------------------------------------------------------------------------ backward
+
+    @torch.compiler.disable
+    def _on_gradient(self, bucket: Bucket, number: int, parameter: torch.Tensor) -> None:
+        """Count down a bucket: a hook that backward calls when a parameter has its gradient."""
+        if not self._is_open():
+            self._remove_hooks()
+            return
+        self._check_not_flushing()
+        if not (self._synchronizing and self._overlap):
+            self._mixed = self._averaged
+            return
+        if self._averaged:
+            raise RuntimeError(UNUSED)
+        self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, bucket.parts[number])
+        self._begin()
+        if bucket.contributed:
+            raise RuntimeError(self._why_again(bucket, parameter))
+        if bucket.note_ready(number):
+            bucket.graph_task = graph_task()
+            with torch.no_grad():
+                bucket.contribute()
+
+    def _why_again(self, bucket: Bucket, parameter: torch.Tensor) -> str:
+        """Say why backward comes with a gradient whose bucket was contributed."""
+        if in_reentrant_checkpoint(since=bucket.graph_task):
+            return (
+                f"parameter {self._name_of(parameter)} gets its gradient in parts, by a reentrant checkpoint, and "
+                "backward() has contributed the first: call torch.utils.checkpoint.checkpoint with "
+                "use_reentrant=False, or make EagerOptimizer with overlap=False"
+            )
+        return (
+            "backward() a second time before step(): the gradients are on their way already. Run all but the last "
+            "backward() of a step in `with optimizer.no_sync():`, or make EagerOptimizer with overlap=False"
+        )
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients accumulate: no `backward()` in this block contributes anything."""
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    # ------------------------------------------------------------------------------------------------ a step
+
+    def _check_not_flushing(self) -> None:
+        if self.flushing:
+            raise RuntimeError("a flush ran into its time limit: call flush() again before the next gradients")
+
+    def _begin(self) -> None:
+        self._check_not_flushing()
+        if not self._begun:
+            for bucket in self.buckets:
+                bucket.begin()
+            self._begun = True
+
+    def _check_gradients(self) -> None:
+        for bucket in self.buckets:
+            for parameter, part in zip(bucket.parameters, bucket.parts, strict=True):
+                self._check_gradient(parameter, parameter if parameter.grad is None else parameter.grad, part)
+
+    def _check_gradient(self, parameter: torch.Tensor, gradient: torch.Tensor, part: torch.Tensor) -> None:
+        """Refuse a gradient, or a parameter in its place, that is none that the part was made for."""
+        if (why_not := why_not_averaged(gradient, part)) is not None:
+            raise TypeError(f"the gradient of parameter {self._name_of(parameter)} is not averaged: {why_not}")
+
+    def _check_unchanged(self, bucket: Bucket) -> None:
+        """Refuse gradients that are not those that were contributed."""
+        if (parameter := bucket.changed_since_contributed()) is not None:
+            raise RuntimeError(
+                f"the gradient of parameter {self._name_of(parameter)} was changed after it had been contributed, by "
+                "backward() or by a step() that ran into its time limit: call average_gradients() before such a "
+                "change, or make EagerOptimizer with overlap=False. This step cannot continue: call abort() on all "
+                "ranks"
+            )
+
+    @torch.no_grad()
+    def average(self, deadline: Deadline) -> None:
+        """Contribute what is not yet, wait as the policy says, and put averages into `.grad`."""
+        if self._averaged:
+            self._check_averages()
+            return
+        self._check_gradients()
+        self._begin()
+        before = [bucket for bucket in self.buckets if bucket.contributed]
+        for bucket in self.buckets:
+            if not bucket.contributed:
+                bucket.contribute()
+        for bucket in before:  # while the others travel
+            self._check_unchanged(bucket)
+        self._wait(deadline)
+        self._show()
+        self._begun = False
+        self._averaged = True
+
+    def _show(self) -> None:
+        own = OwnMemory(self._parameters())
+        for bucket in self.buckets:
+            bucket.show(own.__contains__)
+        self._shown = [
+            (bucket, parameter, None if parameter.grad is None else parameter.grad.detach())
+            for bucket in self.buckets
+            for parameter in bucket.parameters
+        ]
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        return (parameter for bucket in self.buckets for parameter in bucket.parameters)
+
+    def _check_averages(self) -> None:
+        """Refuse a step with gradients that came after averages: those are changed in place, or are None."""
+        if self._mixed:
+            raise RuntimeError(UNUSED)
+        for bucket, parameter, shown in self._shown:
+            gradient = parameter.grad
+            if gradient is None or (shown is not None and gradient.data_ptr() == shown.data_ptr()):
+                continue
+            average = bucket.average_of(parameter)
+            if average is None or not same_bits(gradient, average):
+                raise RuntimeError(
+                    f"the gradient of parameter {self._name_of(parameter)} was replaced after average_gradients(): "
+                    "change averages in place, such as by copy_(), or drop them by zero_grad() of this optimizer "
+                    "before the next gradients"
+                )
+
+    @torch.profiler.record_function("pycollectives: wait for averages")
+    def _wait(self, deadline: Deadline) -> None:
+        waiting = [bucket for bucket in self.buckets if bucket.must_wait()]
+        for bucket in waiting:
+            if bucket.mean.waits_for_arrivals:
+                for other in self.buckets:
+                    other.arrive_again()
+            bucket.wait(deadline)
+
+    def end_step(self) -> None:
+        """Averages were used, or are not to be: the next gradients are those of another step."""
+        self._averaged = self._mixed = False
+        self._shown = []
+
+    def clear(self) -> None:
+        """Forget what `.grad` was: it is cleared."""
+        self.end_step()
+        for bucket in self.buckets:
+            bucket.forget_ready()
+        self._set_aside = [(parameter, None) for parameter, _ in self._set_aside]
+
+    def drop(self) -> None:
+        """Clear averages that no step has used."""
+        if self._averaged:
+            for _, parameter, _ in self._shown:
+                parameter.grad = None
+        self.end_step()
+
+    # ------------------------------------------------------------------------------------------------ all ranks
+
+    @torch.no_grad()
+    def start_flush(self) -> None:
+        """Leave all buckets, so that no rank waits for this one; `flush` and `end_flush` are to follow.
+
+        Nothing if that is so already: a flush that ran into its time limit goes on.
+        """
+        if not self.flushing:
+            self._set_aside = _take_gradients(self._parameters())
+            for bucket in self.buckets:
+                bucket.start_flush()
+            self.flushing = True
+
+    @torch.no_grad()
+    def flush(self, deadline: Deadline) -> None:
+        """Deliver what still waits; collective."""
+        for bucket in self.buckets:
+            bucket.flush(deadline)
+
+    def end_flush(self, groups: Iterable[Mapping[str, Any]], step: Callable[[], Any]) -> None:
+        """Step with averages that this rank is owed, if any; when all that is flushed together is through.
+
+        Gradients that stood in `.grad` before the flush are there again after it, for the program's next step.
+        """
+        self.flushing = False
+        try:
+            if any(bucket.given for bucket in self.buckets):
+                self._set_aside += _take_gradients(self.without_bucket(groups))
+                with torch.no_grad():
+                    for bucket in self.buckets:
+                        bucket.show(lambda _: False)
+                step()
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        for parameter, gradient in self._set_aside:
+            parameter.grad = gradient
+        self._set_aside = []
+
+    def leave(self) -> None:
+        """Take no further part; without waiting."""
+        for bucket in self.buckets:
+            bucket.mean.leave()
+        self._remove_hooks()
+
+    def abort(self) -> int:
+        """Leave at once; the number of contributions that are discarded."""
+        self._remove_hooks()
+        self._put_back()
+        return sum(bucket.mean.abort() for bucket in self.buckets)
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _take_gradients(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Return parameters with their gradients, which they have no more."""
+    taken = [(parameter, parameter.grad) for parameter in parameters]
+    for parameter, _ in taken:
+        parameter.grad = None
+    return taken

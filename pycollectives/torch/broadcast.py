@@ -1,0 +1,203 @@
+"""What all ranks get of rank 0 when an optimizer is made: tensors, and the state of the wrapped optimizer."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..partial_reduce.means import reduce_on_all_ranks
+from .buckets import fused
+from .parameters import FlatTensors, dtype_name, parameters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..communicator import Communicator
+    from ..support.deadline import Deadline
+    from ..support.typing import Array
+
+__all__ = ["PackedState", "broadcast_state", "broadcast_tensors"]
+
+CHUNK = 25 * 2**20
+"""Bytes that are sent at once, about."""
+
+
+def broadcast_tensors(comm: Communicator, tensors: Iterable[torch.Tensor], deadline: Deadline) -> None:
+    """Give all ranks the values of rank 0, of any dtype; collective."""
+    for group in fused(tensors, CHUNK):
+        flat = FlatTensors(group, group[0].dtype)
+        if comm.rank == 0:
+            flat.gather()
+        _broadcast(comm, flat.flat.view(torch.uint8).numpy(), deadline)
+        if comm.rank != 0:
+            flat.scatter()
+
+
+def _broadcast(comm: Communicator, data: Array, deadline: Deadline) -> None:
+    if comm.rank != 0:
+        data[...] = 0  # bytes plus zeros are the same bits
+    reduce_on_all_ranks(comm, data, "SUM", deadline.remaining(), caller="broadcast")
+
+
+def _broadcast_bytes(comm: Communicator, data: bytes, deadline: Deadline) -> bytes:
+    """Return rank 0's, whatever the others give."""
+    length = np.array([len(data)], dtype=np.int64)
+    _broadcast(comm, length, deadline)
+    array = np.frombuffer(data, dtype=np.uint8).copy() if comm.rank == 0 else np.empty(length[0], dtype=np.uint8)
+    _broadcast(comm, array, deadline)
+    return array.tobytes()
+
+
+class PackedState:
+    """State and hyperparameters of an optimizer, as rank 0 sends them: what is not a tensor, and the tensors."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, first_group: int) -> None:
+        """Pack those of the parameter groups from one on; `TypeError` if something cannot be sent."""
+        groups = optimizer.param_groups[first_group:]
+        parameters = parameters_of(groups)
+        state = {key: optimizer.state[key] for key in _keys(optimizer.state, parameters, first_group)}
+        file = io.BytesIO()
+        pickler = _Pickler(file, parameters)
+        try:
+            pickler.dump((state, [_hyperparameters(group) for group in groups], optimizer.defaults))
+        except (pickle.PicklingError, AttributeError, TypeError, RecursionError) as error:
+            raise TypeError(
+                f"optimizer: its state or hyperparameters cannot be sent to the other ranks ({error}): give "
+                "broadcast_state=False, and make them alike on all ranks"
+            ) from None
+        self.text = file.getvalue()
+        self.tensors = pickler.tensors
+
+    def signature(self) -> dict[str, str | int | None]:
+        """See `agreement.Signed`."""
+        return _signature(self.text)
+
+
+def _signature(text: bytes) -> dict[str, str | int | None]:
+    return {"state": hashlib.sha256(text).hexdigest()}
+
+
+def _keys(state: Mapping[Any, Any], parameters: Sequence[torch.Tensor], first_group: int) -> list[Any]:
+    """Return the keys of parameters; if these are those of all groups, also the keys that are no tensors."""
+    known = set(map(id, parameters))
+    return [key for key in state if (id(key) in known if isinstance(key, torch.Tensor) else first_group == 0)]
+
+
+def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
+
+
+class _Pickler(pickle.Pickler):
+    """Writes parameters as their numbers, and other tensors as what they are like."""
+
+    def __init__(self, file: io.BytesIO, parameters: Sequence[torch.Tensor]) -> None:
+        super().__init__(file)
+        self._parameters = {id(parameter): number for number, parameter in enumerate(parameters)}
+        self._places: dict[int, int] = {}
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) in self._parameters:
+            return ("parameter", self._parameters[id(value)])
+        place = self._places.setdefault(id(value), len(self.tensors))
+        if place == len(self.tensors):
+            _check(value)
+            self.tensors.append(value)
+        stride = torch.empty_like(value, device="meta").stride()
+        return ("tensor", place, tuple(value.shape), stride, value.dtype, value.device.type)
+
+
+def _check(tensor: torch.Tensor) -> None:
+    kind = type(tensor)
+    is_plain = kind in (torch.Tensor, torch.nn.Parameter) and not tensor.is_sparse
+    if not is_plain or tensor.device.type not in ("cpu", "cuda"):
+        what = f"{kind.__name__} {tuple(tensor.shape)} {dtype_name(tensor.dtype)} on {tensor.device}"
+        raise TypeError(f"expected dense tensors in memory of the host or of a CUDA device, got {what}")
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, text: bytes, parameters: Sequence[torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(text))
+        self._parameters = parameters
+        self.tensors: dict[int, torch.Tensor] = {}
+
+    def persistent_load(self, identity: Any) -> torch.Tensor:
+        kind, place, *like = identity
+        if kind == "parameter":
+            return self._parameters[place]
+        if place not in self.tensors:
+            shape, stride, dtype, device = like
+            self.tensors[place] = torch.empty_strided(shape, stride, dtype=dtype, device=self._device(device))
+        return self.tensors[place]
+
+    def _device(self, kind: str) -> torch.device:
+        """The device of this rank's parameters, if it is of that kind: rank 0 may have another one."""
+        own = (parameter.device for parameter in self._parameters if parameter.device.type == kind)
+        return next(own, torch.device(kind))
+
+
+class _ReceivedState:
+    """What a rank makes of rank 0's text: tensors still have no values."""
+
+    def __init__(self, text: bytes, optimizer: torch.optim.Optimizer, first_group: int) -> None:
+        self._text = text
+        self._optimizer = optimizer
+        self._first_group = first_group
+        unpickler = _Unpickler(text, parameters_of(optimizer.param_groups[first_group:]))
+        self._state, self._groups, self._defaults = unpickler.load()
+        self.tensors = [tensor for _, tensor in sorted(unpickler.tensors.items())]
+
+    def signature(self) -> dict[str, str | int | None]:
+        return _signature(self._text)
+
+    def use(self) -> None:
+        """Let it be the optimizer's."""
+        groups = self._optimizer.param_groups[self._first_group :]
+        state = self._optimizer.state
+        for key in _keys(state, parameters_of(groups), self._first_group):
+            del state[key]
+        state.update(self._state)
+        self._optimizer.defaults = self._defaults
+        for group, received in zip(groups, self._groups, strict=True):
+            _replace_hyperparameters(group, received)
+
+
+@torch.no_grad()
+def _replace_hyperparameters(group: dict[str, Any], received: dict[str, Any]) -> None:
+    for key in _hyperparameters(group).keys() - received.keys():
+        del group[key]
+    for key, value in received.items():
+        local = group.get(key)
+        if isinstance(local, torch.Tensor) and isinstance(value, torch.Tensor) and local.shape == value.shape:
+            local.copy_(value)  # the program may change its tensor, such as a learning rate, later
+        else:
+            group[key] = value
+
+
+def broadcast_state(
+    comm: Communicator,
+    call: str,
+    optimizer: torch.optim.Optimizer,
+    packed: PackedState | None,
+    first_group: int,
+    deadline: Deadline,
+) -> None:
+    """Give all ranks the state and hyperparameters of rank 0, which has packed them; collective.
+
+    Raises
+    ------
+    MismatchError
+        Another rank cannot read them, for want of a class for example: that one has the error itself.
+    """
+    text = _broadcast_bytes(comm, b"" if packed is None else packed.text, deadline)
+    state = comm.agree(call, lambda: packed or _ReceivedState(text, optimizer, first_group))
+    broadcast_tensors(comm, state.tensors, deadline)
+    if isinstance(state, _ReceivedState):
+        state.use()

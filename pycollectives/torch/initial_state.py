@@ -1,0 +1,105 @@
+"""What the replicas of a model begin with: rank 0's, as far as it is to be broadcast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..agreement.consistency import shortened
+from .broadcast import PackedState, broadcast_state, broadcast_tensors
+from .parameters import LONGEST, Signature, in_words, parameters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+
+    from ..communicator import Communicator
+    from ..support.deadline import Deadline
+
+__all__ = ["InitialState"]
+
+
+class InitialState:
+    """One rank's side.
+
+    Parameters
+    ----------
+    optimizer
+        Whose parameters, and state.
+    comm
+        All ranks.
+    model
+        Whose buffers and other parameters; None: there are none.
+    broadcast
+        Parameters.
+    with_state
+        Buffers, and state and hyperparameters of the optimizer. None: as `broadcast`.
+    caller
+        For messages.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        comm: Communicator,
+        model: torch.nn.Module | None,
+        broadcast: bool,
+        with_state: bool | None,
+        caller: str,
+    ) -> None:
+        """See the class."""
+        self._optimizer = optimizer
+        self._comm = comm
+        self._model = model
+        self._broadcast = broadcast
+        self._with_state = broadcast if with_state is None else with_state
+        self._caller = caller
+        self._packed: PackedState | None = None
+
+    def signature(
+        self,
+        parameters: list[torch.Tensor],
+        name_of: Callable[[torch.Tensor], str],
+        options: Mapping[str, str | int | None],
+    ) -> Signature:
+        """Return what must be the same on all ranks."""
+        frozen, buffers = self._of_the_model(parameters)
+        groups = " + ".join(str(len(group["params"])) for group in self._optimizer.param_groups)
+        return Signature.of(
+            parameters,
+            name_of,
+            optimizer=type(self._optimizer).__name__,
+            groups=shortened(groups, LONGEST),
+            model=None if self._model is None else in_words([*frozen, *buffers]),
+            broadcast=self._broadcast,
+            broadcast_state=self._with_state,
+            **options,
+        )
+
+    def pack(self, first_group: int = 0) -> None:
+        """Put the state of parameter groups, from one on, into a form that can be sent; on rank 0."""
+        if self._with_state and self._comm.size > 1 and self._comm.rank == 0:
+            self._packed = PackedState(self._optimizer, first_group)
+
+    def take_from_rank_0(self, deadline: Deadline, first_group: int = 0) -> list[torch.Tensor]:
+        """Give all ranks what rank 0 has, and has packed; return the parameters of the groups; collective."""
+        parameters = parameters_of(self._optimizer.param_groups[first_group:])
+        frozen, buffers = self._of_the_model(parameters) if first_group == 0 else ([], [])
+        self.broadcast_parameters([*parameters, *frozen], deadline)
+        if self._with_state and self._comm.size > 1:
+            broadcast_tensors(self._comm, buffers, deadline)
+            broadcast_state(self._comm, self._caller, self._optimizer, self._packed, first_group, deadline)
+            self._packed = None
+        return parameters
+
+    def broadcast_parameters(self, parameters: list[torch.Tensor], deadline: Deadline) -> None:
+        """Give all ranks rank 0's parameters, if they are to be broadcast; collective."""
+        if self._broadcast:
+            broadcast_tensors(self._comm, parameters, deadline)
+
+    def _of_the_model(self, parameters: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return the model's parameters that the optimizer does not have, and its buffers."""
+        if self._model is None:
+            return [], []
+        ours = set(map(id, parameters))
+        return [other for other in self._model.parameters() if id(other) not in ours], list(self._model.buffers())

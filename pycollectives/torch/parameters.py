@@ -1,0 +1,176 @@
+"""The parameters of a torch optimizer: which there are, what they are like, and all of them in one buffer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..agreement.consistency import shortened
+from ..partial_reduce.means import reduce_on_all_ranks
+from ..support.operations import AVG
+from .buckets import parts_of, summed_in
+from .host_copy import host_memory, wait_for
+from .memory import overlaps_itself
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ..communicator import Communicator
+    from ..support.deadline import Deadline
+    from ..support.typing import Array
+
+__all__ = [
+    "LONGEST",
+    "FlatTensors",
+    "Signature",
+    "average",
+    "check_one_device",
+    "check_tensor",
+    "dtype_name",
+    "in_words",
+    "name_of",
+    "parameters_of",
+]
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LONGEST = 600
+"""Characters of a description; of a longer one a hash is compared."""
+
+
+def parameters_of(groups: Iterable[Mapping[str, Any]]) -> list[torch.Tensor]:
+    """Return the parameters of parameter groups in their order, each once."""
+    return list(dict.fromkeys(parameter for group in groups for parameter in group["params"]))
+
+
+def name_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, model: torch.nn.Module | None = None) -> str:
+    """Return a parameter's name: the one that the optimizer was given, the model's, or its place."""
+    of_model = {} if model is None else {id(each): name for name, each in model.named_parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for place, candidate in enumerate(group["params"]):
+            if candidate is parameter:
+                names = group.get("param_names")
+                name = names[place] if names else of_model.get(id(parameter))
+                return f"{place} of group {number}" if name is None else repr(name)
+    return "that is not the optimizer's any more"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What must be the same on all ranks: parameters, in words, and options."""
+
+    parameters: str
+    options: Mapping[str, str | int | None]
+
+    @classmethod
+    def of(
+        cls, parameters: Sequence[torch.Tensor], name_of: Callable[[torch.Tensor], str], **options: str | int | None
+    ) -> Signature:
+        """Check parameters, and describe them; `TypeError` if gradients of one cannot be averaged."""
+        for parameter in parameters:
+            _check(f"parameter {name_of(parameter)}", parameter)
+        return cls(in_words(parameters), options)
+
+    def signature(self) -> dict[str, str | int | None]:
+        """See `agreement.Signed`."""
+        return {"parameters": self.parameters, **self.options}
+
+
+def in_words(tensors: Sequence[torch.Tensor]) -> str:
+    """Say what tensors are like: how many, and shapes and types in their order."""
+    words = [
+        f"{tuple(tensor.shape)} {dtype_name(tensor.dtype)}{' on cuda' if tensor.is_cuda else ''}{frozen}"
+        for tensor in tensors
+        for frozen in [" frozen" if isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad else ""]
+    ]
+    return shortened(f"{len(words)}: {', '.join(words)}", LONGEST)
+
+
+def _check(what: str, parameter: torch.Tensor) -> None:
+    check_tensor(what, parameter)
+    if parameter.requires_grad and parameter.dtype not in DTYPES:
+        names = ", ".join(dtype_name(dtype) for dtype in DTYPES)
+        raise TypeError(f"{what}: expected one of {names}; got {dtype_name(parameter.dtype)}")
+
+
+def check_tensor(what: str, tensor: torch.Tensor) -> None:
+    """Refuse, by `TypeError`, what has no shape yet, or is not dense in memory of the host or of a CUDA device."""
+    if torch.nn.parameter.is_lazy(tensor):
+        raise TypeError(
+            f"{what}: expected one with a shape, got {type(tensor).__name__} of a lazy module: run the model once on "
+            "all ranks, and make the optimizer after that"
+        )
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TypeError(f"{what}: expected memory of the host or of a CUDA device, got device {tensor.device}")
+    if tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__"):
+        raise TypeError(f"{what}: expected a dense tensor, got {type(tensor).__name__} of layout {tensor.layout}")
+    if overlaps_itself(tensor):
+        raise TypeError(
+            f"{what}: expected memory for each element, got strides {tensor.stride()} for shape {tuple(tensor.shape)}, "
+            "as of expand(): make it contiguous() before"
+        )
+
+
+def check_one_device(parameters: Iterable[torch.Tensor]) -> None:
+    """Refuse, by `TypeError`, parameters on several devices."""
+    devices = list(dict.fromkeys(str(parameter.device) for parameter in parameters))
+    if len(devices) > 1:
+        raise TypeError(f"optimizer: expected parameters on one device, got {', '.join(devices)}")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return "float32" for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+class FlatTensors:
+    """Tensors one behind the other in one buffer of the host, and copied from there.
+
+    Tensors on a device are staged: the buffer is pinned then, and copies are done when a call returns.
+
+    Attributes
+    ----------
+    flat
+        The buffer.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype) -> None:
+        """Make a buffer of one type for tensors of any type; nothing is in it yet."""
+        self._tensors = tuple(tensors)
+        self._devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        beside = next(iter(self._devices), torch.device("cpu"))
+        self.flat = host_memory([sum(tensor.numel() for tensor in tensors)], dtype, beside)
+        self._parts = parts_of(self.flat, tensors)
+
+    @property
+    def array(self) -> Array:
+        """The buffer as an array of NumPy, on the same memory."""
+        array: Array = self.flat.numpy()
+        return array
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Copy the tensors into the buffer."""
+        for part, tensor in zip(self._parts, self._tensors, strict=True):
+            part.copy_(tensor, non_blocking=True)
+        self._wait()
+
+    @torch.no_grad()
+    def scatter(self) -> None:
+        """Copy the buffer into the tensors, each rounded to its type."""
+        for part, tensor in zip(self._parts, self._tensors, strict=True):
+            tensor.copy_(part, non_blocking=True)
+        self._wait()
+
+    def _wait(self) -> None:
+        for device in self._devices:
+            wait_for(device)
+
+
+def average(comm: Communicator, parameters: Sequence[torch.Tensor], deadline: Deadline) -> None:
+    """Give all ranks the mean of the values of all, rounded once; collective."""
+    flat = FlatTensors(parameters, summed_in(parameters[0].dtype))
+    flat.gather()
+    reduce_on_all_ranks(comm, flat.array, AVG, deadline.remaining(), caller="synchronize_parameters")
+    flat.scatter()
