@@ -96,7 +96,7 @@ class Worker:
         elif draw > 0.9:  # a second before the first is waited for
             second = self._contribute()
             for one in (second, handle):  # the newest is given the rounds of both
-                self._account(one.wait(LIMIT))
+                self._account(one.wait(timeout=LIMIT))
         else:
             if draw > 0.8:
                 while not handle.test():

@@ -91,7 +91,7 @@ class Worker:
         self._pull()
 
     def _leave(self) -> None:
-        self._ps.leave()
+        self._ps.suspend()
         self.returns += 1
         time.sleep(self._random.exponential(1e-3))
         if self._random.random() < 0.5:
