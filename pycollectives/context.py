@@ -214,7 +214,7 @@ class Context:
                 collective.flush(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Leave what is open, without waiting; all of it even if one raises."""
+        """Leave all open collectives, without waiting. If one raises, the others are left all the same."""
         with contextlib.ExitStack() as stack:
             for part in self._parts.values():
                 stack.callback(part.close)

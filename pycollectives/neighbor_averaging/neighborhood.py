@@ -193,7 +193,7 @@ class Neighborhood(Collective[ArgumentsT]):
         ------
         StallError
             Not done in time: names the neighbors that have not come, and the step. `w` is unchanged. Call it again,
-            with the same `w`: the step goes on, with the values that it began with.
+            with the same `w`: the step continues, with the values of the first call.
         RuntimeError
             A step that ended by an error, or by Ctrl-C, began with other memory: pass that, or wait on `request`.
         ValueError, TypeError, BufferError, RankFailedError, ClosedError

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..collective import Collective, Statistics
 from ..request import Request
-from ..support.errors import StallError
 from .arguments import PartialAllreduceArguments
 from .checked import checked
 from .device import DeviceCollective
@@ -153,13 +152,10 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         ValueError, TypeError, BufferError, ClosedError, RuntimeError
             As `contribute`, for `x` and `out`.
         StallError
-            The round is not done in time. The data stays handed over: do not contribute it again. Go on with the next
+            The round is not done in time. The data is contributed: do not contribute it again. Contribute the next
             data, or `flush`.
         """
-        try:
-            return self._collective.allreduce(x, out, timeout=timeout, **_given(stream))
-        except StallError as error:
-            raise StallError(f"{error}. Its data stays handed over: do not contribute it again") from None
+        return self._collective.allreduce(x, out, timeout=timeout, **_given(stream))
 
     @property
     def result(self) -> Array:
@@ -168,10 +164,11 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         Of arrays on a CUDA device it is an object with `__cuda_array_interface__`, of which CuPy and PyTorch make an
         array without a copy; its `to_host()` is a copy on the host.
 
-        It does not change until this rank contributes again, flushes, or looks at another request (`wait`, `test`,
-        `done`): then it is what that request is given. Under `missed="sum"` that is what this rank has not been given
-        before, which may be nothing: the identity of the op. Of several calls that have not been waited for, it may be
-        of a later round than the one whose handle `wait` is called on first. `RuntimeError` before the first round.
+        It does not change until this rank contributes again, flushes, or calls `wait`, `test` or `done` of another
+        request. Then it is the result of that request. Under `missed="sum"` a result has only the rounds that this rank
+        has not received before. If there are none, it is the identity of the op. Of several calls that have not been
+        waited for, it may be of a later round than the one whose handle `wait` is called on first. `RuntimeError`
+        before the first round.
         """
         return self._collective.result
 

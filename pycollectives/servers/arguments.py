@@ -13,7 +13,7 @@ from ..support.validation import checked_choice, checked_rank
 from .sync import EAMSGD, Synchronization, parse
 from .update import UpdateRule
 
-__all__ = ["ParameterServerArguments"]
+__all__ = ["ParameterServerArguments", "checked_sync"]
 
 NAN = ("reject", "skip", "accept")
 

@@ -235,9 +235,9 @@ class ParameterServer(Collective[ParameterServerArguments]):
                 buffers.as_bytes_exporter(given), buffers.as_bytes_exporter(taken), timeout=limit
             )
         except StallError as error:
-            if self.clock == clock:
-                raise
-            raise StallError(f"{error}. The push counts: go on with pull, not push_pull") from None
+            if self.clock > clock:
+                error.advise("The server has the push: call pull next, not push_pull")
+            raise
         self._pulled = time.monotonic()
 
     def give_up(self, *, timeout: float | None = None) -> PushRequest:

@@ -63,6 +63,10 @@ class StallError(TimeoutError):
 
     _record: str | None = None
 
+    def advise(self, advice: str) -> None:
+        """Add a sentence to the text."""
+        self.args = (f"{str(self).rstrip('.')}. {advice}",)
+
     @property
     def record(self) -> dict[str, Any] | None:
         """The flight record of this process at that moment; its `communicators` are as of `Communicator.flight_record`.

@@ -52,8 +52,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
                         apart. Waits as its mode says (Luo et al. 2019).
     "p-reduce"          The updated model is averaged in a group that a generator forms. Waits for its members (Luo et
                         al. 2020).
-    "parameter-server"  The update is added to the model that servers keep, and this rank takes what that has become.
-                        Waits as its synchronization says (Zhao et al. 2021).
+    "parameter-server"  The update is added to the model of the servers, and this rank receives the new model. Waits as
+                        its synchronization defines (Zhao et al. 2021).
     ==================  ==============================================================================================
 
     Made and closed by all ranks. Ranks may make different numbers of steps. As a context manager it is flushed and
@@ -214,8 +214,8 @@ class DecentralizedOptimizer(CollectiveOptimizer):
         ValueError
             The model was given to `DistributedDataParallel` after this optimizer was made.
         StallError, RankFailedError
-            Not done in time, or ranks have died. To be called again: it goes on where it was. Under "p-reduce" it
-            cannot: `abort` it.
+            Not done in time, or ranks have died. Call it again: it continues where it was. Under "p-reduce" it
+            cannot continue: `abort` it.
         ClosedError
             This rank has left.
         """

@@ -27,7 +27,7 @@ class ExactMean:
     def __init__(self, comm: Communicator, like: Array, name: str) -> None:
         """Make it for arrays of the count and dtype of `like`."""
         self.rounds = comm.partial_allreduce(like, op=AVG, policy="full", name=name)
-        self.rounds.discards = False  # what a mean lacks is in no later one
+        self.rounds.discards = False  # no later mean delivers missing values
         self._round: Round | None = None
         self._mean: Array | None = None
 

@@ -1,7 +1,7 @@
 """How ranks exchange parameters: one class for each method of a `DecentralizedOptimizer`, and a table of them.
 
 A class says what happens around the update that a rank computes with its own gradient: `before_update`, `after_update`.
-Both may be called again after an error, and go on where they were, unless the class says that it cannot.
+After an error both may be called again, and continue where they were, unless the class excludes it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from ..neighbor_averaging.d_psgd import NeighborAveraging
 from ..neighbor_averaging.pairwise import PairwiseAveraging
 from ..neighbor_averaging.push_sum import PushSum
 from ..partial_reduce.collective import PartialReduce
+from ..servers.arguments import checked_sync
 from ..servers.collective import ParameterServer as Server
-from ..servers.sync import EAMSGD, parse
+from ..servers.sync import EAMSGD
 from ..servers.update import SGD
 from .deadlock_guard import Waits
 from .exact_mean import ExactMean
@@ -340,8 +341,8 @@ class ParameterServer(WithMean[Server]):
     @classmethod
     def check(cls, **options: Any) -> None:
         """Refuse a synchronization in which ranks push models."""
-        sync = options.get("sync")
-        if isinstance(parse(sync) if isinstance(sync, str) else sync, EAMSGD):
+        sync = options.get("sync", "bsp")
+        if isinstance(checked_sync(sync), EAMSGD):
             raise ValueError(f"sync: expected one in which gradients are pushed, got {sync!r}")
 
     def join(self) -> None:

@@ -305,6 +305,23 @@ def test_what_has_failed_says_so():
     run_ranks(2, program)
 
 
+def test_a_push_pull_that_stalled_says_how_to_continue_and_has_its_record():
+    """The server has the push; rank 1 does not come."""
+
+    def program(comm):
+        ps = ALL["parameter_server"](comm)
+        if comm.rank == 0:
+            with pytest.raises(pc.StallError, match=r"[^.]\. The server has the push: call pull next") as raised:
+                ps.push_pull(np.ones(COUNT), np.ones(COUNT), timeout=0.2)
+            assert raised.value.record is not None
+            stalled.set()
+        assert stalled.wait(LIMIT)
+        ps.leave()
+
+    stalled = threading.Event()
+    run_ranks(2, program)
+
+
 @pytest.mark.parametrize(("policy", "discarded"), [("full", 0), ("quorum:2", 1)])
 def test_a_request_does_not_wait_after_abort(policy, discarded):
     """In a full allreduce the round has begun: rank 1 gets the contribution, although rank 0 gets no result."""
@@ -356,10 +373,14 @@ def test_what_is_no_request_is_told(wait):
     wait(each for each in [request])
 
 
+def is_function(member):
+    return inspect.isfunction(member) or inspect.ismethod(member)  # ... of a class: a class method
+
+
 def every_method():
     for name in pc.__all__:
         made = getattr(pc, name)
-        yield from ([(name, made)] if inspect.isfunction(made) else inspect.getmembers(made, inspect.isfunction))
+        yield from [(name, made)] if inspect.isfunction(made) else inspect.getmembers(made, is_function)
 
 
 def test_every_limit_is_given_by_name():
