@@ -24,6 +24,15 @@ PYC_HOT BoundPartialAllreduce& bound_of(PyObject* self) {
                         py::repr(stream).cast<std::string>());
 }
 
+/// As `wait`, for a call that the application does not hold: it cannot wait again.
+PYC_HOT void wait_once(BoundPartialAllreduce& bound, Call& call, Seconds limit) {
+  try {
+    bound.wait(call, limit);
+  } catch (const StallError& error) {
+    throw StallError(std::string(error.what()) + ". The data is contributed: do not contribute it again");
+  }
+}
+
 PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return guarded([&] {
     BoundPartialAllreduce& bound = bound_of(self);
@@ -66,7 +75,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     py::object into;
     if (out != Py_None) into = bound.receiver(out);
     const std::shared_ptr<Call> call = bound.contribute(x);
-    bound.wait(*call, limit);
+    wait_once(bound, *call, limit);
     const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
     if (into) {
       bound.write_result(into);

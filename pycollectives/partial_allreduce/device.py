@@ -8,6 +8,7 @@ import numpy as np
 
 from ..support.device_arrays import fitting_array
 from ..support.device_result import DeviceResult
+from ..support.errors import StallError
 from ..support.validation import checked_timeout, with_prefix
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class DeviceCollective:
     ) -> tuple[Any, RoundInfo]:
         """As `PartialAllreduce.allreduce`."""
         receiver = None if out is None else self.receiver(out, stream)
-        info = self.contribute_and_wait(x, timeout=timeout, stream=stream)
+        try:
+            info = self.contribute_and_wait(x, timeout=timeout, stream=stream)
+        except StallError as error:
+            error.advise("The data is contributed: do not contribute it again")
+            raise
         return self.given(out, receiver), info
 
     def receiver(self, out: object, stream: Any = None) -> DeviceArray:
