@@ -29,7 +29,9 @@ PYC_HOT void wait_once(BoundPartialAllreduce& bound, Call& call, Seconds limit) 
   try {
     bound.wait(call, limit);
   } catch (const StallError& error) {
-    throw StallError(std::string(error.what()) + ". The data is contributed: do not contribute it again");
+    std::string text = error.what();
+    if (!text.ends_with('.')) text += '.';
+    throw StallError(text + " The data is contributed: do not contribute it again.");
   }
 }
 

@@ -189,7 +189,7 @@ void PartialAllreduce::end_of_results() {
   BoardSlot& own = board.ranks().own();
   promise_kept();
   own.owed = accounted_;
-  if (own.promised != kNoRound) {
+  if (own.promised != kNoRound && own.promised >= accounted_) {
     own.owed = own.promised + 1;
   } else if (results_.given() < accounted_) {
     own.owed = board.completed();

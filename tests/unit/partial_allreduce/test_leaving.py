@@ -52,7 +52,8 @@ def test_open_requests_are_given_what_was_complete(missed, order, rounds, ranks_
         assert (2, 100.0) in given
 
 
-def test_a_request_of_a_round_under_way():
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_a_request_of_a_round_under_way(ranks_per_node):
     """It completes after its rank has left."""
     left = threading.Event()
 
@@ -71,5 +72,28 @@ def test_a_request_of_a_round_under_way():
                 ar.leave() or ar.contribute(np.zeros(4))
         return value
 
-    for ranks_per_node in (1, "all"):
-        assert run_ranks(2, program, ranks_per_node=ranks_per_node) == [3.0, 3.0]
+    assert run_ranks(2, program, ranks_per_node=ranks_per_node) == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("ranks_per_node", [1, "all"])
+def test_a_late_call_before_the_last_flush(ranks_per_node):
+    """Rank 0 is given the flush round and leaves: it stays there for rank 1, which comes for it afterwards."""
+    first, left = threading.Event(), threading.Event()
+
+    def program(comm):
+        ar = comm.partial_allreduce(np.zeros(4), policy="solo")
+        if comm.rank == 1:
+            ar.allreduce(np.ones(4), timeout=LIMIT)
+            ar.start_flush()
+            first.set()
+            assert left.wait(LIMIT)
+            ar.flush(timeout=LIMIT)
+            return float(ar.result[0])
+        assert first.wait(LIMIT)
+        ar.allreduce(np.full(4, 10.0), timeout=LIMIT)
+        ar.flush(timeout=LIMIT)
+        ar.leave()
+        left.set()
+        return float(ar.result[0])
+
+    assert run_ranks(2, program, ranks_per_node=ranks_per_node) == [10.0, 10.0]

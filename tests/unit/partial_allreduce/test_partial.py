@@ -82,6 +82,7 @@ class PlayedContext:
     def __init__(self):
         self.timeout = 5.0
         self.closed = []
+        self.announced = []
         self.engine = self
         self.in_own_process = True
         self.nodes = range(4)
@@ -92,6 +93,9 @@ class PlayedContext:
 
     def forget(self, closed):
         self.closed.append(closed)
+
+    def announce(self, text):
+        self.announced.append(text)
 
 
 @pytest.fixture
