@@ -10,11 +10,22 @@ from pycollectives.support.lifecycle import exit_context
 
 
 class Closable:
-    """Something that three contributions wait in; `refusing`: it cannot be closed in order."""
+    """Something that three contributions wait in, and its context; `refusing`: it cannot be closed in order."""
+
+    name = "it"
 
     def __init__(self, *, refusing: bool = False) -> None:
         self.calls: list[str] = []
+        self.announced: list[str] = []
         self.refusing = refusing
+        self.engine = self
+
+    @property
+    def closed(self) -> bool:
+        return "abort" in self.calls or (self.calls == ["close"] and not self.refusing)
+
+    def announce(self, text: str) -> None:
+        self.announced.append(text)
 
     def close(self) -> None:
         self.calls.append("close")
@@ -29,7 +40,7 @@ class Closable:
         pass
 
     def __exit__(self, kind, error, traceback) -> None:
-        exit_context("it", kind, close=self.close, abort=self.abort, is_open=self.calls == [])
+        exit_context("it", kind, self, self, is_open=self.calls == [])
 
 
 def raise_in(closable: Closable, calls: tuple[str, ...] = ()) -> None:
@@ -50,6 +61,7 @@ def test_a_block_that_ends_closes():
     with closable:
         pass
     assert closable.calls == ["close", "abort"]  # which does nothing to what is closed
+    assert closable.announced == []
 
 
 def test_what_cannot_be_closed_is_aborted():
@@ -65,6 +77,7 @@ def test_an_exception_aborts_and_the_warning_points_to_the_block():
     with pytest.warns(RuntimeWarning, match=says) as seen, pytest.raises(KeyError):
         raise_in(closable)
     assert closable.calls == ["abort"]
+    assert closable.announced == ["left 'it' by KeyError"]
     first = raise_in.__code__.co_firstlineno
     assert (seen[0].filename, seen[0].lineno) == (__file__, first + 1)
 
@@ -74,3 +87,4 @@ def test_nothing_is_said_where_nothing_was_open():
     with pytest.raises(KeyError):
         raise_in(closable, calls=("close",))
     assert closable.calls == ["close", "abort"]
+    assert closable.announced == []
