@@ -129,6 +129,10 @@ class Engine:
     def close(self, *, timeout: float | None = None) -> None:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
+    def mpi_duplicate(self) -> MPI.Intracomm | None:
+        """That its messages go over, all with tags below MPI.TAG_UB; None on threads, and once closed."""
+    def supersede(self) -> None:
+        """Its survivors have another one: that it has failed is not said at the end."""
     def announce(self, text: str) -> None:
         """Lets the other ranks print what has gone wrong on this one, the first time. Waits for nobody."""
     def abort(self) -> None:

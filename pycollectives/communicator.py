@@ -8,9 +8,10 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from . import shrinking
+from .agreement import fingerprint
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
-from .agreement.fingerprint import Fingerprint
 from .agreement.options import Options, naming_failed_ranks, turn_on
 from .at_exit import open_communicators
 from .collective import CommunicatorStatistics, creates
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from . import _core
     from .collective import Collective
     from .support.nodes import Place
-    from .support.typing import BufferSpec, Progress
+    from .support.typing import Progress
 
 __all__ = ["Communicator"]
 
@@ -117,10 +118,15 @@ class Communicator:
         costs: Costs | None = None,
     ) -> None:
         """See the class."""
+        self._open(comm, (progress, ranks_per_node, timeout, costs))
+
+    def _open(self, comm: MPI.Comm, arguments: tuple[Any, ...], limit: float | None = None) -> None:
+        """`limit`: seconds to wait for the other ranks, if not as the arguments say."""
         from .support.native import core
 
+        self._arguments = arguments
         with turn_on(comm), naming_failed_ranks(comm):
-            options, places = Options.agreed(comm, progress, ranks_per_node, timeout, costs, is_tuned=is_tuned)
+            options, places = Options.agreed(comm, *arguments, is_tuned=is_tuned, limit=limit)
             machines = [place.machine for place in places]
             make_engine = partial(
                 core.Engine.mpi,
@@ -171,6 +177,7 @@ class Communicator:
         self._comm = comm
         self._rank = engine.rank
         self._size = engine.size
+        self._shrinking: shrinking.Shrinking | None = None
         checks = NoChecks() if check_engine is None else Checks(check_engine, timeout)
         self._context = Context(engine, nodes, checks, timeout, costs, communicator=self)
         open_communicators[self] = None
@@ -186,6 +193,8 @@ class Communicator:
     parameter_server = creates(ParameterServer, ParameterServerArguments)
     preduce = means.preduce
     mean = means.mean
+    is_same_on_all_ranks = fingerprint.is_same_on_all_ranks
+    shrink = shrinking.shrink
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
         """Make a collective of any kind; collective. For services that have no method of their own here.
@@ -342,55 +351,6 @@ class Communicator:
         self._context.check_flushed(call)
         with self._context.limited(timeout):
             return self._context.rendezvous.agree(call, check)
-
-    def is_same_on_all_ranks(self, x: BufferSpec, *, timeout: float | None = None) -> bool:
-        """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
-
-        For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
-        is, by one core at about 1 GB/s. All ranks wait for all, as in a barrier: before it, `flush` the partial
-        allreduces that are open.
-
-        Parameters
-        ----------
-        x
-            C-contiguous host memory of any shape and element type: a NumPy array or anything that exports PEP 3118 or
-            DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, a NaN
-            is the same as one of the same bits.
-        timeout
-            Seconds; None for the communicator's default, `math.inf` for no limit.
-
-        Returns
-        -------
-        bool
-            The same on every rank.
-
-        Raises
-        ------
-        ValueError, TypeError, BufferError
-            The buffer is refused: on this rank. The others raise `MismatchError`.
-        MismatchError
-            Another rank's buffer was refused, or another rank makes another collective call.
-        RuntimeError
-            A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
-        StallError
-            Some ranks do not call it in time; no collective can be made on it afterwards.
-        ClosedError
-            The communicator is closed.
-
-        >>> import numpy as np
-        >>> from pycollectives.testing import run_ranks
-        >>> def program(comm):
-        ...     weights = np.arange(3.0)
-        ...     equal = comm.is_same_on_all_ranks(weights)
-        ...     weights[1] += comm.rank
-        ...     return equal, comm.is_same_on_all_ranks(weights)
-        >>> run_ranks(2, program)
-        [(True, False), (True, False)]
-        """
-        self._context.check_flushed("is_same_on_all_ranks")
-        with self._context.limited(timeout):
-            _, replies = self._context.rendezvous.share("is_same_on_all_ranks", lambda: Fingerprint.of(x))
-        return all(reply == replies[0] for reply in replies)
 
     def flush(self, *, timeout: float | None = None) -> None:
         """Deliver everything that any rank handed over to what is open, in the order of creation; collective.

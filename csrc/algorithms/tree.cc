@@ -17,7 +17,7 @@ namespace {
 
 void build_tree(ScheduleBuilder& s, Operands io, Rank latency) {
   constexpr std::size_t kShort = 16384;  // elements
-  constexpr std::size_t kLandings = 2;  // one is received into while the other is reduced
+  constexpr std::size_t kLandings = 2;   // one is received into while the other is reduced
   const PostalTree tree(s.rank(), s.size(), latency);
   s.copy(io.in, io.out);
   // Short data lands in a buffer for each child. Long data takes turns on a few: memory stays bounded, and a child that

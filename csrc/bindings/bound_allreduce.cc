@@ -98,6 +98,15 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
       collective_(std::move(collective)),
       engine_(std::move(engine)) {}
 
+void BoundPartialAllreduce::set_default_timeout(py::handle timeout) {
+  default_limit_ = timeout_from(timeout);
+  collective_->set_patience(default_limit_, [] {
+    run_signal_handlers();
+    const GilReleased released(PyGILState_Check() != 0);  // for a moment: short calls hold it
+    std::this_thread::yield();
+  });
+}
+
 std::shared_ptr<Call> BoundPartialAllreduce::contribute_when_made(const std::byte* data,
                                                                   DeviceHandover::Producers producers) {
   const ExclusiveUse use(*this);
@@ -177,7 +186,7 @@ void BoundPartialAllreduce::start_flush() {
   const ExclusiveUse use(*this);
   const GilReleased released;
   finish_handing_over(default_limit_);
-  collective_->start_flush();
+  collective_->start_flush(default_limit_);
 }
 
 void BoundPartialAllreduce::close() {
@@ -194,7 +203,7 @@ RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   const ExclusiveUse use(*this);
   const GilReleased released;
   finish_handing_over(limit);
-  const std::shared_ptr<Call> call = collective_->start_flush();
+  const std::shared_ptr<Call> call = collective_->start_flush(limit);
   const RoundInfo& info = collective_->wait(*call, limit, run_signal_handlers);
   contributor_ = std::thread::id();
   return info;

@@ -40,7 +40,7 @@ class BoundPartialAllreduce {
   /// The limit of a call that was given `timeout`; None: the communicator's default.
   Seconds limit_from(PyObject* timeout) const { return timeout == Py_None ? default_limit_ : timeout_from(timeout); }
   /// As `timeout` of a call; None: no limit.
-  void set_default_timeout(py::handle timeout) { default_limit_ = timeout_from(timeout); }
+  void set_default_timeout(py::handle timeout);
   Seconds default_limit() const { return default_limit_; }
   /// Afterwards `call.info` is what the application is told.
   void wait(Call& call, Seconds limit);

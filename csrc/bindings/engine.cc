@@ -3,6 +3,7 @@
 
 #include <mpi4py/mpi4py.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -98,6 +99,12 @@ class OpenEngines {
     exit_timeout_ = exit_timeout;
   }
 
+  /// The survivors of a death in it have a communicator of their own: that it has failed is not said at the end.
+  void supersede(const std::shared_ptr<Engine>& engine) {
+    const std::lock_guard lock(mutex_);
+    superseded_.push_back(engine);
+  }
+
   /// Serves the other ranks until all have closed what is open here too.
   void close_all() {
     std::vector<std::shared_ptr<Engine>> engines;
@@ -111,8 +118,9 @@ class OpenEngines {
         if (!engine->closed()) engine->abort();
         engine->close(exit_timeout_, {});
       } catch (const RankFailedError& error) {  // under a launcher that lets the others live: so do we
-        std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
         failed_ = true;
+        if (is_superseded(engine)) continue;
+        std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
       } catch (const std::exception& error) {
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s; ending the job\n", engine->rank(), error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -121,11 +129,17 @@ class OpenEngines {
   }
 
  private:
+  bool is_superseded(const std::shared_ptr<Engine>& engine) {
+    const std::lock_guard lock(mutex_);
+    return std::find(superseded_.begin(), superseded_.end(), engine) != superseded_.end();
+  }
+
   std::mutex mutex_;
   bool hooked_ = false;
   std::atomic<bool> failed_{false};
   Seconds exit_timeout_ = 0;
   std::vector<std::shared_ptr<Engine>> engines_;  // strong: others' rounds are served though Python has let go
+  std::vector<std::shared_ptr<Engine>> superseded_;
 };
 
 /// Until the process ends, though Python lets go of it.
@@ -262,6 +276,13 @@ void bind_engine(py::module_& m) {
                 const GilReleased released;
                 e.check();
               })
+      .method("mpi_duplicate", "",
+              [](Engine& e) -> py::object {
+                const auto* const transport = dynamic_cast<const MpiTransport*>(&e.transport());
+                if (transport == nullptr || transport->duplicate() == MPI_COMM_NULL) return py::none();
+                return py::reinterpret_steal<py::object>(PyMPIComm_New(transport->duplicate()));
+              })
+      .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })
       .method("check_next_id", "",
               [](Engine& e) {

@@ -16,6 +16,9 @@ class Collective {
  public:
   virtual ~Collective() = default;
 
+  /// Whether it can: the engine makes no pass meanwhile, and its lock is free for calls with a limit.
+  virtual bool can_advance() { return true; }
+
   /// Takes in what the application and the clock have done since. Returns whether anything moved.
   virtual bool advance() = 0;
 

@@ -236,6 +236,9 @@ void Engine::look_at_other_machines() {
 }
 
 bool Engine::pass() {
+  if (!std::all_of(collectives_.begin(), collectives_.end(), [](const auto& c) { return c->can_advance(); })) {
+    return false;
+  }
   bool moved = false;
   bool busy = false;
   std::vector<const Collective*> ended;       // looked at once: another process may end one at any moment

@@ -9,7 +9,6 @@ namespace pyc {
 namespace {
 
 constexpr Seconds kLook = 0.5;
-constexpr Seconds kPatience = 2;  // far longer than a critical section: its owner is stopped, or does not get a core
 
 /// The thread that has it, by number; 0 if that cannot be known.
 std::int32_t owner_of(const pthread_mutex_t& mutex) {
@@ -21,7 +20,10 @@ std::int32_t owner_of(const pthread_mutex_t& mutex) {
 #endif
 }
 
-void warn(std::int32_t owner, Seconds waited) {
+}  // namespace
+
+void RobustMutex::warn(Seconds waited) const {
+  const std::int32_t owner = owner_of(mutex_);
   if (owner == 0) return;  // it is free by now
   const bool is_stopped = state_of({.number = owner}) == ProcessState::kStopped;
   std::fprintf(stderr,
@@ -30,15 +32,13 @@ void warn(std::int32_t owner, Seconds waited) {
                waited, static_cast<int>(owner), is_stopped ? "was stopped" : "has not got on");
 }
 
-}  // namespace
-
 int RobustMutex::lock_patiently() {
   Seconds warn_at = kPatience;
   for (Seconds waited = kLook;; waited += kLook) {
     const int code = lock_within(mutex_, kLook);
     if (code != ETIMEDOUT) return code;
     if (waited < warn_at) continue;
-    warn(owner_of(mutex_), waited);
+    warn(waited);
     warn_at *= 2;
   }
 }

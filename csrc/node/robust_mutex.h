@@ -43,7 +43,19 @@ class RobustMutex {
     return true;
   }
 
+  /// Whether it could be had within `limit` seconds (less than one).
+  bool comes_free(Seconds limit) {
+    if (!try_lock_for(limit)) return false;
+    unlock();
+    return true;
+  }
+
   void unlock() { pthread_mutex_unlock(&mutex_); }
+
+  /// Says on stderr who has it, and for how long this thread has waited.
+  void warn(Seconds waited) const;
+
+  static constexpr Seconds kPatience = 2;  ///< far longer than a critical section: to be warned of
 
  private:
   int lock_patiently();

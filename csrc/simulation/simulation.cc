@@ -203,7 +203,7 @@ void Simulation::end(Rank rank) {
   const Ending ending = options_.ending[static_cast<std::size_t>(rank)];
   a.ended = true;
   --open_;
-  if (ending == Ending::kFlush) a.waiting.push_back({a.collective->start_flush(), -1, network_.now()});
+  if (ending == Ending::kFlush) a.waiting.push_back({a.collective->start_flush(-1), -1, network_.now()});
   if (ending == Ending::kClose) a.collective->close();
   drive(rank);
   release_barrier();

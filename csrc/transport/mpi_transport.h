@@ -40,6 +40,8 @@ class MpiTransport final : public Transport {
   Rank size() const override { return size_; }
   Rank local_ranks() const override { return local_ranks_; }
   Tag max_tag() const override { return max_tag_; }
+  /// One of the two duplicates, null once it is closed: its messages have tags up to `max_tag`.
+  MPI_Comm duplicate() const { return heads_; }
   /// A random number, the same on all ranks.
   std::uint64_t group() const { return group_; }
   void send(Rank to, Tag tag, ConstBytes header, ConstBytes payload, bool has_payload, Cookie cookie) override;

@@ -75,13 +75,16 @@ class Options:
         costs: object = None,
         *,
         is_tuned: Callable[[], bool],
+        limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
         """Check the arguments of `Communicator`; collective. `is_tuned`: this process has a selection table of its own.
 
+        `limit`: seconds to wait for the other ranks; None: as the arguments say.
         Returns them, and the place of each rank, once all ranks have said the same.
         """
         _warn_of_singletons()
-        limit, warn_after = _limits_of_creation(timeout)
+        default, warn_after = _limits_of_creation(timeout)
+        limit = default if limit is None else limit
         over_mpi = _OverMpi(comm, warn_after)
         options = agree(
             over_mpi,

@@ -22,7 +22,7 @@ PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
 
 PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
   if (direct_call_) {
-    const Lock lock(board_->mutex());
+    const Lock lock = enter(patience_);
     local_.take_over_posts();
     move_direct_call();
   }
@@ -56,7 +56,8 @@ PYC_HOT std::optional<bool> PartialAllreduce::try_finish_directly(Call& call) {
   const BoardPosts& posts = board_->posts();
   State state = posts.state(call.round);
   if (state == State::kUndecided) {
-    const Lock lock(board_->mutex());
+    const Lock lock = enter_soon();
+    if (!lock) return false;
     state = posts.decided(call.round);
   }
   if (state == State::kOpen) return false;

@@ -25,7 +25,7 @@ PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& c
   Board& board = *board_;
   JointSum& sum = board.joint_sum();
   if (!sum.on()) return false;
-  Lock lock(board.mutex());
+  Lock lock = enter(patience_);
   if (!may_join()) return false;
   BufferNumber copy = kNoBuffer;
   hand_over(*call, copy, false);

@@ -13,6 +13,7 @@ namespace pyc {
 namespace {
 
 constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
+constexpr Seconds kSoon = 0.05;     // in which the board's mutex comes free, if its owner is not stopped
 constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 
@@ -27,6 +28,35 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data
     do_contribute(call, data, Taker::kAtOnce);
     return call;
   });
+}
+
+/// The board's mutex, for the first time in a call: nothing is changed yet, and the call may be repeated.
+PYC_HOT PartialAllreduce::Lock PartialAllreduce::enter(Seconds limit) {
+  Lock lock = enter_soon();
+  return lock ? std::move(lock) : enter_patiently(limit);
+}
+
+/// Empty if its owner does not get on.
+PYC_HOT PartialAllreduce::Lock PartialAllreduce::enter_soon() {
+  RobustMutex& mutex = board_->mutex();
+  return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
+}
+
+PartialAllreduce::Lock PartialAllreduce::enter_patiently(Seconds limit) {
+  const Seconds begin = engine_->transport().now();
+  Seconds warn_at = RobustMutex::kPatience;
+  for (;;) {
+    if (interrupt_) interrupt_();
+    if (Lock lock = enter_soon()) return lock;
+    const Seconds waited = engine_->transport().now() - begin;
+    if (limit >= 0 && waited >= limit) {
+      throw StallError("'" + options_.name + "': not begun after " + in_seconds(limit) + "; " + inspector_.holder() +
+                       ". Call it again.");
+    }
+    if (waited < warn_at) continue;
+    board_->mutex().warn(waited);
+    warn_at *= 2;
+  }
 }
 
 PYC_HOT void PartialAllreduce::check_may_contribute() const {
@@ -50,14 +80,12 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
   }
   if (contribute_directly(call, data) || contribute_jointly(call, data, taker)) return;
   Board& board = *board_;
-  Lock lock(board.mutex(), std::defer_lock);
   if (spare_ == kNoBuffer) {
-    lock.lock();
+    const Lock lock = enter(patience_);
     spare_ = board.buffers().take();
-    lock.unlock();
   }
   take_in(spare_, data);
-  lock.lock();
+  Lock lock = enter(patience_);  // from here on it is waited for without a limit
   BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.ranks().own().deposit : kNoBuffer;
   bool combined = earlier != kNoBuffer;
   if (combined) {
@@ -159,13 +187,13 @@ PYC_HOT void PartialAllreduce::run_rounds(Lock& lock) {
   if (local_.run(lock)) engine_->recorder().note(id_, board.completed(), FlightRecorder::State::kStarted);
 }
 
-void PartialAllreduce::leave(bool for_good) {
-  naming_the_dead([&] { do_leave(for_good); });
+void PartialAllreduce::leave(bool for_good, Seconds limit) {
+  naming_the_dead([&] { do_leave(for_good, limit); });
 }
 
-void PartialAllreduce::do_leave(bool for_good) {
+void PartialAllreduce::do_leave(bool for_good, Seconds limit) {
   if (for_good) engine_->recorder().left(id_);
-  Lock lock(board_->mutex());
+  Lock lock = enter(limit);
   if (nodes_.count() == 1) local_.take_over_posts();
   if (!for_good) {
     if (direct_call_) move_direct_call();
@@ -198,7 +226,7 @@ void PartialAllreduce::end_of_results() {
   board.records().give(own.owed, board.completed());
 }
 
-std::shared_ptr<Call> PartialAllreduce::start_flush() {
+std::shared_ptr<Call> PartialAllreduce::start_flush(Seconds limit) {
   engine_->check();
   if (open_flush_) return open_flush_;
   if (closed_) throw ClosedError("'" + options_.name + "' is closed");
@@ -206,7 +234,12 @@ std::shared_ptr<Call> PartialAllreduce::start_flush() {
   call->flush = true;
   call->sequence = sequence_;
   open_flush_ = call;
-  leave(false);
+  try {
+    leave(false, limit);
+  } catch (const StallError&) {
+    open_flush_.reset();
+    throw;
+  }
   if (leader_) engine_->advance();
   return call;
 }
@@ -290,7 +323,8 @@ PYC_HOT bool PartialAllreduce::try_finish(Call& call) {
   }
   Board& board = *board_;
   if (!call.flush && board.completed() <= call.round) return false;
-  Lock lock(board.mutex());
+  Lock lock = enter_soon();
+  if (!lock) return false;
   if (board.ranks().own().folding) return false;  // a round is being added to the total, which this call is to be given
   if (call.flush) {
     if (board.round().state().flushes <= call.epoch) return false;
@@ -314,12 +348,12 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 /// Does what has become due; whether the call is done.
 bool PartialAllreduce::drive(Call& call) {
   if (board_->round().help(memory_) || (options_.policy.grace > 0 && !leader_ && !call.given)) {
-    Lock lock(board_->mutex());
+    Lock lock = enter_soon();
+    if (!lock) return false;
     run_rounds(lock);
     looks_ = 0;
   } else if (++looks_ == kPatience) {
-    const Lock lock(board_->mutex());
-    board_->round().begin_batch();
+    if (const Lock lock = enter_soon()) board_->round().begin_batch();
   }
   return try_finish(call);
 }
@@ -421,6 +455,13 @@ std::string PartialAllreduce::explain(const Call& call, const Engine::Interrupt&
 }
 
 // ------------------------------------------------------------------------------------------------ Collective
+
+/// Not while a rank of this node is stopped in the middle of a change: the engine's other collectives would wait too,
+/// with its lock.
+bool PartialAllreduce::can_advance() {
+  const bool may_lock = leader_ || device_ || options_.policy.grace > 0;
+  return !may_lock || board_->shape().local_ranks() == 1 || board_->mutex().comes_free(kSoon);
+}
 
 bool PartialAllreduce::advance() {
   bool moved = handover_ && advance_handover();

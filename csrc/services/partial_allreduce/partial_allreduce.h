@@ -112,6 +112,13 @@ class PartialAllreduce final : public Collective {
 
   ~PartialAllreduce() override;
 
+  /// How long `contribute` waits for a rank of this node that is stopped while it changes what they share, and what
+  /// ends the wait: StallError after `limit` seconds (negative: no limit), and it may be repeated.
+  void set_patience(Seconds limit, Engine::Interrupt interrupt) {
+    patience_ = limit;
+    interrupt_ = std::move(interrupt);
+  }
+
   /// Hands over `count` elements; they may be overwritten on return.
   std::shared_ptr<Call> contribute(const std::byte* data);
   /// On a device: what `producers` make there with what they have been given so far. It is handed over when it is made;
@@ -128,8 +135,8 @@ class PartialAllreduce final : public Collective {
   /// StallError after `timeout` seconds (negative: no limit) names the ranks that are missing.
   const RoundInfo& wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
 
-  /// Leaves until a flush round completes, which is what the call waits for.
-  std::shared_ptr<Call> start_flush();
+  /// Leaves until a flush round completes, which is what the call waits for. `limit`: as of `set_patience`.
+  std::shared_ptr<Call> start_flush(Seconds limit);
   /// Leaves for good. Returns at once.
   void close();
   /// Throws away what waits to be taken; the number of contributions in it.
@@ -157,6 +164,7 @@ class PartialAllreduce final : public Collective {
 
   // ---- Collective
 
+  bool can_advance() override;
   bool advance() override;
   void on_message(Rank from, ConstBytes message) override;
   bool busy() const override;
@@ -189,8 +197,11 @@ class PartialAllreduce final : public Collective {
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
   void take_in(BufferNumber into, const std::byte* data);
-  void leave(bool for_good);
-  void do_leave(bool for_good);
+  Lock enter(Seconds limit);
+  Lock enter_patiently(Seconds limit);
+  Lock enter_soon();
+  void leave(bool for_good, Seconds limit = -1);
+  void do_leave(bool for_good, Seconds limit);
   void end_of_results();
   void do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
   template <class Action>
@@ -260,6 +271,8 @@ class PartialAllreduce final : public Collective {
   std::atomic<Seconds> waited_{0};
   RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
   BufferNumber spare_ = kNoBuffer;
+  Seconds patience_ = -1;
+  Engine::Interrupt interrupt_;
   int looks_ = 0;  // of a waiting call since it last had something to do
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};

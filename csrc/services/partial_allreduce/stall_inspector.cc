@@ -14,6 +14,12 @@ namespace {
 
 using Lock = std::unique_lock<RobustMutex>;
 
+/// Empty if its owner does not get on.
+Lock soon(RobustMutex& mutex) {
+  constexpr Seconds kLimit = 0.05;
+  return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock();
+}
+
 }  // namespace
 
 StallInspector::StallInspector(Engine& engine, const Collective& collective, const Nodes& nodes,
@@ -44,9 +50,10 @@ Report StallInspector::report_of(Rank local, RoundNumber round) const {
   const BoardRanks& ranks = board_->ranks();
   const BoardSlot& slot = ranks[local];
   const ProcessState process = state_of(slot.process);
-  const Lock lock(board_->mutex());
-  const BoardRound::State& s = board_->round().state();
   if (process == ProcessState::kGone) return {RankState::kGone};
+  const Lock lock = soon(board_->mutex());
+  if (!lock) return {process == ProcessState::kStopped ? RankState::kStopped : RankState::kArrived};  // or not: unknown
+  const BoardRound::State& s = board_->round().state();
   if (board_->rounds() > round) return {RankState::kComplete};
   const bool may_hold_a_segment = s.batch > 0 || s.adding > 0 || s.folding;
   const BoardPosts& posts = board_->posts();
@@ -60,7 +67,8 @@ Report StallInspector::report_of(Rank local, RoundNumber round) const {
 
 void StallInspector::inquire(RoundNumber round) {
   {
-    const Lock lock(board_->mutex());
+    const Lock lock = soon(board_->mutex());
+    if (!lock) return;
     if (board_->inquiry().round != round) std::fill_n(board_->reports(), nodes_.size(), Report{});
     board_->inquiry() = {.round = round, .is_new = true};
   }
@@ -68,7 +76,8 @@ void StallInspector::inquire(RoundNumber round) {
 }
 
 bool StallInspector::knows_the_missing() const {
-  const Lock lock(board_->mutex());
+  const Lock lock = soon(board_->mutex());
+  if (!lock) return true;  // who has it is
   const std::span reports(board_->reports(), static_cast<std::size_t>(nodes_.size()));
   const auto is_silent = [](const Report& r) { return r.state == RankState::kSilent; };
   const auto has_come = [](const Report& r) {
@@ -76,6 +85,16 @@ bool StallInspector::knows_the_missing() const {
   };
   return std::none_of(reports.begin(), reports.end(), is_silent) &&
          !std::all_of(reports.begin(), reports.end(), has_come);
+}
+
+std::string StallInspector::holder() const {
+  std::vector<Rank> stopped;
+  for (Rank i = 0; i < board_->ranks().count(); ++i) {
+    const Rank rank = board_->shape().ranks[static_cast<std::size_t>(i)];
+    if (state_of(board_->ranks()[i].process) == ProcessState::kStopped) stopped.push_back(rank);
+  }
+  const std::string who = stopped.empty() ? "another rank" : list_ranks(stopped) + " (stopped)";
+  return who + " has not finished changing what the ranks of this node share";
 }
 
 std::string StallInspector::text(RoundNumber round, Seconds waited, bool flush) const {
@@ -94,8 +113,8 @@ std::string StallInspector::text(RoundNumber round, Seconds waited, bool flush) 
 std::vector<Report> StallInspector::reports(RoundNumber round) const {
   std::vector<Report> reports(static_cast<std::size_t>(nodes_.size()));
   if (nodes_.count() > 1) {
-    const Lock lock(board_->mutex());
-    std::copy_n(board_->reports(), reports.size(), reports.begin());
+    const Lock lock = soon(board_->mutex());
+    if (lock) std::copy_n(board_->reports(), reports.size(), reports.begin());
   }
   // Of this node's ranks whatever its leader has not reported: it may be the one who is stopped.
   engine_.exclusively([&] {

@@ -37,6 +37,8 @@ class StallInspector {
   bool knows_the_missing() const;
   /// Of a StallError: whom a round, or a flush, waits for. Takes the progress lock.
   std::string text(RoundNumber round, Seconds waited, bool flush) const;
+  /// Of a StallError: who has not given back the board's mutex, as far as can be seen.
+  std::string holder() const;
 
  private:
   std::vector<Report> reports(RoundNumber round) const;

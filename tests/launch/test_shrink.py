@@ -1,0 +1,37 @@
+"""After a death the survivors shrink their communicator, and every collective works on the new one."""
+
+from __future__ import annotations
+
+import pytest
+from killer import WITH_FAULT_TOLERANCE
+from launcher import mpirun
+from nightly import nightly_unless
+
+RANKS = 5
+
+
+def check_gone_on(job, victims, ranks=RANKS):
+    left = [rank for rank in range(ranks) if rank not in victims]
+    for rank in left:
+        assert job.said(rank)[-2:] == [f"members: {' '.join(map(str, left))}", "end"], job
+    for rank in victims:
+        assert job.said(rank) == [], job
+    assert "Traceback" not in job.err, job
+    assert "at the end" not in job.err, job
+
+
+@pytest.mark.parametrize("seed", nightly_unless(lambda seed: seed == 0, range(4)))
+@pytest.mark.parametrize("ranks_per_node", ["all", "1", "2"])
+@pytest.mark.parametrize(("phase", "victims"), [("later", (2, 0, 3)), ("meanwhile", (4, 0)), ("late", (1,))])
+def test_the_survivors_go_on(tmp_path, phase, victims, ranks_per_node, seed):
+    options = {"DEATH": str(tmp_path / "d"), "PYC_RANKS_PER_NODE": ranks_per_node}
+    job = mpirun(RANKS, "shrinks.py", phase, seed, *victims, limit=90, options=WITH_FAULT_TOLERANCE, **options)
+    if phase == "late":
+        (stalled,) = [line for line in job.said(4) if line.startswith("stalled")]
+        assert "have not called it: rank 0. Call it again" in stalled, job
+    check_gone_on(job, victims)
+
+
+def test_one_rank_is_left(tmp_path):
+    job = mpirun(3, "shrinks.py", "later", 1, 0, 2, limit=90, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d"))
+    check_gone_on(job, (0, 2), ranks=3)

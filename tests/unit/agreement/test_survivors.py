@@ -1,0 +1,206 @@
+"""The agreement of survivors, in random histories of messages, deaths and ranks that give up; and wrong ones of it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from pycollectives.agreement import survivors
+from pycollectives.agreement.survivors import Decision, Survivors
+
+HISTORIES = 2000
+STEPS = 3
+
+
+class Rank:
+    """A program: comes to step after step; may give up, and comes again."""
+
+    def __init__(self, kind: type[Survivors], rank: int, size: int, source: random.Random) -> None:
+        self.machine = kind(rank, size)
+        self.rank = rank
+        self.agrees = [source.random() < 0.8 for _ in range(STEPS)]
+        self.withdrawals = source.choice([0, 0, 1, 3])
+        self.decided: list[Decision] = []
+        self.is_in = False
+        self.alive = True
+
+
+class History:
+    """One run. Channels keep the order; of what a rank sent before it died a part arrives, before or after the news."""
+
+    def __init__(self, kind: type[Survivors], seed: int) -> None:
+        self.source = random.Random(seed)
+        self.size = self.source.choice([1, 2, 2, 3, 3, 4, 5])
+        self.ranks = [Rank(kind, r, self.size, self.source) for r in range(self.size)]
+        self.deaths = self.source.randrange(self.size)
+        self.channels = {(a, b): deque() for a in range(self.size) for b in range(self.size) if a != b}
+        self.unknown: set[tuple[int, int]] = set()  # who has not heard of whose death
+
+    def send(self, rank: Rank, messages: list[survivors.Message]) -> None:
+        for message in messages:
+            for to in rank.machine.live:
+                if to != rank.rank:
+                    self.channels[rank.rank, to].append(message)
+
+    def actions(self) -> list[tuple]:
+        found: list[tuple] = []
+        for (a, b), channel in self.channels.items():
+            if channel and self.ranks[b].alive:
+                found += [("deliver", a, b)] * 3
+        for rank in self.ranks:
+            if not rank.alive or len(rank.decided) == STEPS:
+                continue
+            if not rank.is_in:
+                found.append(("come", rank))
+            elif rank.withdrawals and rank.machine.may_withdraw:
+                found.append(("withdraw", rank))
+        if self.deaths and self.source.random() < 0.1:
+            found += [("die", rank) for rank in self.ranks if rank.alive]
+        found += [("hear", who, of) for who, of in self.unknown if self.ranks[who].alive]
+        return found
+
+    def act(self, what: str, *of: object) -> None:
+        if what == "deliver":
+            a, b = of
+            message = self.channels[a, b].popleft()
+            self.send(self.ranks[b], self.ranks[b].machine.receive(a, message))
+            self.look(self.ranks[b])
+        elif what == "hear":
+            who, dead = of
+            self.unknown.discard((who, dead))
+            self.send(self.ranks[who], self.ranks[who].machine.died({dead}))
+            self.look(self.ranks[who])
+        elif what == "die":
+            (rank,) = of
+            self.deaths -= 1
+            rank.alive = False
+            for to in range(self.size):
+                if to != rank.rank:
+                    channel = self.channels[rank.rank, to]
+                    for _ in range(self.source.randint(0, len(channel))):
+                        channel.pop()  # the last do not arrive
+                    self.unknown.add((to, rank.rank))
+        elif what == "come":
+            (rank,) = of
+            rank.is_in = True
+            self.send(rank, rank.machine.come(agrees=rank.agrees[len(rank.decided)]))
+            self.look(rank)
+        else:
+            (rank,) = of
+            rank.withdrawals -= 1
+            rank.is_in = False
+            self.send(rank, rank.machine.withdraw())
+            self.check_nobody_counts_on(rank)
+
+    def look(self, rank: Rank) -> None:
+        decision = rank.machine.decision()
+        if rank.alive and rank.is_in and decision is not None:
+            step = len(rank.decided)
+            rank.decided.append(decision)
+            rank.is_in = False
+            rank.machine.next_step()
+            others = [other for other in self.ranks if other.alive and other is not rank]
+            for other in others:
+                assert len(other.decided) <= step or other.decided[step] == decision, "two decisions"
+                assert len(other.decided) > step or other.is_in or other.rank not in decision.members, "gave up"
+            answers = [self.ranks[member].agrees[step] for member in decision.members]
+            assert decision.agreed == all(answers), "the answer"
+            assert rank.rank in decision.members
+
+    def check_nobody_counts_on(self, rank: Rank) -> None:
+        step = len(rank.decided)
+        for other in self.ranks:
+            if other.alive and len(other.decided) > step:
+                assert rank.rank not in other.decided[step].members, "withdrew from a decision"
+
+    def run(self) -> None:
+        for _ in range(4000):
+            actions = self.actions()
+            if not actions:
+                break
+            what, *of = self.source.choice(actions)
+            self.act(what, *of)
+        live = [rank for rank in self.ranks if rank.alive]
+        assert all(len(rank.decided) == STEPS for rank in live), "stuck"
+        assert len({tuple(rank.decided) for rank in live}) <= 1
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_survivors_decide_the_same(part):
+    for seed in range(HISTORIES):
+        try:
+            History(Survivors, part * HISTORIES + seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"history {part * HISTORIES + seed}") from error
+
+
+class DecidesWhenReady(Survivors):
+    """Does not wait until all have committed."""
+
+    def _advance(self):
+        sent = super()._advance()
+        here = self._at(self.step)
+        if here.decision is None and self._rank in here.commits:
+            here.decision = here.commits[self._rank]
+            sent.append(survivors.Message(self.step, "decided", decision=here.decision))
+        return sent
+
+
+class TellsNobody(Survivors):
+    """Does not pass on what another has decided."""
+
+    def receive(self, source, message):
+        return [m for m in super().receive(source, message) if m is not message]
+
+
+class BelievesTheDead(Survivors):
+    """Takes messages of ranks whose death it knows."""
+
+    def receive(self, source, message):
+        dead, self.dead = self.dead, self.dead - {source}
+        try:
+            sent = super().receive(source, message)
+        finally:
+            self.dead = dead
+        return sent
+
+
+class MayAlwaysWithdraw(Survivors):
+    may_withdraw = property(lambda self: self.decision() is None)
+
+
+class OfAnyAttempt(Survivors):
+    """Counts what was committed to before somebody gave up and came again."""
+
+    def come(self, *, agrees=True):
+        self._attempt = 0
+        return super().come(agrees=agrees)
+
+
+class TakesTheFirstAnswer(Survivors):
+    """Does not ask whether all agree."""
+
+    def receive(self, source, message):
+        return super().receive(source, message._replace(agrees=True) if message.kind == "ready" else message)
+
+
+MUTANTS = [
+    DecidesWhenReady,
+    TellsNobody,
+    BelievesTheDead,
+    MayAlwaysWithdraw,
+    OfAnyAttempt,
+    TakesTheFirstAnswer,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_wrong_ones_are_found(mutant):
+    for seed in range(10 * HISTORIES):
+        try:
+            History(mutant, seed).run()
+        except AssertionError:
+            return
+    pytest.fail("not found")
