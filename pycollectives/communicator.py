@@ -8,8 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from . import shrinking
-from .agreement import fingerprint
+from .agreement import fingerprint, shrinking
 from .agreement.checking import Checks, NoChecks
 from .agreement.consistency import Signed
 from .agreement.options import Options, naming_failed_ranks, turn_on

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from .agreement.consistency import describe_ranks
-from .agreement.survivors import Message, Survivors
-from .support.deadline import Deadline
-from .support.environment import settings
-from .support.errors import ClosedError, RankFailedError, StallError, TransportError
-from .support.stall_warning import StallWarning
+from ..support.deadline import Deadline
+from ..support.environment import settings
+from ..support.errors import ClosedError, RankFailedError, StallError, TransportError
+from ..support.stall_warning import StallWarning
+from .consistency import describe_ranks
+from .survivors import Message, Survivors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mpi4py import MPI
 
-    from .agreement.survivors import Decision
-    from .communicator import Communicator
+    from ..communicator import Communicator
+    from .survivors import Decision
 
 __all__ = ["Shrinking", "shrink"]
+
+T = TypeVar("T")
 
 PAUSE_S = 0.5e-3
 """Between looks at messages."""
@@ -30,30 +33,35 @@ PATIENCE_S = 5.0
 
 
 def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
-    """Make a communicator of the ranks that are alive; collective over them.
+    """Return a new communicator of the surviving ranks; collective over them.
 
-    For after `RankFailedError`, which all survivors get from their next calls. This communicator and all that is open
-    on it is closed as by `abort`: contributions that were not delivered are discarded. The survivors keep their order,
-    and get new numbers without gaps. The new communicator has the options of this one; its `mpi_comm` is theirs alone.
-    Ranks that die meanwhile are left out, too. If one dies afterwards, call `shrink` of the new one.
+    Call it after `RankFailedError`, which every survivor's next call raises. This communicator and its open collectives
+    close as by `abort`: undelivered contributions are discarded. The survivors keep their order and are renumbered from
+    0. The new communicator has the options of this one; its `mpi_comm` contains the survivors only. Ranks that die
+    during the call are left out too. If a rank dies later, shrink the new communicator.
 
-    It needs an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`, see docs/faults.md.
+    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`.
 
     Parameters
     ----------
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit.
 
+    Returns
+    -------
+    Communicator
+        Of the same class.
+
     Raises
     ------
     StallError
-        Some survivors do not call it in time; names them. Call it again to go on waiting.
+        Some survivors have not called it in time; names them. Call it again to continue.
     ClosedError
-        The communicator was closed by `close`, or shrunk before.
+        The communicator was closed by `close`, or has been shrunk.
     RuntimeError
-        The ranks are threads of one process; or this MPI does not report the ranks that have died.
+        The ranks are threads of one process, or this MPI does not report dead ranks.
     RankFailedError
-        The others take this rank for dead.
+        The other ranks count this one as dead.
     """
     if comm.transport != "mpi":
         raise RuntimeError("shrink: expected a communicator on MPI: threads of one process die together")
@@ -71,14 +79,14 @@ class Shrinking:
 
     def __init__(self, old: Communicator) -> None:
         """Of a communicator that has failed."""
-        from .support.native import MPI
+        from ..support.native import MPI
 
         duplicate = old._engine.mpi_duplicate()
         if duplicate is None:
             raise ClosedError(f"shrink: {old.name} is closed")
         self._old = old
         self._mpi = duplicate
-        self._tag: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # the engine's are lower
+        self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's are lower
         self._survivors = Survivors(old.rank, old.size)
         self._sending: list[MPI.Request] = []
         self._new: Communicator | None = None
@@ -175,27 +183,27 @@ class Shrinking:
         self._sending = [request for request in self._sending if not _is_complete(request)]
         for message in messages:
             for rank in self._survivors.live:
-                if rank != self._old.rank:
-                    self._reporting_deaths(lambda to=rank, what=message: self._sending.append(self._isend(what, to)))
-
-    def _isend(self, message: Message, to: int) -> MPI.Request:
-        return self._mpi.isend(tuple(message), to, self._tag)
+                if rank == self._old.rank:
+                    continue
+                sending = self._reporting_deaths(partial(self._mpi.isend, tuple(message), rank, self._tag))
+                if sending is not None:
+                    self._sending.append(sending)
 
     def _receive(self) -> bool:
         """Take a message, if there is one."""
-        from .support.native import MPI
+        from ..support.native import MPI
 
         status = MPI.Status()
-        arrived = self._reporting_deaths(lambda: self._mpi.improbe(MPI.ANY_SOURCE, self._tag, status))
+        arrived = self._reporting_deaths(partial(self._mpi.improbe, MPI.ANY_SOURCE, self._tag, status))
         if arrived is None:
             return False
         message = Message(*arrived.recv())
         self._send(self._survivors.receive(status.source, message))
         return True
 
-    def _reporting_deaths(self, call: Callable[[], object]) -> object:
+    def _reporting_deaths(self, call: Callable[[], T]) -> T | None:
         """Return what `call` does; None if a death prevents it."""
-        from .support.native import MPI
+        from ..support.native import MPI
 
         try:
             return call()
@@ -206,7 +214,7 @@ class Shrinking:
         return None
 
     def _look_for_deaths(self) -> None:
-        from .support.native import MPI
+        from ..support.native import MPI
 
         try:
             self._mpi.Ack_failed()  # or every look at messages fails
@@ -222,7 +230,7 @@ class Shrinking:
 
 
 def _is_complete(request: MPI.Request) -> bool:
-    from .support.native import MPI
+    from ..support.native import MPI
 
     try:
         return request.Test()

@@ -1,0 +1,105 @@
+// How a rank flushes and leaves a partial allreduce, and what stays for it and for the others.
+#include <algorithm>
+#include <memory>
+
+#include "core/error.h"
+#include "services/partial_allreduce/leader.h"
+#include "services/partial_allreduce/partial_allreduce.h"
+
+namespace pyc {
+
+void PartialAllreduce::leave(bool for_good, Seconds limit) {
+  naming_the_dead([&] { do_leave(for_good, limit); });
+}
+
+void PartialAllreduce::do_leave(bool for_good, Seconds limit) {
+  if (for_good) engine_->recorder().left(id_);
+  Lock lock = enter(limit);
+  if (nodes_.count() == 1) local_.take_over_posts();
+  if (!for_good) {
+    if (direct_call_) move_direct_call();
+    open_flush_->epoch = board_->round().state().flushes;
+    board_->ranks().own().flush_waits = true;
+  }
+  BoardSlot& own = board_->ranks().own();
+  own.called = engine_->transport().now();
+  if (for_good) end_of_results();
+  board_->ranks().leave(for_good);
+  if (nodes_.count() > 1) board_->draw_attention();
+  run_rounds(lock);
+  if (for_good)
+    board_->ranks().own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+}
+
+/// This rank leaves. Its open requests can still be waited for: what is complete is kept for them, and the round that
+/// they wait for; a call whose own round is kept no more is then given the last of these.
+void PartialAllreduce::end_of_results() {
+  Board& board = *board_;
+  BoardSlot& own = board.ranks().own();
+  promise_kept();
+  own.owed = accounted_;
+  if (own.promised != kNoRound && own.promised >= accounted_) {
+    own.owed = own.promised + 1;
+  } else if (results_.given() < accounted_) {
+    own.owed = board.completed();
+    own.promised = own.owed - 1;
+  }
+  board.records().give(own.owed, board.completed());
+}
+
+std::shared_ptr<Call> PartialAllreduce::start_flush(Seconds limit) {
+  engine_->check();
+  if (open_flush_) return open_flush_;
+  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  std::shared_ptr<Call> call = new_call();
+  call->flush = true;
+  call->sequence = sequence_;
+  open_flush_ = call;
+  try {
+    leave(false, limit);
+  } catch (const StallError&) {
+    open_flush_.reset();
+    throw;
+  }
+  if (leader_) engine_->advance();
+  return call;
+}
+
+void PartialAllreduce::close() {
+  engine_->check();
+  if (closed_.exchange(true)) return;
+  if (!device_) {
+    leave(true);
+  } else if (is_served()) {
+    try {
+      leave(true);
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a collective that this rank needs no more
+    }
+  }
+  if (leader_ || device_) engine_->advance();
+  if (device_) engine_->work_in_background();  // to release what is on the device, when nobody uses it
+}
+
+std::size_t PartialAllreduce::discard() {
+  if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
+  const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
+  aborted_ = true;
+  const Lock lock(board_->mutex());
+  BoardSlot& own = board_->ranks().own();
+  const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
+  board_->buffers().release(own.deposit);
+  return contributions + in_the_making;
+}
+
+void PartialAllreduce::abort() {  // under the engine's lock
+  try {
+    discard();
+    if (!closed_.exchange(true) && is_served()) leave(true);
+  } catch (const RankFailedError&) {
+    closed_ = true;  // the board is lost to everybody
+  } catch (const DeviceError&) {
+    closed_ = true;  // ... or what it had on the device
+  }
+}
+
+}  // namespace pyc
