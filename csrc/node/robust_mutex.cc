@@ -32,6 +32,8 @@ void RobustMutex::warn(Seconds waited) const {
                waited, static_cast<int>(owner), is_stopped ? "was stopped" : "has not got on");
 }
 
+int RobustMutex::lock_later(Seconds limit) { return lock_within(mutex_, limit); }
+
 int RobustMutex::lock_patiently() {
   Seconds warn_at = kPatience;
   for (Seconds waited = kLook;; waited += kLook) {

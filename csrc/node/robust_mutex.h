@@ -37,7 +37,8 @@ class RobustMutex {
 
   /// The same; false if it could not be had within `limit` seconds (less than one): its owner may be stopped.
   bool try_lock_for(Seconds limit) {
-    const int code = lock_within(mutex_, limit);
+    int code = lock_soon(mutex_);
+    if (code == EBUSY) code = lock_later(limit);
     if (code == ETIMEDOUT) return false;
     check(code);
     return true;
@@ -59,6 +60,7 @@ class RobustMutex {
 
  private:
   int lock_patiently();
+  int lock_later(Seconds limit);
   void check(int code) {
     // Made consistent, though what it guards is not: glibc's trylock takes a mutex that is not recoverable and never
     // gives it back, so everybody else would wait for ever (seen with 2.36).

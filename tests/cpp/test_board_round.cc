@@ -9,7 +9,7 @@
 namespace pyc {
 namespace {
 
-constexpr std::size_t kCount = 16;
+constexpr std::size_t kCount = 1 << 16;  // long enough for its results to be released early
 
 /// Of doubles; calls something before it fills.
 class Sums final : public ReductionMemory {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killer import WITH_FAULT_TOLERANCE
 from launcher import environment, launcher, run
 from nightly import nightly_unless
 
@@ -81,6 +82,16 @@ def test_group_averaging(ranks):
     error, others = numbers("largest error of a rank N; a rank was in groups with N others", said)
     assert error < 0.1, said
     assert others == ranks - 1, said
+
+
+@pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+def test_training_continues_after_a_death():
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, EXAMPLES / "after_a_death.py"]
+    outcome = run([str(word) for word in command], limit=90, env=environment(PYC_STALL_WARNING="10"))
+    assert outcome.err == "", outcome
+    assert re.search(r"^rank 1 died; 3 ranks continue from step \d+$", outcome.out, re.MULTILINE), outcome
+    (error,) = numbers("largest error of a weight: N", outcome.out)
+    assert error < 0.01, outcome
 
 
 @several

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from killer import WITH_FAULT_TOLERANCE
-from launcher import mpirun
+from launcher import launcher, mpirun
 from nightly import nightly_unless
+
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
 
 RANKS = 5
 

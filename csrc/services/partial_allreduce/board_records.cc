@@ -6,6 +6,12 @@
 #include "core/hot.h"
 
 namespace pyc {
+namespace {
+
+/// From here on memory is worth more than the accounting, which takes a tenth of the time of a short round.
+constexpr std::size_t kLongBytes = std::size_t{256} << 10;
+
+}  // namespace
 
 BoardRecords::BoardRecords(BoardMemory& memory, const BoardShape& shape, BoardRanks& ranks, BoardBuffers& buffers)
     : ranks_(ranks),
@@ -13,6 +19,7 @@ BoardRecords::BoardRecords(BoardMemory& memory, const BoardShape& shape, BoardRa
       length_(shape.records),
       member_words_(shape.member_words()),
       keeps_totals_(shape.keeps_totals),
+      releases_early_(shape.buffer_bytes() >= kLongBytes),
       completed_(memory.take<Completed>(1)),
       records_(memory.take_rows<RoundRecord>(length_, 1)),
       members_(memory.take_rows<std::uint64_t>(length_, member_words_)),
@@ -73,13 +80,15 @@ PYC_HOT void BoardRecords::add(const RoundRecord& record, const std::uint64_t* m
   RoundRecord& added = *records_[index];
   added = record;
   added.awaits = 0;
-  for (Rank i = 0; i < ranks_.count(); ++i) added.awaits += ranks_[i].owed > record.round ? 1 : 0;
-  if (added.awaits == 0) buffers_.release(added.buffer);
   std::copy_n(members, member_words_, members_[index]);
   std::copy_n(shares, ranks_.count(), shares_[index]);
+  if (!releases_early_) return;
+  for (Rank i = 0; i < ranks_.count(); ++i) added.awaits += ranks_[i].owed > record.round ? 1 : 0;
+  if (added.awaits == 0) buffers_.release(added.buffer);
 }
 
 PYC_HOT void BoardRecords::give(RoundNumber first, RoundNumber end) {
+  if (!releases_early_) return;
   const RoundNumber held = completed() < length_ ? 0 : completed() - length_;
   for (RoundNumber round = std::max(first, held); round < end; ++round) {
     RoundRecord& record = *records_[index_of(round)];

@@ -96,6 +96,7 @@ class BoardRecords {
   std::size_t length_;
   std::size_t member_words_;
   bool keeps_totals_;
+  bool releases_early_;  // results that every rank has been given; else when their records make room
   Completed* completed_;
   SharedRows<RoundRecord> records_;
   SharedRows<std::uint64_t> members_;

@@ -13,7 +13,6 @@ namespace pyc {
 namespace {
 
 constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
-constexpr Seconds kSoon = 0.05;     // in which the board's mutex comes free, if its owner is not stopped
 constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 
@@ -28,18 +27,6 @@ PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data
     do_contribute(call, data, Taker::kAtOnce);
     return call;
   });
-}
-
-/// The board's mutex, for the first time in a call: nothing is changed yet, and the call may be repeated.
-PYC_HOT PartialAllreduce::Lock PartialAllreduce::enter(Seconds limit) {
-  Lock lock = enter_soon();
-  return lock ? std::move(lock) : enter_patiently(limit);
-}
-
-/// Empty if its owner does not get on.
-PYC_HOT PartialAllreduce::Lock PartialAllreduce::enter_soon() {
-  RobustMutex& mutex = board_->mutex();
-  return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
 }
 
 PartialAllreduce::Lock PartialAllreduce::enter_patiently(Seconds limit) {

@@ -197,9 +197,19 @@ class PartialAllreduce final : public Collective {
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
   void take_in(BufferNumber into, const std::byte* data);
-  Lock enter(Seconds limit);
+  static constexpr Seconds kSoon = 0.05;  // in which the board's mutex comes free, unless its owner is stopped
+  /// The board's mutex, for the first time in a call: nothing is changed yet, and the call may be repeated.
+  Lock enter(Seconds limit) {
+    Lock lock = enter_soon();
+    if (!lock) lock = enter_patiently(limit);
+    return lock;
+  }
   Lock enter_patiently(Seconds limit);
-  Lock enter_soon();
+  /// Empty if its owner does not get on.
+  Lock enter_soon() {
+    RobustMutex& mutex = board_->mutex();
+    return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
+  }
   void leave(bool for_good, Seconds limit = -1);
   void do_leave(bool for_good, Seconds limit);
   void end_of_results();
