@@ -68,7 +68,7 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
 install: $(VENV)/.installed  ## Build and install into the virtual environment
 
 # The same build folder, where all but the extension itself is compiled already.
-$(VENV)/.testing: $(VENV)/.installed
+$(VENV)/.testing: $(VENV)/.installed $(wildcard tests/cpp/*)
 	cmake -DPYC_TESTING=ON $(BUILD) >/dev/null
 	cmake --build $(BUILD) --target _testing _testing_mpi --parallel $(JOBS)
 	pip install --quiet 'pycollectives[test]'
