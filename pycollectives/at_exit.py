@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import traceback
@@ -20,11 +21,11 @@ open_communicators: dict[Communicator, None] = {}
 def _close_left_open(communicator: Communicator) -> None:
     names = ", ".join(repr(collective.name) for collective in communicator._context.open) or "none"
     discarded = communicator.abort()
-    print(
-        f"pycollectives: rank {communicator.rank}: the program ends with a communicator that is not closed "
-        f"(open collectives: {names}; contributions discarded: {discarded}); "
-        "use `with` or call close(). It serves the other ranks until they have closed too (PYC_EXIT_TIMEOUT)",
-        file=sys.stderr,
+    logging.getLogger("pycollectives").warning(
+        "pycollectives: rank %d: the program ends with a communicator that is not closed (open collectives: %s; "
+        "contributions discarded: %d); use `with` or call close(). It serves the other ranks until they have closed too "
+        "(PYC_EXIT_TIMEOUT)",
+        *(communicator.rank, names, discarded),
     )
 
 

@@ -1,12 +1,14 @@
-"""When a wait outside of the engine says on stderr that it has become long; the engine's waits have their own."""
+"""Warnings of long waits outside the engine, by the logger `pycollectives`; the engine writes its own to stderr."""
 
 from __future__ import annotations
 
+import logging
 import math
-import sys
 import time
 
 __all__ = ["StallWarning"]
+
+_logger = logging.getLogger("pycollectives")
 
 
 class StallWarning:
@@ -39,7 +41,6 @@ class StallWarning:
         return self.waited + within >= self._next
 
     def say(self, what: str, missing: str) -> None:
-        """Print a line that says what is not complete, and who or what is missing."""
-        line = f"pycollectives: {self._who}: {what}: not complete after {self.waited:.3g} s; {missing}.\n"
-        sys.stderr.write(line)  # in one piece: all ranks write there
+        """Log a line: what is not complete, and who or what is missing."""
+        _logger.warning("pycollectives: %s: %s: not complete after %.3g s; %s.", self._who, what, self.waited, missing)
         self._next *= 2
