@@ -130,9 +130,11 @@ class Engine:
         """Collective: waits until every rank has closed every collective, then frees the communicators.
         StallError names who has not. Idempotent."""
     def mpi_duplicate(self) -> MPI.Intracomm | None:
-        """That its messages go over, all with tags below MPI.TAG_UB; None on threads, and once closed."""
+        """The communicator of its messages, whose tags are all below MPI.TAG_UB; None on threads, and once closed."""
+    def acknowledge_failed(self) -> list[int] | None:
+        """Returns the ranks that MPI reports dead, and lets messages of the others through; None if MPI cannot."""
     def supersede(self) -> None:
-        """Its survivors have another one: that it has failed is not said at the end."""
+        """Its survivors have another engine: suppresses reports of its failure at the end of the program."""
     def announce(self, text: str) -> None:
         """Lets the other ranks print what has gone wrong on this one, the first time. Waits for nobody."""
     def abort(self) -> None:

@@ -1,5 +1,6 @@
 #include "bindings/bound_allreduce.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "bindings/c_api.h"
@@ -100,8 +101,7 @@ BoundPartialAllreduce::BoundPartialAllreduce(std::shared_ptr<Engine> engine,
 
 void BoundPartialAllreduce::set_default_timeout(py::handle timeout) {
   default_limit_ = timeout_from(timeout);
-  collective_->set_patience(default_limit_, [] {
-    run_signal_handlers();
+  collective_->while_stopped(run_signal_handlers, [] {
     const GilReleased released(PyGILState_Check() != 0);  // for a moment: short calls hold it
     std::this_thread::yield();
   });
@@ -136,14 +136,14 @@ void BoundPartialAllreduce::with_result(const std::function<void(std::shared_ptr
   use(std::move(memory));
 }
 
-PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data) {
-  if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data);
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::contribute(PyObject* data, Seconds limit) {
+  if (is_plain(data)) return hand_over(py::detail::array_proxy(data)->data, limit);
   const ContiguousView view(convert_(py::handle(data)));
   if (view.bytes() != bytes_) {
     throw std::invalid_argument(collective_->options().name + ": expected " + std::to_string(bytes_) + " bytes, got " +
                                 std::to_string(view.bytes()));
   }
-  return hand_over(view.data());
+  return hand_over(view.data(), limit);
 }
 
 /// The common case, told without calling into Python or NumPy.
@@ -157,11 +157,11 @@ PYC_HOT bool BoundPartialAllreduce::is_plain(PyObject* data) const {
   return (array->flags & Numpy::NPY_ARRAY_C_CONTIGUOUS_) != 0;
 }
 
-PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data) {
+PYC_HOT std::shared_ptr<Call> BoundPartialAllreduce::hand_over(const void* data, Seconds limit) {
   const ExclusiveUse use(*this);
   contributor_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   const GilReleased released(!brief_);
-  return collective_->contribute(static_cast<const std::byte*>(data));
+  return collective_->contribute(static_cast<const std::byte*>(data), limit);
 }
 
 PYC_HOT bool BoundPartialAllreduce::ends_at_once(const Call& call) const {
@@ -202,9 +202,13 @@ void BoundPartialAllreduce::close() {
 RoundInfo BoundPartialAllreduce::flush(Seconds limit) {
   const ExclusiveUse use(*this);
   const GilReleased released;
+  const Seconds begin = engine_->transport().now();
+  const auto remaining = [&] {
+    return limit < 0 ? limit : std::max(limit - (engine_->transport().now() - begin), 0.0);
+  };
   finish_handing_over(limit);
-  const std::shared_ptr<Call> call = collective_->start_flush(limit);
-  const RoundInfo& info = collective_->wait(*call, limit, run_signal_handlers);
+  const std::shared_ptr<Call> call = collective_->start_flush(remaining());
+  const RoundInfo& info = collective_->wait(*call, remaining(), run_signal_handlers);
   contributor_ = std::thread::id();
   return info;
 }

@@ -31,7 +31,7 @@ class BoundPartialAllreduce {
   BoundPartialAllreduce(std::shared_ptr<Engine> engine, std::shared_ptr<PartialAllreduce> collective);
 
   /// `data`: an array of exactly the collective's shape and type, or what `convert` makes bytes of.
-  std::shared_ptr<Call> contribute(PyObject* data);
+  std::shared_ptr<Call> contribute(PyObject* data, Seconds limit);
   /// Of one on devices: contributes what is there when `producers` have made it.
   std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers);
   /// Whether the call is late. Of one on devices that is known when it is handed over, which is waited for.
@@ -69,7 +69,7 @@ class BoundPartialAllreduce {
   class ExclusiveUse;
 
   bool is_plain(PyObject* data) const;
-  std::shared_ptr<Call> hand_over(const void* data);
+  std::shared_ptr<Call> hand_over(const void* data, Seconds limit);
   bool ends_at_once(const Call& call) const;
   void finish_handing_over(Seconds limit);
 

@@ -122,6 +122,7 @@ class OpenEngines {
         if (is_superseded(engine)) continue;
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s\n", engine->rank(), error.what());
       } catch (const std::exception& error) {
+        if (is_superseded(engine)) continue;
         std::fprintf(stderr, "pycollectives: rank %d, at the end: %s; ending the job\n", engine->rank(), error.what());
         MPI_Abort(MPI_COMM_WORLD, 1);
       }
@@ -278,9 +279,20 @@ void bind_engine(py::module_& m) {
               })
       .method("mpi_duplicate", "",
               [](Engine& e) -> py::object {
+                e.check_process();
                 const auto* const transport = dynamic_cast<const MpiTransport*>(&e.transport());
-                if (transport == nullptr || transport->duplicate() == MPI_COMM_NULL) return py::none();
+                int has_ended = 0;
+                MPI_Finalized(&has_ended);
+                if (transport == nullptr || has_ended != 0 || transport->duplicate() == MPI_COMM_NULL) {
+                  return py::none();
+                }
                 return py::reinterpret_steal<py::object>(PyMPIComm_New(transport->duplicate()));
+              })
+      .method("acknowledge_failed", "",
+              [](Engine& e) {
+                const auto* const transport = dynamic_cast<const MpiTransport*>(&e.transport());
+                const GilReleased released;
+                return transport == nullptr ? std::nullopt : transport->acknowledge_failed();
               })
       .method("supersede", "", [](const std::shared_ptr<Engine>& e) { OpenEngines::instance().supersede(e); })
       .method("check_process", "", [](const Engine& e) { e.check_process(); })

@@ -43,7 +43,7 @@ PYC_HOT PyObject* contribute(PyObject* self, PyObject* const* values, Py_ssize_t
     take_arguments("contribute", {values, count, names},
                    std::array{Parameter{"x", &x}, Parameter{"stream", &stream, true}}, 1);
     if (stream != Py_None) refuse_stream(bound, stream);
-    return make_round(self, bound, bound.contribute(x));
+    return make_round(self, bound, bound.contribute(x, bound.default_limit()));
   });
 }
 
@@ -55,7 +55,7 @@ PYC_HOT PyObject* contribute_and_wait(PyObject* self, PyObject* const* values, P
     take_arguments("contribute_and_wait", {values, count, names},
                    std::array{Parameter{"x", &x}, Parameter{"timeout", &timeout, true}}, 1);
     const Seconds limit = bound.limit_from(timeout);
-    const std::shared_ptr<Call> call = bound.contribute(x);
+    const std::shared_ptr<Call> call = bound.contribute(x, limit);
     bound.wait(*call, limit);
     return make_round_info(call->info);
   });
@@ -76,7 +76,7 @@ PYC_HOT PyObject* allreduce(PyObject* self, PyObject* const* values, Py_ssize_t 
     const Seconds limit = bound.limit_from(timeout);
     py::object into;
     if (out != Py_None) into = bound.receiver(out);
-    const std::shared_ptr<Call> call = bound.contribute(x);
+    const std::shared_ptr<Call> call = bound.contribute(x, limit);
     wait_once(bound, *call, limit);
     const auto info = py::reinterpret_steal<py::object>(make_round_info(call->info));
     if (into) {

@@ -219,10 +219,14 @@ void Engine::tell_other_machines(const std::exception_ptr& error) {
 }
 
 /// After `poll`: what has come counts.
+void Engine::speak_to_other_machines(Seconds now) {
+  if (heartbeat_.is_due(now) && failures_.is_lowest_here()) heartbeat_.speak(failures_.dead_neighbours());
+}
+
 void Engine::look_at_other_machines() {
   if (shutdown_.is_silent()) return;
   const Seconds now = transport_->now();
-  if (heartbeat_.is_due(now) && failures_.is_lowest_here()) heartbeat_.speak(failures_.dead_neighbours());
+  speak_to_other_machines(now);
   if (const std::vector<Rank> dead = heartbeat_.dead(); !dead.empty()) {
     throw died("", dead, "the communicator is unusable now");
   }
@@ -237,6 +241,7 @@ void Engine::look_at_other_machines() {
 
 bool Engine::pass() {
   if (!std::all_of(collectives_.begin(), collectives_.end(), [](const auto& c) { return c->can_advance(); })) {
+    if (heartbeat_.on() && !shutdown_.is_silent()) speak_to_other_machines(transport_->now());
     return false;
   }
   bool moved = false;

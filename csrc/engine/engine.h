@@ -238,6 +238,7 @@ class Engine final : private Listener {
   std::exception_ptr seen_death(std::exception_ptr reported) const;
   void look_for_the_dead();
   void tell_other_machines(const std::exception_ptr& error);
+  void speak_to_other_machines(Seconds now);
   void look_at_other_machines();
   void forget(const std::vector<const Collective*>& ended);
   void send(Rank to, ConstBytes message);

@@ -32,6 +32,13 @@ void RobustMutex::warn(Seconds waited) const {
                waited, static_cast<int>(owner), is_stopped ? "was stopped" : "has not got on");
 }
 
+bool RobustMutex::comes_free(Seconds limit) {
+  if (owner_of(mutex_) == 0) return true;  // without a write to its cache line
+  if (!try_lock_for(limit)) return false;
+  unlock();
+  return true;
+}
+
 int RobustMutex::lock_later(Seconds limit) { return lock_within(mutex_, limit); }
 
 int RobustMutex::lock_patiently() {

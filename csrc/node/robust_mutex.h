@@ -44,12 +44,8 @@ class RobustMutex {
     return true;
   }
 
-  /// Whether it could be had within `limit` seconds (less than one).
-  bool comes_free(Seconds limit) {
-    if (!try_lock_for(limit)) return false;
-    unlock();
-    return true;
-  }
+  /// Whether it is free within `limit` seconds (less than one).
+  bool comes_free(Seconds limit);
 
   void unlock() { pthread_mutex_unlock(&mutex_); }
 

@@ -15,8 +15,10 @@
 #include "core/hot.h"
 
 /// Of fault-tolerant MPI (ULFM); null where the library has none.
-extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed)  // NOLINT(readability-identifier-naming)
-    __attribute__((weak));
+// NOLINTBEGIN(readability-identifier-naming)
+extern "C" int MPIX_Comm_get_failed(MPI_Comm comm, MPI_Group* failed) __attribute__((weak));
+extern "C" int MPIX_Comm_ack_failed(MPI_Comm comm, int most, int* count) __attribute__((weak));
+// NOLINTEND(readability-identifier-naming)
 
 namespace pyc {
 namespace {
@@ -283,6 +285,18 @@ bool means_a_failed_rank(int error_class) {
 }
 
 }  // namespace
+
+std::optional<std::vector<Rank>> MpiTransport::acknowledge_failed() const {
+  {
+    const std::lock_guard lock(asking_or_closing());
+    int has_ended = 0;
+    int count = 0;
+    MPI_Finalized(&has_ended);
+    if (MPIX_Comm_ack_failed == nullptr || heads_ == MPI_COMM_NULL || has_ended != 0) return std::nullopt;
+    if (MPIX_Comm_ack_failed(heads_, size_, &count) != MPI_SUCCESS) return std::nullopt;
+  }
+  return failed_ranks();
+}
 
 std::optional<std::vector<Rank>> MpiTransport::failed_ranks() const {
   const std::lock_guard lock(asking_or_closing());  // an MPI need not let two threads ask at once

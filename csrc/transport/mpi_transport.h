@@ -49,6 +49,8 @@ class MpiTransport final : public Transport {
   bool poll(Listener& listener) override;
   std::size_t in_flight() const override { return open_; }
   std::optional<std::vector<Rank>> failed_ranks() const override;
+  /// The same; afterwards MPI lets the others' messages through on `duplicate`.
+  std::optional<std::vector<Rank>> acknowledge_failed() const;
   void close() override;
   Seconds now() const override;
 

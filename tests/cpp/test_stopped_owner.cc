@@ -29,7 +29,7 @@ struct Pair {
     for (auto& transport : make_loopback(2, 0, 0)) {
       auto engine = std::make_shared<Engine>(std::move(transport), Engine::Options{.progress = Progress::kCaller});
       members.push_back(PartialAllreduce::join(std::move(engine), host_memory(), options, nodes, shared));
-      members.back()->set_patience(kLimit, [this] { ++looks; });
+      members.back()->while_stopped([this] { ++looks; }, {});
     }
   }
   RobustMutex& mutex() const { return *reinterpret_cast<RobustMutex*>(shared->data()); }
@@ -72,7 +72,7 @@ PYC_TEST(calls_keep_their_limits_while_the_owner_of_the_mutex_is_stopped) {
       if (!direct) {
         PYC_CHECK(!first.test(*waiting));
         stall_of([&] { first.wait(*waiting, kLimit, {}); });
-        stall_of([&] { second.contribute(data); });
+        stall_of([&] { second.contribute(data, kLimit); });
         PYC_CHECK(pair.looks > 0);
       }
       const std::string text = stall_of([&] { second.start_flush(kLimit); });

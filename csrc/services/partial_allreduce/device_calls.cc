@@ -32,7 +32,8 @@ bool PartialAllreduce::hand_over_if_made() {
   if (!handover_->is_open()) return true;
   try {
     return naming_the_dead([&] {
-      if (!handover_->is_there()) return false;
+      if (!handover_->is_there() || !board_->mutex().comes_free(kSoon)) return false;
+      limit_ = kNever;  // the engine's progress may be at it, which answers no signals
       if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
       return true;
     });

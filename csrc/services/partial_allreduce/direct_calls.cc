@@ -22,7 +22,7 @@ PYC_HOT bool PartialAllreduce::may_contribute_directly() const {
 
 PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& call, const std::byte* data) {
   if (direct_call_) {
-    const Lock lock = enter(patience_);
+    const Lock lock = enter(limit_);
     local_.take_over_posts();
     move_direct_call();
   }
@@ -33,7 +33,7 @@ PYC_HOT bool PartialAllreduce::contribute_directly(const std::shared_ptr<Call>& 
   posts.post(round, call->made, sequence_ + 1);
   State state = posts.state(round);
   if (state == State::kUndecided) {
-    const Lock lock(board_->mutex());
+    const Lock lock = reenter();  // the post cannot be taken back
     state = posts.decided(round);
     if (state == State::kOpen) {  // too late: the board has taken the round over without this post
       posts.take(board_->ranks().own_local_rank(), round);

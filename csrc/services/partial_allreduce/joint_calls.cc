@@ -25,7 +25,7 @@ PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& c
   Board& board = *board_;
   JointSum& sum = board.joint_sum();
   if (!sum.on()) return false;
-  Lock lock = enter(patience_);
+  Lock lock = enter(limit_);
   if (!may_join()) return false;
   BufferNumber copy = kNoBuffer;
   hand_over(*call, copy, false);
@@ -37,13 +37,13 @@ PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& c
   const bool is_added = sum.add(joined, memory_, data);
   trace_.add("reduce", begin, call->round);
   if (!is_added) {
-    lock.lock();
+    lock = reenter();
     copy = board.buffers().take();
     lock.unlock();
     sum.copy_left_over(memory_, board.buffers().data(copy), data);
   }
   trace_.add("contribute", call->made, call->round);
-  lock.lock();
+  lock = reenter();
   board.round().finish_joining(copy);
   run_rounds(lock);
   lock.unlock();

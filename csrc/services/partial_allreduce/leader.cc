@@ -320,9 +320,9 @@ void Leader::pass_on(const Departure& departure) {
 /// Reports how the ranks of this node stand to a round.
 void Leader::answer(Rank node, RoundNumber round) {
   const std::vector<Rank>& ranks = board_.shape().ranks;
+  const std::vector<Report> reports = inspector_.reports_here(round);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const Report report = inspector_.report_of(static_cast<Rank>(i), round);
-    send(node, RankReport{.round = round, .rank = ranks[i], .report = report});
+    send(node, RankReport{.round = round, .rank = ranks[i], .report = reports[i]});
   }
 }
 

@@ -8,27 +8,24 @@
 
 namespace pyc {
 
-void PartialAllreduce::leave(bool for_good, Seconds limit) {
-  naming_the_dead([&] { do_leave(for_good, limit); });
+void PartialAllreduce::leave_for_good() {
+  naming_the_dead([&] {
+    engine_->recorder().left(id_);
+    Lock lock = reenter();
+    do_leave(lock, true);
+  });
 }
 
-void PartialAllreduce::do_leave(bool for_good, Seconds limit) {
-  if (for_good) engine_->recorder().left(id_);
-  Lock lock = enter(limit);
+void PartialAllreduce::do_leave(Lock& lock, bool for_good) {
   if (nodes_.count() == 1) local_.take_over_posts();
-  if (!for_good) {
-    if (direct_call_) move_direct_call();
-    open_flush_->epoch = board_->round().state().flushes;
-    board_->ranks().own().flush_waits = true;
-  }
+  if (!for_good && direct_call_) move_direct_call();
   BoardSlot& own = board_->ranks().own();
   own.called = engine_->transport().now();
   if (for_good) end_of_results();
   board_->ranks().leave(for_good);
   if (nodes_.count() > 1) board_->draw_attention();
   run_rounds(lock);
-  if (for_good)
-    board_->ranks().own().gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
+  if (for_good) own.gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
 }
 
 /// This rank leaves. Its open requests can still be waited for: what is complete is kept for them, and the round that
@@ -36,10 +33,10 @@ void PartialAllreduce::do_leave(bool for_good, Seconds limit) {
 void PartialAllreduce::end_of_results() {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
-  promise_kept();
+  if (open_flush_) return;  // all rounds are kept for it
   own.owed = accounted_;
-  if (own.promised != kNoRound && own.promised >= accounted_) {
-    own.owed = own.promised + 1;
+  if (own.promised != kNoRound && own.promised >= results_.given()) {
+    own.owed = std::max(accounted_, own.promised + 1);
   } else if (results_.given() < accounted_) {
     own.owed = board.completed();
     own.promised = own.owed - 1;
@@ -54,13 +51,13 @@ std::shared_ptr<Call> PartialAllreduce::start_flush(Seconds limit) {
   std::shared_ptr<Call> call = new_call();
   call->flush = true;
   call->sequence = sequence_;
-  open_flush_ = call;
-  try {
-    leave(false, limit);
-  } catch (const StallError&) {
-    open_flush_.reset();
-    throw;
-  }
+  naming_the_dead([&] {
+    Lock lock = enter(limit);
+    call->epoch = board_->round().state().flushes;
+    board_->ranks().own().flush_waits = true;
+    open_flush_ = call;
+    do_leave(lock, false);
+  });
   if (leader_) engine_->advance();
   return call;
 }
@@ -69,10 +66,10 @@ void PartialAllreduce::close() {
   engine_->check();
   if (closed_.exchange(true)) return;
   if (!device_) {
-    leave(true);
+    leave_for_good();
   } else if (is_served()) {
     try {
-      leave(true);
+      leave_for_good();
     } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a collective that this rank needs no more
     }
   }
@@ -84,7 +81,7 @@ std::size_t PartialAllreduce::discard() {
   if (!engine_->is_in_own_process()) return 0;  // the parent's, which still has it
   const std::size_t in_the_making = handover_ && handover_->claim() ? 1 : 0;
   aborted_ = true;
-  const Lock lock(board_->mutex());
+  const Lock lock = reenter();
   BoardSlot& own = board_->ranks().own();
   const std::size_t contributions = own.deposit == kNoBuffer ? 0 : own.contributions;
   board_->buffers().release(own.deposit);
@@ -94,7 +91,7 @@ std::size_t PartialAllreduce::discard() {
 void PartialAllreduce::abort() {  // under the engine's lock
   try {
     discard();
-    if (!closed_.exchange(true) && is_served()) leave(true);
+    if (!closed_.exchange(true) && is_served()) leave_for_good();
   } catch (const RankFailedError&) {
     closed_ = true;  // the board is lost to everybody
   } catch (const DeviceError&) {

@@ -20,9 +20,10 @@ constexpr auto kFlushFirst = "A rank that goes on to another collective call, of
 
 // ------------------------------------------------------------------------------------------------ handing over
 
-PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data) {
+PYC_HOT std::shared_ptr<Call> PartialAllreduce::contribute(const std::byte* data, Seconds limit) {
   return naming_the_dead([&] {
     check_may_contribute();
+    limit_ = limit;
     std::shared_ptr<Call> call = new_call();
     do_contribute(call, data, Taker::kAtOnce);
     return call;
@@ -33,7 +34,8 @@ PartialAllreduce::Lock PartialAllreduce::enter_patiently(Seconds limit) {
   const Seconds begin = engine_->transport().now();
   Seconds warn_at = RobustMutex::kPatience;
   for (;;) {
-    if (interrupt_) interrupt_();
+    if (limit != kNever && interrupt_) interrupt_();
+    if (give_way_) give_way_();
     if (Lock lock = enter_soon()) return lock;
     const Seconds waited = engine_->transport().now() - begin;
     if (limit >= 0 && waited >= limit) {
@@ -68,24 +70,24 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
   if (contribute_directly(call, data) || contribute_jointly(call, data, taker)) return;
   Board& board = *board_;
   if (spare_ == kNoBuffer) {
-    const Lock lock = enter(patience_);
+    const Lock lock = enter(limit_);
     spare_ = board.buffers().take();
   }
   take_in(spare_, data);
-  Lock lock = enter(patience_);  // from here on it is waited for without a limit
+  Lock lock = enter(limit_);
   BufferNumber earlier = options_.late == Options::Late::kAccumulate ? board.ranks().own().deposit : kNoBuffer;
   bool combined = earlier != kNoBuffer;
   if (combined) {
     board.buffers().retain(earlier);  // to read it; a round may take it meanwhile
     lock.unlock();
     memory_.reduce(elements_, options_.op, board.buffers().data(spare_), board.buffers().data(earlier), options_.count);
-    lock.lock();
+    lock = reenter();
     combined = board.ranks().own().deposit == earlier;
     board.buffers().release(earlier);
     if (!combined) {  // a round has taken it: what is handed over now is the new data alone
       lock.unlock();
       take_in(spare_, data);
-      lock.lock();
+      lock = reenter();
     }
   }
   const bool ends_here = hand_over(*call, spare_, combined) && taker == Taker::kAtOnce;
@@ -240,13 +242,18 @@ PYC_HOT bool PartialAllreduce::read_result(std::byte* to) const { return results
 
 /// Does what has become due; whether the call is done.
 bool PartialAllreduce::drive(Call& call) {
-  if (board_->round().help(memory_) || (options_.policy.grace > 0 && !leader_ && !call.given)) {
+  if (board_->round().help(memory_)) must_work_ = true;
+  if (must_work_ || (options_.policy.grace > 0 && !leader_ && !call.given)) {
     Lock lock = enter_soon();
     if (!lock) return false;
+    must_work_ = false;
     run_rounds(lock);
     looks_ = 0;
-  } else if (++looks_ == kPatience) {
-    if (const Lock lock = enter_soon()) board_->round().begin_batch();
+  } else if (++looks_ % kPatience == 0) {
+    Lock lock = enter_soon();
+    if (!lock) return false;
+    if (looks_ == kPatience) board_->round().begin_batch();
+    run_rounds(lock);  // a rank that must may have been stopped before, and have given up
   }
   return try_finish(call);
 }
@@ -408,9 +415,12 @@ void PartialAllreduce::on_message(Rank from, ConstBytes message) {
 std::vector<Rank> PartialAllreduce::not_closed() const {
   if (leader_) return leader_->not_closed();
   std::vector<Rank> ranks;
-  const Lock lock(board_->mutex());
+  Lock lock;
+  if (board_->mutex().try_lock_for(kSoon)) lock = Lock(board_->mutex(), std::adopt_lock);
   for (std::size_t i = 0; i < board_->shape().local_ranks(); ++i) {
-    if (!board_->ranks().closed().contains(static_cast<Rank>(i))) ranks.push_back(board_->shape().ranks[i]);
+    const auto local = static_cast<Rank>(i);
+    const bool closed = lock ? board_->ranks().closed().contains(local) : board_->ranks()[local].gone.load();
+    if (!closed) ranks.push_back(board_->shape().ranks[i]);
   }
   return ranks;
 }

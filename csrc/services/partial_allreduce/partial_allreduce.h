@@ -112,15 +112,16 @@ class PartialAllreduce final : public Collective {
 
   ~PartialAllreduce() override;
 
-  /// How long `contribute` waits for a rank of this node that is stopped while it changes what they share, and what
-  /// ends the wait: StallError after `limit` seconds (negative: no limit), and it may be repeated.
-  void set_patience(Seconds limit, Engine::Interrupt interrupt) {
-    patience_ = limit;
+  /// While a call waits for a rank of this node that is stopped while it changes what they share. `interrupt` ends the
+  /// wait where nothing is changed yet; `give_way` lets other threads of this process run, and does not throw.
+  void while_stopped(Engine::Interrupt interrupt, std::function<void()> give_way) {
     interrupt_ = std::move(interrupt);
+    give_way_ = std::move(give_way);
   }
 
-  /// Hands over `count` elements; they may be overwritten on return.
-  std::shared_ptr<Call> contribute(const std::byte* data);
+  /// Hands over `count` elements; they may be overwritten on return. StallError if a rank of this node is stopped for
+  /// `limit` seconds (negative: no limit) while it changes what they share: nothing is handed over.
+  std::shared_ptr<Call> contribute(const std::byte* data, Seconds limit = -1);
   /// On a device: what `producers` make there with what they have been given so far. It is handed over when it is made;
   /// what they do afterwards may overwrite it. Returns at once, if what was contributed before is handed over.
   std::shared_ptr<Call> contribute_when_made(const std::byte* data, DeviceHandover::Producers producers,
@@ -135,7 +136,7 @@ class PartialAllreduce final : public Collective {
   /// StallError after `timeout` seconds (negative: no limit) names the ranks that are missing.
   const RoundInfo& wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt);
 
-  /// Leaves until a flush round completes, which is what the call waits for. `limit`: as of `set_patience`.
+  /// Leaves until a flush round completes, which is what the call waits for. `limit`: as of `contribute`.
   std::shared_ptr<Call> start_flush(Seconds limit);
   /// Leaves for good. Returns at once.
   void close();
@@ -204,14 +205,20 @@ class PartialAllreduce final : public Collective {
     if (!lock) lock = enter_patiently(limit);
     return lock;
   }
+  /// ... and in the middle of a change: waits until it is free.
+  Lock reenter() {
+    Lock lock = enter_soon();
+    if (!lock) lock = enter_patiently(kNever);
+    return lock;
+  }
   Lock enter_patiently(Seconds limit);
   /// Empty if its owner does not get on.
   Lock enter_soon() {
     RobustMutex& mutex = board_->mutex();
     return mutex.try_lock_for(kSoon) ? Lock(mutex, std::adopt_lock) : Lock();
   }
-  void leave(bool for_good, Seconds limit = -1);
-  void do_leave(bool for_good, Seconds limit);
+  void leave_for_good();
+  void do_leave(Lock& lock, bool for_good);
   void end_of_results();
   void do_contribute(const std::shared_ptr<Call>& call, const std::byte* data, Taker taker);
   template <class Action>
@@ -281,8 +288,10 @@ class PartialAllreduce final : public Collective {
   std::atomic<Seconds> waited_{0};
   RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
   BufferNumber spare_ = kNoBuffer;
-  Seconds patience_ = -1;
+  bool must_work_ = false;  // it was the last to reduce a part of a round: the round is this rank's to complete
+  Seconds limit_ = -1;      // of the present `contribute`
   Engine::Interrupt interrupt_;
+  std::function<void()> give_way_;
   int looks_ = 0;  // of a waiting call since it last had something to do
   Seconds next_look_ = 0;
   std::atomic<bool> closed_{false};

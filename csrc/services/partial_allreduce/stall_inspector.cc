@@ -14,11 +14,10 @@ namespace {
 
 using Lock = std::unique_lock<RobustMutex>;
 
+constexpr Seconds kLimit = 0.05;
+
 /// Empty if its owner does not get on.
-Lock soon(RobustMutex& mutex) {
-  constexpr Seconds kLimit = 0.05;
-  return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock();
-}
+Lock soon(RobustMutex& mutex) { return mutex.try_lock_for(kLimit) ? Lock(mutex, std::adopt_lock) : Lock(); }
 
 }  // namespace
 
@@ -46,12 +45,19 @@ void StallInspector::check_briefly() const {
   }
 }
 
-Report StallInspector::report_of(Rank local, RoundNumber round) const {
+std::vector<Report> StallInspector::reports_here(RoundNumber round) const {
+  const bool may_lock = board_->mutex().comes_free(kLimit);
+  std::vector<Report> reports;
+  for (Rank i = 0; i < board_->ranks().count(); ++i) reports.push_back(report_of(i, round, may_lock));
+  return reports;
+}
+
+Report StallInspector::report_of(Rank local, RoundNumber round, bool may_lock) const {
   const BoardRanks& ranks = board_->ranks();
   const BoardSlot& slot = ranks[local];
   const ProcessState process = state_of(slot.process);
   if (process == ProcessState::kGone) return {RankState::kGone};
-  const Lock lock = soon(board_->mutex());
+  const Lock lock = may_lock ? soon(board_->mutex()) : Lock();
   if (!lock) return {process == ProcessState::kStopped ? RankState::kStopped : RankState::kArrived};  // or not: unknown
   const BoardRound::State& s = board_->round().state();
   if (board_->rounds() > round) return {RankState::kComplete};
@@ -119,9 +125,10 @@ std::vector<Report> StallInspector::reports(RoundNumber round) const {
   // Of this node's ranks whatever its leader has not reported: it may be the one who is stopped.
   engine_.exclusively([&] {
     const std::vector<Rank>& ranks = board_->shape().ranks;
+    const std::vector<Report> here = reports_here(round);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       Report& report = reports[static_cast<std::size_t>(ranks[i])];
-      if (report.state == RankState::kSilent) report = report_of(static_cast<Rank>(i), round);
+      if (report.state == RankState::kSilent) report = here[i];
     }
   });
   return reports;

@@ -2,7 +2,7 @@
 //
 // Owned by a PartialAllreduce. It only looks, and has nothing to guard. Who lives is looked up without the board's
 // mutex, which a rank that died may have taken with it; who has come is read under it. What a rank waits for in other
-// collectives is known to the engine: `report_of` needs its progress lock, which is taken before the board's mutex.
+// collectives is known to the engine: `reports_here` needs its progress lock, which is taken before the board's mutex.
 #pragma once
 
 #include <memory>
@@ -28,8 +28,8 @@ class StallInspector {
   /// of neither.
   void check_briefly() const;
 
-  /// How a rank of this node, by local rank, stands to a round. Under the engine's progress lock.
-  Report report_of(Rank local, RoundNumber round) const;
+  /// How the ranks of this node stand to a round, by local rank. Under the engine's progress lock.
+  std::vector<Report> reports_here(RoundNumber round) const;
 
   /// If there are other nodes: lets this node's leader ask how their ranks stand to a round.
   void inquire(RoundNumber round);
@@ -41,6 +41,7 @@ class StallInspector {
   std::string holder() const;
 
  private:
+  Report report_of(Rank local, RoundNumber round, bool may_lock) const;
   std::vector<Report> reports(RoundNumber round) const;
   std::string why_silent(const std::vector<Report>& reports) const;
 
