@@ -13,6 +13,7 @@ namespace pyc {
 namespace {
 
 constexpr int kPatience = 20;       // looks before it reduces what has been taken of a round that waits for others
+constexpr int kLongPatience = 256;  // ... before it does what is another's: most of them are naps
 constexpr Seconds kLookPeriod = 1;  // of calls that wait for nobody, whether everybody lives: a system call for each
 constexpr auto kFlushFirst = "A rank that goes on to another collective call, of MPI too, must flush() before it.";
 
@@ -249,11 +250,10 @@ bool PartialAllreduce::drive(Call& call) {
     must_work_ = false;
     run_rounds(lock);
     looks_ = 0;
-  } else if (++looks_ % kPatience == 0) {
-    Lock lock = enter_soon();
-    if (!lock) return false;
-    if (looks_ == kPatience) board_->round().begin_batch();
-    run_rounds(lock);  // a rank that must may have been stopped before, and have given up
+  } else if (++looks_ == kPatience) {
+    if (const Lock lock = enter_soon()) board_->round().begin_batch();
+  } else if (looks_ % kLongPatience == 0) {  // the rank whose turn it is may have been stopped, and not call again
+    if (Lock lock = enter_soon()) run_rounds(lock);
   }
   return try_finish(call);
 }
