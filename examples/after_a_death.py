@@ -5,8 +5,8 @@
 Needs Open MPI 5. With fewer cores than ranks, add `--oversubscribe`. Rank 1 kills itself after a second; kill any other
 rank by its process number, which each rank prints.
 
-All ranks hold the same weights, so no rank's weights are lost with it. The survivors differ by at most one round when a
-rank dies: they continue from their mean.
+All ranks hold about the same weights, so none are lost with a rank. When a rank dies, survivors may lack rounds that
+others have received. They continue from their mean.
 """
 
 import os
@@ -36,7 +36,7 @@ def main():
     step = 0
     while True:
         try:
-            weights[:] = comm.mean(weights)  # survivors of a death may differ by a round
+            weights[:] = comm.mean(weights)  # survivors of a death may differ by some rounds
             gradients = comm.partial_allreduce(weights, op=pc.AVG, policy="majority")
             while step < STEPS:
                 time.sleep(rng.exponential(0.01))
@@ -49,8 +49,8 @@ def main():
         except pc.RankFailedError as error:
             comm = comm.shrink()
             if comm.rank == 0:
-                dead = ", ".join(map(str, error.ranks))
-                print(f"rank {dead} died; {comm.size} ranks continue from step {step}", flush=True)
+                print(f"{error}", flush=True)
+                print(f"{comm.size} ranks continue from step {step}", flush=True)
     if comm.rank == 0:
         print(f"largest error of a weight: {np.abs(weights - TRUTH).max():.3f}")
 

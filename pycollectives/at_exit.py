@@ -23,8 +23,8 @@ def _close_left_open(communicator: Communicator) -> None:
     discarded = communicator.abort()
     logging.getLogger("pycollectives").warning(
         "pycollectives: rank %d: the program ends with a communicator that is not closed (open collectives: %s; "
-        "contributions discarded: %d); use `with` or call close(). It serves the other ranks until they have closed too "
-        "(PYC_EXIT_TIMEOUT)",
+        "contributions discarded: %d); use `with` or call close(). It serves the other ranks until they have closed "
+        "too (PYC_EXIT_TIMEOUT)",
         *(communicator.rank, names, discarded),
     )
 

@@ -141,11 +141,24 @@ class Communicator:
                 if options.heartbeat_timeout is not None:
                     engine.start_heartbeat(machines=nodes_of(machines, None), limit=options.heartbeat_timeout)
                 nodes = nodes_of(machines, options.ranks_per_node)
-                agreed = options.costs or _measured_costs(engine, nodes, places, options.timeout)
+                limit = options.timeout if limit is None else limit
+                agreed = options.costs or _measured_costs(engine, nodes, places, limit)
             except BaseException:
                 engine.abort()
+                engine.supersede()
                 raise
         self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
+
+    def _remade(self, comm: MPI.Comm, limit: float | None) -> Communicator:
+        """Make one with the arguments of this one; collective over `comm`."""
+        made = Communicator.__new__(Communicator)
+        made._open(comm, self._arguments, limit)
+        return made
+
+    def _supersede(self) -> None:
+        """Its survivors have another communicator: that it failed is not reported at the end of the program."""
+        for engine in self._engines:
+            engine.supersede()
 
     @classmethod
     def from_engine(
@@ -176,6 +189,7 @@ class Communicator:
         self._comm = comm
         self._rank = engine.rank
         self._size = engine.size
+        self._engines = [engine] if check_engine is None else [engine, check_engine]
         self._shrinking: shrinking.Shrinking | None = None
         checks = NoChecks() if check_engine is None else Checks(check_engine, timeout)
         self._context = Context(engine, nodes, checks, timeout, costs, communicator=self)

@@ -1,11 +1,11 @@
-"""`Communicator.shrink`: the survivors of a death make a communicator of their own."""
+"""`Communicator.shrink`: the survivors of a death make a new communicator."""
 
 from __future__ import annotations
 
 import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING
 
 from ..support.deadline import Deadline
 from ..support.environment import settings
@@ -15,8 +15,6 @@ from .consistency import describe_ranks
 from .survivors import Message, Survivors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mpi4py import MPI
 
     from ..communicator import Communicator
@@ -24,61 +22,67 @@ if TYPE_CHECKING:
 
 __all__ = ["Shrinking", "shrink"]
 
-T = TypeVar("T")
-
 PAUSE_S = 0.5e-3
-"""Between looks at messages."""
-PATIENCE_S = 5.0
-"""With an MPI that does not report a death that was seen otherwise."""
+"""Between looks for messages."""
+REPORT_S = 15.0
+"""In which MPI reports a death that this library has seen otherwise; between hosts it took up to 10 s."""
+MAKING_S = 15.0
+"""The least limit of making the new communicator: all of its ranks have arrived."""
+AGAIN = ""
+"""The objection of a rank that failed because another rank died, or that was interrupted: try again without text."""
+
+_sending: list[MPI.Request] = []
+"""Sends that may not be complete. MPI reads their buffers after the communicator is garbage."""
 
 
 def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
     """Return a new communicator of the surviving ranks; collective over them.
 
-    Call it after `RankFailedError`, which every survivor's next call raises. This communicator and its open collectives
-    close as by `abort`: undelivered contributions are discarded. The survivors keep their order and are renumbered from
-    0. The new communicator has the options of this one; its `mpi_comm` contains the survivors only. Ranks that die
-    during the call are left out too. If a rank dies later, shrink the new communicator.
+    Call it after `RankFailedError`. This communicator and its open collectives close as by `abort`: undelivered
+    contributions are discarded. The survivors keep their order and are renumbered from 0. The new communicator is made
+    with the arguments of this one; its `mpi_comm` contains the survivors only. Ranks that die during the call are left
+    out too. If a rank dies later, shrink the new communicator.
 
-    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`.
+    Requires an MPI that survives deaths: Open MPI 5 under `mpirun --with-ft ulfm`. Every survivor must call it. A rank
+    whose program has ended is not dead to MPI: the others wait for it until their limit.
 
     Parameters
     ----------
     timeout
-        Seconds; None for the communicator's default, `math.inf` for no limit.
+        Seconds; None for the communicator's default, `math.inf` for no limit. Use some seconds at least: the limit
+        ends the wait for ranks that have not called it, and the new communicator takes up to a second to make.
 
     Returns
     -------
     Communicator
-        Of the same class.
+        Open, without collectives.
 
     Raises
     ------
     StallError
         Some survivors have not called it in time; names them. Call it again to continue.
     ClosedError
-        The communicator was closed by `close`, or has been shrunk.
+        The communicator was closed by `close`, or has been shrunk, or MPI is finalized.
     RuntimeError
-        The ranks are threads of one process, or this MPI does not report dead ranks.
-    RankFailedError
-        The other ranks count this one as dead.
+        The ranks are threads of one process; this MPI cannot continue after a death, or does not report one that was
+        seen; another rank could not make the new communicator (on all ranks); another thread is in this call.
     """
     if comm.transport != "mpi":
-        raise RuntimeError("shrink: expected a communicator on MPI: threads of one process die together")
+        raise RuntimeError("shrink: expected a communicator on MPI, got threads of one process, which die together")
     if comm._shrinking is None:
         comm._shrinking = Shrinking(comm)
     return comm._shrinking.run(Deadline(comm._context.limit(timeout)))
 
 
 class Shrinking:
-    """One rank's way to the new communicator: what an interrupted `shrink` goes on with.
+    """One rank's progress in `shrink`, which is kept when a call is interrupted.
 
-    Steps of `Survivors` alternate: the even ones ask who is there, the odd ones whether all have made the communicator.
-    Messages go over the duplicate that the failed communicator's engine used.
+    Steps of `Survivors` alternate. In the even steps the ranks agree on the members, in the odd ones on whether all
+    members have made the new communicator. Messages use a duplicate that the old communicator's engine owns.
     """
 
     def __init__(self, old: Communicator) -> None:
-        """Of a communicator that has failed."""
+        """Check that it is possible; sends nothing."""
         from ..support.native import MPI
 
         duplicate = old._engine.mpi_duplicate()
@@ -86,147 +90,207 @@ class Shrinking:
             raise ClosedError(f"shrink: {old.name} is closed")
         self._old = old
         self._mpi = duplicate
-        self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's are lower
         self._survivors = Survivors(old.rank, old.size)
-        self._sending: list[MPI.Request] = []
+        self._tag = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767  # the engine's tags are lower
+        self._outbox: deque[tuple[int, Message]] = deque()
+        self._look_for_deaths()
         self._new: Communicator | None = None
         self._error: BaseException | None = None  # why this rank could not make it
+        self._interruption: BaseException | None = None  # raised once the other ranks do not wait for this one
         self._turn = threading.Lock()
         self._is_over = False
 
     def run(self, deadline: Deadline) -> Communicator:
         """Return the new communicator."""
-        with self._turn:
-            if self._is_over:
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError(f"shrink: another thread is in shrink of {self._old.name}")
+        try:
+            if self._is_over and self._new is None:
                 raise ClosedError(f"shrink: {self._old.name} was shrunk before: use the communicator that it returned")
             self._old.abort()
-            while True:
+            warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
+            while not self._is_over:
                 if self._survivors.step % 2 == 0:
-                    self._make(self._decide(agrees=True, deadline=deadline), deadline)
-                decision = self._decide(agrees=self._error is None, deadline=deadline)
+                    self._make(self._decide(None, deadline, warning), deadline)
+                decision = self._decide(self._objection(), deadline, warning)
                 self._survivors.next_step()
-                if decision.agreed and self._new is not None and self._new.size == len(decision.members):
-                    self._is_over = True
-                    self._old._engine.supersede()
-                    return self._new
-                if self._new is not None:
-                    self._new.abort()
-                    self._new._engine.supersede()
-                if self._error is not None and not isinstance(self._error, RankFailedError):
-                    raise self._error
+                self._finish(decision)
+                if self._interruption is not None:
+                    raise self._take_interruption()
+            new, self._new = self._new, None
+            assert new is not None
+            return new
+        finally:
+            self._turn.release()
 
     def _make(self, decision: Decision, deadline: Deadline) -> None:
-        self._new, self._error = None, None
-        if self._old.rank not in decision.members:
-            raise RankFailedError(f"shrink: {describe_ranks(decision.members)} go on without this rank")
-        comm = self._mpi.Shrink()
-        comm.Set_name(self._old.name)
-        new = type(self._old).__new__(type(self._old))
+        """Make the new communicator; the next step tells the others whether it is made."""
+        comm = None
+        remaining = deadline.remaining()
         try:
-            new._open(comm, self._old._arguments, limit=deadline.remaining())
-            self._new = new
-        except BaseException as error:
+            comm = self._mpi.Shrink()
+            comm.Set_name(self._old.name)
+            if self._interruption is None and comm.size == len(decision.members):
+                self._new = self._old._remade(comm, limit=None if remaining is None else max(remaining, MAKING_S))
+        except Exception as error:
             self._error = error
-            comm.Revoke()  # the others may wait for this rank in MPI's collectives
-            if not isinstance(error, Exception):
-                raise
+        except BaseException as error:
+            self._interruption = error
         finally:
             self._survivors.next_step()
+            if self._new is None and comm is not None:
+                comm.Revoke()  # other ranks may wait for this one in collectives of MPI
 
-    def _decide(self, *, agrees: bool, deadline: Deadline) -> Decision:
-        """Take part in a step until it is decided."""
+    def _objection(self) -> str | None:
+        if self._new is not None:
+            return None
+        if self._error is None or isinstance(self._error, RankFailedError | StallError):
+            return AGAIN
+        return f"{type(self._error).__name__}: {self._error}"
+
+    def _finish(self, decision: Decision) -> None:
+        """Keep the new communicator if all members have it. RuntimeError if it cannot be made."""
+        new, error = self._new, self._error
+        if decision.agreed and new is not None and new.size == len(decision.members):
+            self._is_over = True
+            self._old._supersede()
+            return
+        self._new = self._error = None
+        if new is not None:
+            new.abort()
+            new._supersede()
+        reasons = {rank: why for rank, why in zip(decision.members, decision.objections, strict=True) if why}
+        if reasons:
+            rank, why = next(iter(reasons.items()))
+            raise RuntimeError(
+                f"shrink of {self._old.name}: rank {rank} could not make the communicator: {why}"
+            ) from error
+
+    def _decide(self, objection: str | None, deadline: Deadline, warning: StallWarning) -> Decision:
+        """Take part in the current step until it is decided."""
         survivors = self._survivors
-        warning = StallWarning(settings().stall_warning, f"rank {self._old.rank} of {self._old.size}")
-        self._look_for_deaths()
-        self._send(survivors.come(agrees=agrees))
-        try:
-            while (decision := survivors.decision()) is None:
-                if self._receive():
+        is_in = False
+        while (decision := survivors.decision()) is None:
+            if self._interruption is not None and survivors.may_withdraw:
+                if is_in:
+                    self._send(survivors.withdraw())
+                raise self._take_interruption()
+            try:
+                if not is_in:
+                    is_in = True
+                    self._send(survivors.take_part(objection))
+                self._advance(deadline, warning)
+            except BaseException as error:
+                if isinstance(error, TransportError):
+                    raise
+                if not survivors.may_withdraw:  # the step may be decided, and the others count on this rank
+                    self._interruption = error
                     continue
-                if deadline.passed and survivors.may_withdraw:
-                    raise StallError(
-                        f"shrink of {self._old.name}: not complete after {warning.waited:.3g} s; "
-                        f"{self._absent()}. Call it again to go on waiting."
-                    )
-                if warning.is_due():
-                    warning.say(f"shrink of {self._old.name}", self._absent())
-                if warning.waited > PATIENCE_S:
-                    self._check_reported()
-                time.sleep(PAUSE_S)
-        except BaseException:
-            if survivors.may_withdraw:
                 self._send(survivors.withdraw())
-            raise
+                raise
         return decision
+
+    def _take_interruption(self) -> BaseException:
+        error, self._interruption = self._interruption, None
+        assert error is not None
+        return error
+
+    def _advance(self, deadline: Deadline, warning: StallWarning) -> None:
+        """Process a message, or wait for one. StallError at the limit."""
+        self._flush()
+        if self._receive():
+            return
+        if deadline.passed and self._survivors.may_withdraw:
+            raise StallError(
+                f"shrink of {self._old.name}: not complete after {warning.waited:.3g} s; {self._absent()}. "
+                "Call it again to continue."
+            )
+        if warning.is_due():
+            warning.say(f"shrink of {self._old.name}", self._absent())
+        time.sleep(PAUSE_S)
+        if warning.waited > REPORT_S:
+            self._check_reported()
 
     def _absent(self) -> str:
         missing = self._survivors.missing
-        return f"have not called it: {describe_ranks(missing)}" if missing else "all have called it"
+        if not missing:
+            return "all ranks are ready"
+        what = "called it" if self._survivors.step % 2 == 0 else "made the new communicator"
+        return f"have not {what}: {describe_ranks(missing)}"
 
     def _check_reported(self) -> None:
-        """Whether MPI reports those that are missing here and known to be dead otherwise."""
-        seen = set(getattr(self._old_failure(), "ranks", ())) & set(self._survivors.missing)
-        if seen:
-            raise RuntimeError(
-                f"shrink of {self._old.name}: {describe_ranks(sorted(seen))} died, which MPI does not report: start "
-                "the job so that MPI survives deaths (mpirun --with-ft ulfm)"
-            )
-
-    def _old_failure(self) -> Exception | None:
+        """RuntimeError if this library knows missing ranks to be dead, and MPI does not."""
         try:
             self._old._engine.check_usable()
-        except Exception as error:
-            return error
-        return None
+        except RankFailedError as error:
+            seen = sorted(set(error.ranks) & set(self._survivors.missing))
+        except Exception:
+            return
+        else:
+            return
+        if seen:
+            raise RuntimeError(
+                f"shrink of {self._old.name}: {describe_ranks(seen)} died, but MPI does not report it, and can make no "
+                "communicator without these ranks. Was the job started with mpirun --with-ft ulfm?"
+            )
+
+    # --- messages
 
     def _send(self, messages: list[Message]) -> None:
-        self._sending = [request for request in self._sending if not _is_complete(request)]
-        for message in messages:
-            for rank in self._survivors.live:
-                if rank == self._old.rank:
-                    continue
-                sending = self._reporting_deaths(partial(self._mpi.isend, tuple(message), rank, self._tag))
-                if sending is not None:
-                    self._sending.append(sending)
+        """Send to all live ranks, in this order, whatever interrupts it."""
+        others = [rank for rank in self._survivors.live if rank != self._old.rank]
+        self._outbox.extend((rank, message) for message in messages for rank in others)
+        self._flush()
+
+    def _flush(self) -> None:
+        _sending[:] = [request for request in _sending if not _is_complete(request)]
+        found_death = False
+        while self._outbox:
+            rank, message = self._outbox[0]
+            if rank not in self._survivors.dead:
+                try:
+                    _sending.append(self._mpi.isend(tuple(message), rank, self._tag))
+                except Exception as error:
+                    self._check_is_death(error)
+                    found_death = True
+            self._outbox.popleft()
+        if found_death:
+            self._look_for_deaths()
 
     def _receive(self) -> bool:
-        """Take a message, if there is one."""
+        """Process a message, if there is one."""
         from ..support.native import MPI
 
         status = MPI.Status()
-        arrived = self._reporting_deaths(partial(self._mpi.improbe, MPI.ANY_SOURCE, self._tag, status))
-        if arrived is None:
+        try:
+            arrived = self._mpi.improbe(MPI.ANY_SOURCE, self._tag, status)
+            content = None if arrived is None else arrived.recv()
+        except Exception as error:
+            self._check_is_death(error)
+            self._look_for_deaths()
             return False
-        message = Message(*arrived.recv())
-        self._send(self._survivors.receive(status.source, message))
+        if content is None:
+            return False
+        self._send(self._survivors.receive(status.source, Message(*content)))
         return True
 
-    def _reporting_deaths(self, call: Callable[[], T]) -> T | None:
-        """Return what `call` does; None if a death prevents it."""
+    def _check_is_death(self, error: Exception) -> None:
+        """TransportError if MPI reports anything else than a death."""
         from ..support.native import MPI
 
-        try:
-            return call()
-        except MPI.Exception as error:
-            if error.Get_error_class() not in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING):
-                raise TransportError(f"shrink of {self._old.name}: {error}") from error
-        self._look_for_deaths()
-        return None
+        deaths = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING)
+        if not isinstance(error, MPI.Exception) or error.Get_error_class() not in deaths:
+            raise TransportError(f"shrink of {self._old.name}: {error}") from error
 
     def _look_for_deaths(self) -> None:
-        from ..support.native import MPI
-
-        try:
-            self._mpi.Ack_failed()  # or every look at messages fails
-            failed = self._mpi.Get_failed()
-        except (MPI.Exception, NotImplementedError) as error:
+        failed = self._old._engine.acknowledge_failed()
+        if failed is None:
             raise RuntimeError(
-                f"shrink: this MPI library cannot go on after a death ({error}): use Open MPI 5, and start the job "
-                "with mpirun --with-ft ulfm"
-            ) from error
-        ranks = set(failed.Translate_ranks(None, self._mpi.Get_group()))
-        if not ranks <= self._survivors.dead:
-            self._send(self._survivors.died(ranks))
+                "shrink: this MPI cannot continue after a death: use Open MPI 5, and start the job with "
+                "mpirun --with-ft ulfm"
+            )
+        if not set(failed) <= self._survivors.dead:
+            self._send(self._survivors.died(set(failed)))
 
 
 def _is_complete(request: MPI.Request) -> bool:

@@ -1,17 +1,17 @@
-"""How the survivors of a death agree on who they are, and that all of them go on: a state machine without messages.
+"""How the survivors of a death agree on their members and on continuing: a state machine without messages or clock.
 
-All ranks send to all. A step is one agreement, and ends in the same decision on every rank that survives it:
+Every rank sends every message to all others. A step is one agreement. All ranks that survive it decide the same:
 
-  ready      A rank that has come says so, and whether it agrees to what the step asks.
-  withdrawn  It has given up waiting. It may come again, by a new attempt.
-  commit     Every rank that it takes for alive is ready: it names these, their attempts, and the answer.
-  decided    Every one of these has committed to the same. Whoever hears of a decision has decided, too, and says so.
+  ready      The rank takes part. If it objects to the subject of the step, it gives the reason.
+  withdrawn  The rank has reached its time limit. It may take part again, by a new attempt.
+  commit     All ranks that are not known to be dead are ready. The message names them, their attempts and objections.
+  decided    All of these have committed to the same. A rank that receives it decides the same, and sends it too.
 
-A rank that has committed withdraws only if an attempt that it has committed to was withdrawn: nobody can have decided
-that. So nobody goes into what follows a decision while a rank that it counts on has given up. What a rank has sent
-before it died is dropped once its death is known: a commit without it says that no decision of it counts.
+A rank that has committed withdraws only after another rank has withdrawn an attempt that the commit names: that commit
+can no longer be decided. So no rank acts on a decision while a member has withdrawn. Once the death of a rank is known,
+its messages are dropped: the commit that leaves it out replaces any decision of it.
 
-The messages of one rank arrive at another in the order in which they were sent.
+The messages of one rank must arrive at another in the order in which they were sent.
 """
 
 from __future__ import annotations
@@ -23,43 +23,53 @@ __all__ = ["Decision", "Message", "Survivors"]
 
 
 class Decision(NamedTuple):
-    """What the survivors have agreed on in a step."""
+    """The result of a step."""
 
-    members: tuple[int, ...]  # who takes part in what follows, ascending
-    attempts: tuple[int, ...]  # of these
-    agreed: bool  # all members
+    members: tuple[int, ...]  # the ranks that take part in the next action, ascending
+    attempts: tuple[int, ...]  # their attempts
+    objections: tuple[str | None, ...]  # their objections; None: the member agrees
+
+    @property
+    def agreed(self) -> bool:
+        """Whether no member objects."""
+        return all(objection is None for objection in self.objections)
 
 
 class Message(NamedTuple):
-    """To every other rank that is alive."""
+    """A message to every other rank that is not known to be dead."""
 
     step: int
     kind: str  # "ready", "withdrawn", "commit" or "decided"
     attempt: int = 0
-    agrees: bool = False
+    objection: str | None = None
     decision: Decision | None = None
 
 
 @dataclass
 class _Step:
-    ready: dict[int, tuple[int, bool]] = field(default_factory=dict)  # rank: attempt, whether it agrees
-    commits: dict[int, Decision] = field(default_factory=dict)  # the newest of each rank
+    ready: dict[int, tuple[int, str | None]] = field(default_factory=dict)  # rank: attempt, objection
+    commits: dict[int, Decision] = field(default_factory=dict)  # the newest commit of each rank
     decision: Decision | None = None
 
 
 class Survivors:
-    """One rank's part.
+    """One rank's part of the agreement. Methods return the messages to send.
+
+    Parameters
+    ----------
+    rank, size
+        This rank, 0 <= rank < size.
 
     Attributes
     ----------
     dead
-        The ranks that it knows to be dead.
+        The ranks that are known to be dead.
     step
-        The number of the current step; that of the first is 0.
+        The number of the current step, from 0.
     """
 
     def __init__(self, rank: int, size: int) -> None:
-        """Of rank `rank` among 0 ... size - 1."""
+        """See the class."""
         self._rank = rank
         self._size = size
         self._steps: dict[int, _Step] = {}
@@ -74,36 +84,36 @@ class Survivors:
 
     @property
     def missing(self) -> list[int]:
-        """Who is not ready in this step."""
+        """The live ranks that are not ready in this step."""
         ready = self._at(self.step).ready
         return [rank for rank in self.live if rank not in ready]
 
     @property
     def may_withdraw(self) -> bool:
-        """Whether nobody can have decided this step, or will without this rank."""
+        """Whether this step cannot be decided without this rank: only then may it withdraw."""
         here = self._at(self.step)
-        made = here.commits.get(self._rank)  # whatever voids the newest voids those before it
+        made = here.commits.get(self._rank)  # if this one cannot be decided, earlier ones cannot either
         return here.decision is None and (made is None or self._is_void(made, here))
 
-    def come(self, *, agrees: bool = True) -> list[Message]:
-        """Take part in the current step: what to send."""
+    def take_part(self, objection: str | None = None) -> list[Message]:
+        """Take part in the current step."""
         self._attempt += 1
-        self._at(self.step).ready[self._rank] = (self._attempt, agrees)
-        return [Message(self.step, "ready", self._attempt, agrees), *self._advance()]
+        self._at(self.step).ready[self._rank] = (self._attempt, objection)
+        return [Message(self.step, "ready", self._attempt, objection), *self._advance()]
 
     def withdraw(self) -> list[Message]:
-        """Take no part any more, until `come`: what to send. Only if `may_withdraw`."""
+        """Stop taking part until the next `take_part`. Requires `may_withdraw`."""
         assert self.may_withdraw
         self._at(self.step).ready.pop(self._rank, None)
         return [Message(self.step, "withdrawn", self._attempt)]
 
     def receive(self, source: int, message: Message) -> list[Message]:
-        """Take a message of another rank: what to send."""
+        """Process a message of another rank."""
         if source in self.dead:
             return []
         there = self._at(message.step)
         if message.kind == "ready":
-            there.ready[source] = (message.attempt, message.agrees)
+            there.ready[source] = (message.attempt, message.objection)
         elif message.kind == "withdrawn":
             there.ready.pop(source, None)
         elif message.decision is not None and message.kind == "commit":
@@ -114,16 +124,16 @@ class Survivors:
         return self._advance()
 
     def died(self, ranks: set[int]) -> list[Message]:
-        """Take note of deaths: what to send."""
+        """Process deaths."""
         self.dead |= ranks
         return self._advance()
 
     def decision(self) -> Decision | None:
-        """Return what the current step has decided; this rank takes part in it."""
+        """Return the decision of the current step, once there is one."""
         return self._at(self.step).decision
 
     def next_step(self) -> None:
-        """Begin the next one, after a decision."""
+        """Begin the next step, after a decision."""
         assert self.decision() is not None
         self.step += 1
 
@@ -132,17 +142,17 @@ class Survivors:
 
     @staticmethod
     def _is_void(made: Decision, here: _Step) -> bool:
-        """Whether a member has withdrawn what this counts on."""
+        """Whether a member has withdrawn the attempt that the commit names."""
         attempts = zip(made.members, made.attempts, strict=True)
-        return any(here.ready.get(member, (0, False))[0] != attempt for member, attempt in attempts)
+        return any(here.ready.get(member, (0, None))[0] != attempt for member, attempt in attempts)
 
     def _advance(self) -> list[Message]:
         here = self._at(self.step)
         live = self.live
         if here.decision is not None or any(rank not in here.ready for rank in live):
             return []
-        attempts = tuple(here.ready[rank][0] for rank in live)
-        decision = Decision(live, attempts, all(here.ready[rank][1] for rank in live))
+        attempts, objections = zip(*(here.ready[rank] for rank in live), strict=True)
+        decision = Decision(live, attempts, objections)
         sent = []
         if here.commits.get(self._rank) != decision:
             here.commits[self._rank] = decision

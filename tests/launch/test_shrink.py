@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from killer import WITH_FAULT_TOLERANCE
+from killer import CRASH, WITH_FAULT_TOLERANCE
 from launcher import launcher, mpirun
 from nightly import nightly_unless
 
@@ -13,7 +15,10 @@ RANKS = 5
 
 
 def check_gone_on(job, victims, ranks=RANKS):
+    """If Open MPI itself has crashed on further ranks, as it may in MPI_Comm_dup, these are dead, too."""
     left = [rank for rank in range(ranks) if rank not in victims]
+    if CRASH in job.err and "ompi_comm_revoke_local" in job.err:
+        left = [rank for rank in left if "end" in job.said(rank)]
     for rank in left:
         assert job.said(rank)[-2:] == [f"members: {' '.join(map(str, left))}", "end"], job
     for rank in victims:
@@ -30,7 +35,8 @@ def test_the_survivors_go_on(tmp_path, phase, victims, ranks_per_node, seed):
     job = mpirun(RANKS, "shrinks.py", phase, seed, *victims, limit=90, options=WITH_FAULT_TOLERANCE, **options)
     if phase == "late":
         (stalled,) = [line for line in job.said(4) if line.startswith("stalled")]
-        assert "have not called it: rank 0. Call it again" in stalled, job
+        says = r"not complete after 1[.\d]* s; have not called it: ranks? 0\b.*\. Call it again"
+        assert re.search(says, stalled), job
     check_gone_on(job, victims)
 
 

@@ -7,6 +7,8 @@ late, and comes again.
 
 import random
 import time
+from os import environ
+from pathlib import Path
 
 import numpy as np
 from common import WORLD, arguments, say
@@ -17,6 +19,7 @@ import pycollectives as pc
 phase, *numbers = arguments()
 seed, *victims = map(int, numbers)
 source = random.Random(f"{seed} {WORLD.rank}")
+STALLED = Path(environ["DEATH"] + ".stalled")
 BIT = np.array([1 << WORLD.rank])
 
 
@@ -40,12 +43,14 @@ def shrunk(comm):
     if phase == "meanwhile" and WORLD.rank in victims[1:]:
         die_later(source.uniform(0.0, 0.1))
     if phase == "late" and comm.rank == 0:
-        time.sleep(1.0)
+        while not STALLED.exists():
+            time.sleep(0.01)
     if phase == "late" and comm.rank == comm.size - 1:
         try:
-            comm.shrink(timeout=0.2)
+            comm.shrink(timeout=1.0)
         except pc.StallError as error:
             say("stalled:", error)
+        STALLED.touch()
     return comm.shrink(timeout=20)
 
 

@@ -20,7 +20,7 @@ class Rank:
     def __init__(self, kind: type[Survivors], rank: int, size: int, source: random.Random) -> None:
         self.machine = kind(rank, size)
         self.rank = rank
-        self.agrees = [source.random() < 0.8 for _ in range(STEPS)]
+        self.objections = [None if source.random() < 0.8 else f"no {rank}" for _ in range(STEPS)]
         self.withdrawals = source.choice([0, 0, 1, 3])
         self.decided: list[Decision] = []
         self.is_in = False
@@ -85,7 +85,7 @@ class History:
         elif what == "come":
             (rank,) = of
             rank.is_in = True
-            self.send(rank, rank.machine.come(agrees=rank.agrees[len(rank.decided)]))
+            self.send(rank, rank.machine.take_part(rank.objections[len(rank.decided)]))
             self.look(rank)
         else:
             (rank,) = of
@@ -105,8 +105,8 @@ class History:
             for other in others:
                 assert len(other.decided) <= step or other.decided[step] == decision, "two decisions"
                 assert len(other.decided) > step or other.is_in or other.rank not in decision.members, "gave up"
-            answers = [self.ranks[member].agrees[step] for member in decision.members]
-            assert decision.agreed == all(answers), "the answer"
+            objections = tuple(self.ranks[member].objections[step] for member in decision.members)
+            assert decision.objections == objections, "the answer"
             assert rank.rank in decision.members
 
     def check_nobody_counts_on(self, rank: Rank) -> None:
@@ -174,16 +174,16 @@ class MayAlwaysWithdraw(Survivors):
 class OfAnyAttempt(Survivors):
     """Counts what was committed to before somebody gave up and came again."""
 
-    def come(self, *, agrees=True):
+    def take_part(self, objection=None):
         self._attempt = 0
-        return super().come(agrees=agrees)
+        return super().take_part(objection)
 
 
 class TakesTheFirstAnswer(Survivors):
     """Does not ask whether all agree."""
 
     def receive(self, source, message):
-        return super().receive(source, message._replace(agrees=True) if message.kind == "ready" else message)
+        return super().receive(source, message._replace(objection=None) if message.kind == "ready" else message)
 
 
 MUTANTS = [
