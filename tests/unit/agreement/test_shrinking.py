@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -15,7 +16,7 @@ import pycollectives as pc
 from pycollectives.agreement.shrinking import Shrinking
 from pycollectives.support.deadline import Deadline
 
-HISTORIES = 50
+HISTORIES = 200 if os.environ.get("NIGHTLY") else 15
 LIMIT = 10.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
 
@@ -10,7 +11,7 @@ import pytest
 from pycollectives.agreement import survivors
 from pycollectives.agreement.survivors import Decision, Survivors
 
-HISTORIES = 2000
+HISTORIES = 5000 if os.environ.get("NIGHTLY") else 400
 STEPS = 3
 
 
@@ -198,7 +199,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_wrong_ones_are_found(mutant):
-    for seed in range(10 * HISTORIES):
+    for seed in range(20_000):
         try:
             History(mutant, seed).run()
         except AssertionError:
