@@ -63,7 +63,8 @@ def test_what_is_known_of_one(service, ranks_per_node):
             counted.waited = 1.0
         assert counted.waited >= 0
         assert counted.memory_bytes > 0 or service == "partial_reduce"  # for short values, nothing before a group
-        assert comm.statistics().memory_bytes == counted.memory_bytes
+        # Messages of averages that go on in the background take memory, too.
+        assert counted.memory_bytes <= comm.statistics().memory_bytes <= made.statistics().memory_bytes
         assert comm.open == (made,)
         assert service in repr(made)
         made.close(timeout=LIMIT)
