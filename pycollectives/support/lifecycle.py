@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Protocol
 
-from .errors import RankFailedError, TransportError
+from .errors import MismatchError, RankFailedError, TransportError
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -63,7 +63,7 @@ def exit_context(
         finally:
             closing.abort()
         return
-    if not closing.closed and not issubclass(kind, RankFailedError):  # which the others have, too
+    if not closing.closed and not issubclass(kind, MismatchError | RankFailedError):  # all ranks have these
         with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
             context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
     discarded = closing.abort()

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+import pycollectives as pc
 from pycollectives.support.lifecycle import exit_context
 
 
@@ -87,4 +88,13 @@ def test_nothing_is_said_where_nothing_was_open():
     with pytest.raises(KeyError):
         raise_in(closable, calls=("close",))
     assert closable.calls == ["close", "abort"]
+    assert closable.announced == []
+
+
+@pytest.mark.parametrize("error", [pc.MismatchError, pc.RankFailedError])
+def test_nothing_is_announced_of_what_all_ranks_have(error):
+    closable = Closable()
+    with pytest.warns(RuntimeWarning), pytest.raises(error), closable:
+        raise error("on all ranks")
+    assert closable.calls == ["abort"]
     assert closable.announced == []
