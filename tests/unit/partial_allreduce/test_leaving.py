@@ -11,6 +11,8 @@ import pycollectives as pc
 from pycollectives.testing import run_ranks
 
 LIMIT = 30.0
+LONG = 1 << 15
+"""Elements: from 256 KiB on, results are released early."""
 
 
 @pytest.mark.parametrize("ranks_per_node", [1, "all"])
@@ -22,16 +24,16 @@ def test_open_requests_are_given_what_was_complete(missed, order, rounds, ranks_
     left, went_on = threading.Event(), threading.Event()
 
     def program(comm):
-        ar = comm.partial_allreduce(np.zeros(4), policy="solo", missed=missed, history=1)
+        ar = comm.partial_allreduce(np.zeros(LONG), policy="solo", missed=missed, history=1)
         if comm.rank == 0:
             assert left.wait(LIMIT)
             for _ in range(rounds):
-                ar.contribute(np.full(4, 1000.0)).wait(timeout=LIMIT)
+                ar.contribute(np.full(LONG, 1000.0)).wait(timeout=LIMIT)
             went_on.set()
             return None
         requests = []
         for number in range(3):
-            requests.append(ar.contribute(np.full(4, 10.0**number)))
+            requests.append(ar.contribute(np.full(LONG, 10.0**number)))
             while ar.rounds <= number:
                 time.sleep(0)
         ar.leave()
@@ -58,10 +60,10 @@ def test_a_request_of_a_round_under_way(ranks_per_node):
     left = threading.Event()
 
     def program(comm):
-        ar = comm.partial_allreduce(np.zeros(4), policy="full", missed="sum")
+        ar = comm.partial_allreduce(np.zeros(LONG), policy="full", missed="sum")
         if comm.rank == 1:
             assert left.wait(LIMIT)
-        request = ar.contribute(np.full(4, 1.0 + comm.rank))
+        request = ar.contribute(np.full(LONG, 1.0 + comm.rank))
         if comm.rank == 0:
             ar.leave()
             left.set()
@@ -69,7 +71,7 @@ def test_a_request_of_a_round_under_way(ranks_per_node):
         value = float(ar.result[0])
         if comm.rank == 1:
             with pytest.raises(pc.ClosedError):
-                ar.leave() or ar.contribute(np.zeros(4))
+                ar.leave() or ar.contribute(np.zeros(LONG))
         return value
 
     assert run_ranks(2, program, ranks_per_node=ranks_per_node) == [3.0, 3.0]
@@ -81,16 +83,16 @@ def test_a_late_call_before_the_last_flush(ranks_per_node):
     first, left = threading.Event(), threading.Event()
 
     def program(comm):
-        ar = comm.partial_allreduce(np.zeros(4), policy="solo")
+        ar = comm.partial_allreduce(np.zeros(LONG), policy="solo")
         if comm.rank == 1:
-            ar.allreduce(np.ones(4), timeout=LIMIT)
+            ar.allreduce(np.ones(LONG), timeout=LIMIT)
             ar.start_flush()
             first.set()
             assert left.wait(LIMIT)
             ar.flush(timeout=LIMIT)
             return float(ar.result[0])
         assert first.wait(LIMIT)
-        ar.allreduce(np.full(4, 10.0), timeout=LIMIT)
+        ar.allreduce(np.full(LONG, 10.0), timeout=LIMIT)
         ar.flush(timeout=LIMIT)
         ar.leave()
         left.set()
