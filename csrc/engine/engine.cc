@@ -18,6 +18,7 @@ namespace pyc {
 namespace {
 
 constexpr Seconds kInterruptPeriod = 0.05;
+constexpr Seconds kNoticeDelay = 3;    // an error that all ranks have comes to one after the other
 constexpr Seconds kLookPeriod = 0.25;  // whether all live: a system call for each rank of this machine
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
@@ -100,16 +101,23 @@ std::uint32_t Engine::claim_id() {
   return next_collective_;
 }
 
-void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective) {
-  if (id != kUncreated) next_collective_ = id + 1;
-  by_id_[id] = collective.get();
-  recorder_.opened(id, collective->name());
-  if (collective->in_background()) in_background_ = true;
-  collectives_.push_back(std::move(collective));
+void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective, const std::function<void()>& give) {
+  Collective& made = *collective;
+  collectives_.push_back(std::move(collective));  // kept until the engine ends, whatever is thrown
+  try {
+    if (id != kUncreated) next_collective_ = id + 1;
+    by_id_[id] = &made;
+    recorder_.opened(id, made.name());
+    give();
+  } catch (...) {
+    fail(std::current_exception());
+    throw;
+  }
+  if (made.in_background()) in_background_ = true;
   const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
     return read_front<MessageHeader>(early.second).collective != id;
   });
-  for (auto it = mine; it != early_.end(); ++it) by_id_[id]->on_message(it->first, it->second);
+  for (auto it = mine; it != early_.end(); ++it) made.on_message(it->first, it->second);
   early_.erase(mine, early_.end());
 }
 
@@ -171,6 +179,7 @@ void Engine::fail(std::exception_ptr error) {
   if (heartbeat_.on()) tell_other_machines(error);
   error_ = std::move(error);
   failed_.store(true, std::memory_order_release);
+  print_notice();
   for (const auto& collective : collectives_) collective->on_engine_failure(error_);
 }
 
@@ -261,6 +270,7 @@ bool Engine::pass() {
   moved = shutdown_.advance() || moved;
   moved = transport_->poll(*this) || moved;
   if (heartbeat_.on()) look_at_other_machines();
+  if (notice_ && !notice_->printed && transport_->now() - notice_->received >= kNoticeDelay) print_notice();
   return bootstrap_.advance() || moved;
 }
 
@@ -381,20 +391,25 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
       if (left_.insert(from)) departed_.push_back({from, read<Departure>(message).steps});
       return;
     case Control::kNotice:
-      return tell(from, message);
+      return on_notice(from, message);
     default:
       return bootstrap_.on_message(from, kind, message);
   }
 }
 
-/// The first that comes: if one error has reached all ranks, each has one line of them at most.
-void Engine::tell(Rank from, ConstBytes message) {
-  if (announced_ || std::exchange(was_told_, true)) return;
+/// Of the first that comes: if one error has reached all ranks, each has one line of them at most.
+void Engine::on_notice(Rank from, ConstBytes message) {
+  if (notice_) return;
   const ConstBytes text = message.subspan(sizeof(MessageHeader));
   std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": rank " +
                      std::to_string(from) + " ";
   line.append(reinterpret_cast<const char*>(text.data()), text.size());
-  std::fputs((line + "; the others go on without it\n").c_str(), stderr);
+  notice_ = {.line = line + "; the others go on without it\n", .received = transport_->now()};
+}
+
+void Engine::print_notice() {
+  if (!notice_ || announced_ || std::exchange(notice_->printed, true)) return;
+  std::fputs(notice_->line.c_str(), stderr);
 }
 
 RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then) {

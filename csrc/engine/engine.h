@@ -86,7 +86,9 @@ class Engine final : private Listener {
   void check_next_id() const;
   /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
   std::uint32_t claim_id();
-  void enroll(std::uint32_t id, std::shared_ptr<Collective> collective);
+  /// `give`: what the collective does before it hears messages. If that throws, this engine has failed: other ranks
+  /// have made the collective, and what this one has begun to receive may come.
+  void enroll(std::uint32_t id, std::shared_ptr<Collective> collective, const std::function<void()>& give = [] {});
   std::vector<std::string> open_collectives();
   /// Another collective in whose call `rank` waits, as far as known here; its id. Under the progress lock.
   std::optional<std::uint32_t> waits_in(Rank rank, const Collective* other_than) const;
@@ -214,7 +216,7 @@ class Engine final : private Listener {
   std::vector<Rank> gave_up();
 
   /// Something has gone wrong on this rank that the others are not stopped by: each prints a line, "rank R" and `text`,
-  /// the first time. Waits for nobody.
+  /// the first time, unless it announces something itself soon: then all have the same error. Waits for nobody.
   void announce(const std::string& text);
 
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
@@ -230,9 +232,16 @@ class Engine final : private Listener {
     Rank rank;
     std::uint64_t steps;
   };
+  /// What another rank has announced.
+  struct Notice {
+    std::string line;
+    Seconds received;
+    bool printed = false;
+  };
 
   bool pass();
-  void tell(Rank from, ConstBytes message);
+  void on_notice(Rank from, ConstBytes message);
+  void print_notice();
   void fail(std::exception_ptr error);
   [[noreturn]] void throw_failure() const;
   std::exception_ptr seen_death(std::exception_ptr reported) const;
@@ -294,7 +303,7 @@ class Engine final : private Listener {
   bool leaves_ = false;             // this rank, by close or abort
   bool aborted_ = false;
   bool announced_ = false;  // something went wrong here, and the others know
-  bool was_told_ = false;   // ... elsewhere, and stderr has it
+  std::optional<Notice> notice_;
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`
 

@@ -279,7 +279,10 @@ void Engine::close(Seconds timeout, const Interrupt& interrupt) {
     wake();
     if (!is_over()) throw StallError(text);
   }
-  exclusively([this] { closed_ = true; });  // no pass is under way, and none starts any more
+  exclusively([this] {
+    print_notice();
+    closed_ = true;  // no pass is under way, and none starts any more
+  });
   if (progress_ == Progress::kThread) ProgressThread::instance().remove(this);
   FlightDump::instance().remove(&recorder_);
   transport_->close();

@@ -35,6 +35,16 @@ def test_an_exception_on_one_rank_stops_nobody(policy, where):
     discarded = sum(map(int, re.findall(r"closed without flush, (\d+) contributions? discarded", outcome.err)))
     assert int(line.split()[1]) == contributed - discarded, outcome
     assert outcome.said(1) == [], outcome
+    lines = re.findall(r"rank (\d) of 4: rank 1 left '[^']+' by KeyError; the others go on without it", outcome.err)
+    assert sorted(lines) == ["0", "2", "3"], outcome
+
+
+def test_an_exception_on_all_ranks_is_no_news():
+    """One after the other: no rank prints that another left."""
+    outcome = mpirun(4, "all_raise.py", limit=60)
+    assert outcome.status == 0, outcome
+    assert all(outcome.said(rank) == ["raised 'of all'"] for rank in range(4)), outcome
+    assert "go on without it" not in outcome.err, outcome
 
 
 @pytest.mark.parametrize("who", ["all", "one", "in flight"])

@@ -10,14 +10,13 @@
 namespace pyc {
 
 /// Enrolls `made` as the collective that is created next; it hears messages from then on. `give(id)`, under the
-/// progress lock, gives it its id and makes what needs that. The result keeps the engine alive.
+/// progress lock, gives it its id and makes what needs that: see Engine::enroll. The result keeps the engine alive.
 template <class Kind, class Give>
 std::shared_ptr<Kind> enroll(std::shared_ptr<Engine> engine, std::shared_ptr<Kind> made, Give give) {
   Engine& e = *engine;
   e.exclusively([&] {
     const std::uint32_t id = e.claim_id();
-    give(id);
-    e.enroll(id, made);
+    e.enroll(id, made, [&] { give(id); });
   });
   e.wake();
   return with_engine(std::move(engine), std::move(made));

@@ -37,7 +37,6 @@ Leader::Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOp
       membership_(nodes.size()),
       requests_{{.round = 0}, {.round = 1}} {
   make_scratch();
-  arm();
 }
 
 /// What no run touches once it has its result, all runs share: before it the next one is not armed.

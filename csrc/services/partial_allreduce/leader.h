@@ -43,10 +43,12 @@ PartialAllreducePlan plan_for(const PartialAllreduceOptions& options, const Node
 class Leader {
  public:
   /// Of `engine`'s rank. `id` is the collective's; what is referred to outlives this. `staging`: of data on devices,
-  /// else null. Arms the first round.
+  /// else null.
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
          Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
 
+  /// Opens the next round: receives are posted, so this must stay where it is. The first one is for the owner to open.
+  void arm();
   bool advance();
   void on_message(Rank from, ConstBytes message);
   bool busy() const { return phase_ == Phase::kActive || phase_ == Phase::kRunning; }
@@ -120,7 +122,6 @@ class Leader {
   void take_part_without_data();
   void complete(Run& run);
   void make_scratch();
-  void arm();
   void retire();
   bool work(Lock& lock);
   bool advance_devices();

@@ -28,8 +28,8 @@ void PartialAllreduce::do_leave(Lock& lock, bool for_good) {
   if (for_good) own.gone.store(true, std::memory_order_relaxed);  // not before: it may reduce for others
 }
 
-/// This rank leaves. Its open requests can still be waited for: what is complete is kept for them, and the round that
-/// they wait for; a call whose own round is kept no more is then given the last of these.
+/// Before this rank leaves: the rounds that its open requests wait for are kept for them. A call whose own round is no
+/// longer kept is given the last of these.
 void PartialAllreduce::end_of_results() {
   Board& board = *board_;
   BoardSlot& own = board.ranks().own();
@@ -74,7 +74,7 @@ void PartialAllreduce::close() {
     }
   }
   if (leader_ || device_) engine_->advance();
-  if (device_) engine_->work_in_background();  // to release what is on the device, when nobody uses it
+  if (device_) engine_->work_in_background();  // frees the device's memory once no rank of the node uses it
 }
 
 std::size_t PartialAllreduce::discard() {
@@ -93,9 +93,9 @@ void PartialAllreduce::abort() {  // under the engine's lock
     discard();
     if (!closed_.exchange(true) && is_served()) leave_for_good();
   } catch (const RankFailedError&) {
-    closed_ = true;  // the board is lost to everybody
+    closed_ = true;  // the board is lost to all ranks of the node
   } catch (const DeviceError&) {
-    closed_ = true;  // ... or what it had on the device
+    closed_ = true;  // the device is lost, to this rank alone
   }
 }
 

@@ -161,6 +161,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::enroll(std::shared_ptr<Engin
     if (!plan) return;
     m.leader_ = std::make_unique<Leader>(e, m.memory_, m.options_, m.nodes_, *m.board_, m.inspector_, std::move(*plan),
                                          id, m.staging_.get());
+    m.leader_->arm();
   });
   m.track_ = e.recorder().track_of(m.id_);
   return enrolled;
