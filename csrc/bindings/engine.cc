@@ -20,6 +20,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/calls.h"
+#include "core/background_thread.h"
 #include "core/error.h"
 #include "diagnostics/flight_dump.h"
 #include "engine/engine.h"
@@ -66,7 +67,7 @@ int next_communicator() {
 /// After a rank has died MPI_Finalize need not return: then this process ends without it.
 void bound_finalize(Seconds limit) {
   if (limit < 0) return;
-  std::thread([=] {
+  background_thread("pyc-end", [=] {
     std::this_thread::sleep_for(std::chrono::duration<Seconds>(limit));
     int is_finalized = 0;
     MPI_Finalized(&is_finalized);
@@ -89,6 +90,8 @@ class OpenEngines {
     const std::lock_guard lock(mutex_);
     if (!hooked_) {
       at_mpi_finalize([this] {
+        // MPI.Finalize of mpi4py keeps it, and others may wait for a function that this rank's server calls.
+        const GilReleased released(Py_IsInitialized() != 0 && PyGILState_Check() != 0);
         close_all();
         if (failed_) bound_finalize(exit_timeout_);
       });

@@ -42,6 +42,8 @@ class Nodes {
     return local;
   }
   Rank leader(Rank node) const { return tables_->leaders[static_cast<std::size_t>(node)]; }
+  /// Whether `rank` speaks for its node to others.
+  bool is_leader(Rank rank) const { return count() > 1 && leader(of(rank)) == rank; }
   /// By node.
   const std::vector<Rank>& leaders() const { return tables_->leaders; }
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/background_thread.h"
 #include "diagnostics/json.h"
 
 namespace pyc {
@@ -91,18 +92,11 @@ void FlightDump::listen() {
   ours.sa_flags = SA_RESTART;
   ours.sa_handler = &on_signal;
   sigaction(SIGUSR2, &ours, nullptr);
-  sigset_t all;
-  sigset_t usual;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the thread inherits it: signals are for the application's threads
   try {
-    std::thread thread([this] { loop(); });
-    pthread_setname_np(thread.native_handle(), "pyc-flight");
-    thread.detach();
+    background_thread("pyc-flight", [this] { loop(); }).detach();
   } catch (const std::system_error&) {  // no more threads: do without
     sigaction(SIGUSR2, &before, nullptr);
   }
-  pthread_sigmask(SIG_SETMASK, &usual, nullptr);
 }
 
 void FlightDump::loop() {

@@ -19,8 +19,10 @@ std::string cut(std::string_view text, std::size_t longest) {
 
 }  // namespace
 
-Trace::Trace(std::string path, Rank rank, Rank size, int communicator, std::string group)
-    : path_(std::move(path)),
+Trace::Trace(std::string path, Rank rank, Rank size, int communicator, std::string group,
+             std::size_t most_events)
+    : most_events_(most_events),
+      path_(std::move(path)),
       process_name_("rank " + std::to_string(rank)),
       process_(rank + size * communicator),
       communicator_(communicator),
@@ -58,7 +60,7 @@ void Trace::end(Cookie op, Seconds now, std::string_view name, std::uint32_t col
 }
 
 void Trace::keep(Event event) {
-  if (events_.size() < kMostEvents) {
+  if (events_.size() < most_events_) {
     events_.push_back(std::move(event));
   } else {
     ++left_out_;

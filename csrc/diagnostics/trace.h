@@ -22,7 +22,8 @@ class Trace {
   /// `path` with the rank put before its ending: trace.json is written as trace.rank3.json, and as
   /// trace.rank3.communicator1.json for the second communicator of the process. `group`: the same on all ranks of the
   /// communicator, and no other's.
-  Trace(std::string path, Rank rank, Rank size, int communicator, std::string group);
+  Trace(std::string path, Rank rank, Rank size, int communicator, std::string group,
+        std::size_t most_events = kMostEvents);
 
   void begin(Cookie op, Seconds now);
   void end(Cookie op, Seconds now, std::string_view name, std::uint32_t collective, RoundNumber round);
@@ -31,7 +32,7 @@ class Trace {
   /// A call of the application has waited. `what`: for what; the first `kLongestText` bytes of it are kept.
   void add_wait(Seconds begin, Seconds end, std::uint32_t collective, RoundNumber round, std::string_view what);
 
-  /// Writes the file, with the first `kMostEvents` events; process id = rank + size * communicator, thread id =
+  /// Writes the file, with the first `most_events` events; process id = rank + size * communicator, thread id =
   /// collective, times in microseconds.
   void write() const;
 
@@ -50,6 +51,7 @@ class Trace {
 
   void keep(Event event);  // under the mutex
 
+  const std::size_t most_events_;
   std::string path_;
   std::string process_name_;
   int process_;

@@ -18,7 +18,7 @@ namespace pyc {
 namespace {
 
 constexpr Seconds kInterruptPeriod = 0.05;
-constexpr Seconds kNoticeDelay = 3;    // an error that all ranks have comes to one after the other
+constexpr Seconds kNoticeDelay = 3;    // ranks raise the same error at different times
 constexpr Seconds kLookPeriod = 0.25;  // whether all live: a system call for each rank of this machine
 
 /// How often this process or an ancestor was made by fork: tells a child apart without a system call.
@@ -83,6 +83,7 @@ PYC_HOT void Engine::check_process() const {
 
 void Engine::check_can_start() const {
   if (closed_) throw ClosedError("the communicator is closed: by close() or by MPI_Finalize");
+  if (failed_) throw_failure();
   if (leaves_) throw ClosedError("this rank has closed the communicator, or is closing it");
 }
 
@@ -103,22 +104,35 @@ std::uint32_t Engine::claim_id() {
 
 void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective, const std::function<void()>& give) {
   Collective& made = *collective;
-  collectives_.push_back(std::move(collective));  // kept until the engine ends, whatever is thrown
+  collectives_.push_back(std::move(collective));
   try {
     if (id != kUncreated) next_collective_ = id + 1;
     by_id_[id] = &made;
     recorder_.opened(id, made.name());
     give();
+    if (made.in_background()) in_background_ = true;
+    const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
+      return read_front<MessageHeader>(early.second).collective != id;
+    });
+    for (auto it = mine; it != early_.end(); ++it) made.on_message(it->first, it->second);
+    early_.erase(mine, early_.end());
   } catch (...) {
-    fail(std::current_exception());
-    throw;
+    give_up_on(id);
+    throw_failure();
   }
-  if (made.in_background()) in_background_ = true;
-  const auto mine = std::stable_partition(early_.begin(), early_.end(), [id](const auto& early) {
-    return read_front<MessageHeader>(early.second).collective != id;
-  });
-  for (auto it = mine; it != early_.end(); ++it) made.on_message(it->first, it->second);
-  early_.erase(mine, early_.end());
+}
+
+/// After an exception in the collective's beginning. Nothing calls it again, but messages may still be written to its
+/// memory.
+void Engine::give_up_on(std::uint32_t id) {
+  try {
+    send_departures(Control::kLeft);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no message goes out any more
+  }
+  fail_by_current_exception();
+  unbegun_ = std::move(collectives_.back());
+  collectives_.pop_back();
+  by_id_.erase(id);
 }
 
 std::vector<std::string> Engine::open_collectives() {
@@ -165,6 +179,15 @@ bool Engine::advance() {
   if (!lock.owns_lock() || failed_.load(std::memory_order_relaxed) || closed_) return false;
   try {
     return pass();
+  } catch (...) {
+    fail_by_current_exception();
+  }
+  return true;
+}
+
+void Engine::fail_by_current_exception() {
+  try {
+    throw;
   } catch (const RankFailedError& error) {
     fail(error.ranks().empty() ? seen_death(std::current_exception()) : std::current_exception());
   } catch (const TransportError&) {  // an MPI need not say that it is because of a death
@@ -172,7 +195,6 @@ bool Engine::advance() {
   } catch (...) {
     fail(std::current_exception());
   }
-  return true;
 }
 
 void Engine::fail(std::exception_ptr error) {
@@ -270,7 +292,7 @@ bool Engine::pass() {
   moved = shutdown_.advance() || moved;
   moved = transport_->poll(*this) || moved;
   if (heartbeat_.on()) look_at_other_machines();
-  if (notice_ && !notice_->printed && transport_->now() - notice_->received >= kNoticeDelay) print_notice();
+  if (notice_ && !notice_->settled && transport_->now() - notice_->received >= kNoticeDelay) print_notice();
   return bootstrap_.advance() || moved;
 }
 
@@ -399,17 +421,19 @@ void Engine::on_control(Rank from, Control kind, ConstBytes message) {
 
 /// Of the first that comes: if one error has reached all ranks, each has one line of them at most.
 void Engine::on_notice(Rank from, ConstBytes message) {
-  if (notice_) return;
+  if (notice_ || announced_) return;
   const ConstBytes text = message.subspan(sizeof(MessageHeader));
-  std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": rank " +
-                     std::to_string(from) + " ";
-  line.append(reinterpret_cast<const char*>(text.data()), text.size());
-  notice_ = {.line = line + "; the others go on without it\n", .received = transport_->now()};
+  notice_ = {.from = from,
+             .text = std::string(reinterpret_cast<const char*>(text.data()), text.size()),
+             .received = transport_->now()};
 }
 
 void Engine::print_notice() {
-  if (!notice_ || announced_ || std::exchange(notice_->printed, true)) return;
-  std::fputs(notice_->line.c_str(), stderr);
+  if (!notice_ || std::exchange(notice_->settled, true)) return;
+  const std::string line = "pycollectives: rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
+                           ": rank " + std::to_string(notice_->from) + " " + notice_->text +
+                           "; the others go on without it\n";
+  std::fputs(line.c_str(), stderr);
 }
 
 RankFailedError died(const std::string& what, const std::vector<Rank>& ranks, const std::string& then) {

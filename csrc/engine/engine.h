@@ -86,8 +86,8 @@ class Engine final : private Listener {
   void check_next_id() const;
   /// The id of the collective that is created next. Ranks create the same collectives in the same order, and so agree.
   std::uint32_t claim_id();
-  /// `give`: what the collective does before it hears messages. If that throws, this engine has failed: other ranks
-  /// have made the collective, and what this one has begun to receive may come.
+  /// `give` runs before the collective gets messages. If it throws, this engine fails: the other ranks have made the
+  /// collective, and data may still arrive in receives that are posted.
   void enroll(std::uint32_t id, std::shared_ptr<Collective> collective, const std::function<void()>& give = [] {});
   std::vector<std::string> open_collectives();
   /// Another collective in whose call `rank` waits, as far as known here; its id. Under the progress lock.
@@ -216,7 +216,7 @@ class Engine final : private Listener {
   std::vector<Rank> gave_up();
 
   /// Something has gone wrong on this rank that the others are not stopped by: each prints a line, "rank R" and `text`,
-  /// the first time, unless it announces something itself soon: then all have the same error. Waits for nobody.
+  /// the first time, unless it soon announces the same itself. Waits for nobody.
   void announce(const std::string& text);
 
   /// The application is gone: closes every collective at once; whoever drives the engine goes on serving the others.
@@ -234,15 +234,18 @@ class Engine final : private Listener {
   };
   /// What another rank has announced.
   struct Notice {
-    std::string line;
+    Rank from;
+    std::string text;
     Seconds received;
-    bool printed = false;
+    bool settled = false;  // printed, or announced here too
   };
 
   bool pass();
   void on_notice(Rank from, ConstBytes message);
   void print_notice();
   void fail(std::exception_ptr error);
+  void fail_by_current_exception();
+  void give_up_on(std::uint32_t id);
   [[noreturn]] void throw_failure() const;
   std::exception_ptr seen_death(std::exception_ptr reported) const;
   void look_for_the_dead();
@@ -285,6 +288,7 @@ class Engine final : private Listener {
   std::mutex progress_mutex_;
   std::atomic<int> wanted_{0};  // threads that wait for it: a mutex is not fair, and a pass that moves is soon repeated
   std::vector<std::shared_ptr<Collective>> collectives_;  // in the order of creation
+  std::shared_ptr<Collective> unbegun_;                   // its beginning failed, and with it this engine
   std::unordered_map<std::uint32_t, Collective*> by_id_;
   std::uint32_t next_collective_ = 1;
   std::vector<Run*> runs_;                                      // by serial
@@ -302,7 +306,7 @@ class Engine final : private Listener {
   RankSet explicit_partners_;       // that have sent a message of the uncreated collective
   bool leaves_ = false;             // this rank, by close or abort
   bool aborted_ = false;
-  bool announced_ = false;  // something went wrong here, and the others know
+  bool announced_ = false;          // something went wrong here, and the others know
   std::optional<Notice> notice_;
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`

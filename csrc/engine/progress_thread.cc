@@ -1,12 +1,12 @@
 #include "engine/progress_thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "core/background_thread.h"
 #include "engine/backoff.h"
 
 namespace pyc {
@@ -45,23 +45,9 @@ void ProgressThread::add(Engine* engine) {
   ranks_ = std::max(ranks_, engine->transport().local_ranks());
 }
 
-/// It blocks on mutex_ until the engine is there. Signals are for the application's threads, but for those of faults,
-/// which concern the thread that makes them.
+/// It blocks on mutex_ until the engine is there.
 std::thread ProgressThread::start(unsigned generation) {
-  sigset_t all;
-  sigset_t usual;
-  sigfillset(&all);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits it
-  try {
-    std::thread thread([this, generation] { loop(generation); });
-    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
-    pthread_setname_np(thread.native_handle(), "pyc-progress");
-    return thread;
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
-    throw;
-  }
+  return background_thread("pyc-progress", [this, generation] { loop(generation); });
 }
 
 void ProgressThread::remove(Engine* engine) {

@@ -302,10 +302,15 @@ void Engine::write_trace_of_failure() const {
 std::string Engine::what_is_open() {
   return exclusively([this] {
     std::string text = "closing the communicator:";
+    bool all_have_closed = true;
     for (const auto& collective : collectives_) {
-      text += " '" + collective->name() + "' is not closed on " + list_ranks(collective->not_closed()) + ";";
+      const std::vector<Rank> missing = collective->not_closed();
+      all_have_closed = all_have_closed && missing.empty();
+      text += " '" + collective->name() + "' " +
+              (missing.empty() ? "is closed on every rank, and still at work" : "is not closed on " + list_ranks(missing)) +
+              ";";
     }
-    return text + " every rank must close (or leave) it";
+    return text + (all_have_closed ? " call close again" : " every rank must close (or leave) it");
   });
 }
 
@@ -360,6 +365,8 @@ void Engine::announce(const std::string& text) {
   if (!is_in_own_process()) return;
   exclusively([&] {
     if (leaves_ || failed_ || std::exchange(announced_, true)) return;
+    if (notice_ && notice_->text != text) print_notice();  // the other error may be the cause of this one
+    if (notice_) notice_->settled = true;
     const MessageHeader header = control(Control::kNotice);
     std::vector<std::byte> message(sizeof header + std::min(text.size(), kMaxActiveMessage - sizeof header));
     std::memcpy(message.data(), &header, sizeof header);

@@ -21,12 +21,13 @@ class Idle final : public Collective {
   Seconds deadline() const override { return kNever; }
   bool finished() const override { return false; }
   const std::string& name() const override { return name_; }
-  void abort() override {}
+  void abort() override { aborted = true; }
   std::vector<Rank> not_closed() const override { return {}; }
   void on_engine_failure(const std::exception_ptr&) override { failed = true; }
   bool has_waiting(Rank) const override { return false; }
 
   bool failed = false;
+  bool aborted = false;
 
  private:
   const std::string name_ = "idle";
@@ -58,7 +59,13 @@ PYC_TEST(a_collective_that_cannot_begin_is_kept_and_fails_its_engine) {
   PYC_CHECK(text_of<std::runtime_error>([&] { enroll(engine, std::move(made), give); }) == "no more memory");
   PYC_CHECK(!left.expired());
   PYC_CHECK(left.lock()->failed);
+  PYC_CHECK(engine->open_collectives().empty());
+  const auto other = std::make_shared<Idle>();
   PYC_CHECK(text_of<std::runtime_error>([&] { engine->check(); }) == "no more memory");
+  PYC_CHECK(text_of<std::runtime_error>([&] { engine->start_comparison(""); }) == "no more memory");
+  PYC_CHECK(text_of<std::runtime_error>([&] { enroll(engine, other, [](std::uint32_t) {}); }) == "no more memory");
+  engine->abort();
+  PYC_CHECK(!left.lock()->aborted);
   engine.reset();
   PYC_CHECK(left.expired());
 }

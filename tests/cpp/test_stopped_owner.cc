@@ -4,6 +4,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,40 @@ PYC_TEST(calls_keep_their_limits_while_the_owner_of_the_mutex_is_stopped) {
     first.close();
     second.close();
   }
+}
+
+/// The leader's engine cannot work on the board, and still says that it lives.
+PYC_TEST(a_machine_is_not_lost_while_the_owner_of_a_mutex_is_stopped) {
+  constexpr Seconds kHeartbeat = 0.4;
+  constexpr Seconds kStopped = 1.2;
+  PartialAllreduceOptions options;
+  options.count = 4;
+  options.type = DataType::kFloat64;
+  options.name = "sum";
+  const Nodes nodes({0, 0, 1});
+  std::vector<std::shared_ptr<SharedMemory>> shared;
+  for (const Rank leader : nodes.leaders()) {
+    shared.push_back(SharedMemory::create(PartialAllreduce::bytes_of_board(options, nodes, leader)));
+  }
+  std::vector<std::shared_ptr<Engine>> engines;
+  std::vector<std::shared_ptr<PartialAllreduce>> members;
+  for (auto& transport : make_loopback(3, 0, 0)) {
+    engines.push_back(std::make_shared<Engine>(std::move(transport), Engine::Options{.progress = Progress::kCaller}));
+    const auto node = static_cast<std::size_t>(nodes.of(engines.back()->rank()));
+    members.push_back(PartialAllreduce::join(engines.back(), host_memory(), options, nodes, shared[node]));
+  }
+  for (const auto& engine : engines) engine->start_heartbeat({0, 0, 1}, kHeartbeat);
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto begin = now();
+  {
+    const std::lock_guard stopped(*reinterpret_cast<RobustMutex*>(shared[0]->data()));
+    while (std::chrono::duration<Seconds>(now() - begin).count() < kStopped) {
+      for (const auto& engine : engines) engine->advance();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  PYC_CHECK(std::chrono::duration<Seconds>(now() - begin).count() < kStopped + kLate);
+  for (const auto& engine : engines) engine->check();
 }
 
 }  // namespace

@@ -39,12 +39,15 @@ def test_an_exception_on_one_rank_stops_nobody(policy, where):
     assert sorted(lines) == ["0", "2", "3"], outcome
 
 
-def test_an_exception_on_all_ranks_is_no_news():
-    """One after the other: no rank prints that another left."""
-    outcome = mpirun(4, "all_raise.py", limit=60)
+@pytest.mark.parametrize("exceptions", ["same", "different"])
+def test_exceptions_on_all_ranks_one_after_the_other(exceptions):
+    """That others have left is printed only if their exception is another: it may be the cause."""
+    outcome = mpirun(4, "all_raise.py", exceptions, limit=60)
     assert outcome.status == 0, outcome
-    assert all(outcome.said(rank) == ["raised 'of all'"] for rank in range(4)), outcome
-    assert "go on without it" not in outcome.err, outcome
+    assert [outcome.said(rank) for rank in (1, 2, 3)] == [["KeyError"]] * 3, outcome
+    lines = re.findall(r"rank (\d) of 4: rank 0 left '[^']+' by ValueError", outcome.err)
+    assert sorted(lines) == ([] if exceptions == "same" else ["1", "2", "3"]), outcome
+    assert outcome.err.count("go on without it") == len(lines), outcome
 
 
 @pytest.mark.parametrize("who", ["all", "one", "in flight"])
@@ -78,6 +81,14 @@ def test_finalize_before_close_on_one_rank():
     assert outcome.status == 0, outcome
     assert outcome.said(0) == outcome.said(2) == ["closed"], outcome
     assert any("contribute: ClosedError" in line for line in outcome.said(1)), outcome
+
+
+def test_finalize_on_a_server_that_calls_a_function_of_python():
+    """MPI.Finalize has Python's global lock: it must give it away, for the function that others wait for."""
+    outcome = mpirun(2, "finalized_server.py", limit=60, PYC_EXIT_TIMEOUT="30")
+    assert outcome.status == 0, outcome
+    assert outcome.said(0) == ["finalized"], outcome
+    assert outcome.said(1) == ["weights -3.0 -3.0 -3.0"], outcome
 
 
 @pytest.mark.parametrize("policy", ["solo", "majority", "quorum:3", "full", "all-of:2"])

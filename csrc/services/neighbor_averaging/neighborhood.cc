@@ -64,7 +64,10 @@ void Neighborhood::start(const std::byte* values) {
                              " has not been waited for: wait on `request` first");
   }
   model_->show(values, board_->own_values(begun_));  // nobody reads it: the step before has ended
-  engine_->exclusively([this] { begin_step(); });
+  engine_->exclusively([this] {
+    check_open();  // another thread may have left meanwhile
+    begin_step();
+  });
   engine_->advance();
   engine_->wake();
 }
@@ -90,11 +93,24 @@ void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrup
   read("the end of step " + std::to_string(begun_ - 1), true, out, timeout, interrupt);
 }
 
+/// While the application reads the model, which then stays as it is.
+struct Neighborhood::Reading {
+  explicit Reading(Neighborhood& by) : of(by) {}
+  ~Reading() {
+    of.engine_->exclusively([this] { of.is_reading_ = false; });
+  }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  Neighborhood& of;
+};
+
 void Neighborhood::read(const std::string& what, bool final, std::byte* out, Seconds timeout,
                         const Engine::Interrupt& interrupt) {
   std::vector<Term> added;
+  const Reading reading(*this);
   const auto begin = [&] {
     return engine_->exclusively([&] {
+      if (is_reading_) return true;
       if (!can_read(final)) return false;
       if (final && !closed()) added = in_flight();
       return is_reading_ = true;
@@ -110,7 +126,6 @@ void Neighborhood::read(const std::string& what, bool final, std::byte* out, Sec
             .after_close = true},
            timeout, interrupt);
   weight_ = model_->write(added, out);
-  engine_->exclusively([this] { is_reading_ = false; });
 }
 
 /// Where all that is waited for is on this node, whose ranks notify.

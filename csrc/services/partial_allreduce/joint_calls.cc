@@ -26,6 +26,7 @@ PYC_HOT bool PartialAllreduce::contribute_jointly(const std::shared_ptr<Call>& c
   JointSum& sum = board.joint_sum();
   if (!sum.on()) return false;
   Lock lock = enter(limit_);
+  check_not_left();
   if (!may_join()) return false;
   BufferNumber copy = kNoBuffer;
   hand_over(*call, copy, false);

@@ -247,7 +247,6 @@ void Leader::complete(Run& run) {
   if (!outcome.last) reconsider();
 }
 
-/// Makes the present round ready to be started by any node.
 void Leader::arm() {
   if (idle_runs_.empty()) {
     auto pooled = std::make_unique<PooledRun>();

@@ -47,7 +47,8 @@ class Leader {
   Leader(Engine& engine, ReductionMemory& memory, const PartialAllreduceOptions& options, const Nodes& nodes,
          Board& board, const StallInspector& inspector, PartialAllreducePlan plan, std::uint32_t id, Staging* staging);
 
-  /// Opens the next round: receives are posted, so this must stay where it is. The first one is for the owner to open.
+  /// Makes the next round ready to be started by any node. The owner calls it once after construction: it posts
+  /// receives, and must not be followed by the destructor.
   void arm();
   bool advance();
   void on_message(Rank from, ConstBytes message);

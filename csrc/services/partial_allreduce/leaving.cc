@@ -36,7 +36,7 @@ void PartialAllreduce::end_of_results() {
   if (open_flush_) return;  // all rounds are kept for it
   own.owed = accounted_;
   if (own.promised != kNoRound && own.promised >= results_.given()) {
-    own.owed = std::max(accounted_, own.promised + 1);
+    own.owed = std::max<RoundNumber>(accounted_, own.promised + 1);
   } else if (results_.given() < accounted_) {
     own.owed = board.completed();
     own.promised = own.owed - 1;
@@ -47,7 +47,7 @@ void PartialAllreduce::end_of_results() {
 std::shared_ptr<Call> PartialAllreduce::start_flush(Seconds limit) {
   engine_->check();
   if (open_flush_) return open_flush_;
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  if (closed_) throw_closed();
   std::shared_ptr<Call> call = new_call();
   call->flush = true;
   call->sequence = sequence_;
@@ -95,7 +95,7 @@ void PartialAllreduce::abort() {  // under the engine's lock
   } catch (const RankFailedError&) {
     closed_ = true;  // the board is lost to all ranks of the node
   } catch (const DeviceError&) {
-    closed_ = true;  // the device is lost, to this rank alone
+    closed_ = true;  // the board has failed too: every rank of the node gets the error
   }
 }
 

@@ -54,8 +54,15 @@ PYC_HOT void PartialAllreduce::check_may_contribute() const {
   if (open_flush_) {
     throw std::runtime_error("'" + options_.name + "': a flush ran into its timeout: call flush() again first");
   }
-  if (closed_) throw ClosedError("'" + options_.name + "' is closed");
+  if (closed_) throw_closed();
 }
+
+/// Under the mutex: by another thread, since this call began.
+PYC_HOT void PartialAllreduce::check_not_left() const {
+  if (board_->ranks().closed().contains(board_->ranks().own_local_rank())) throw_closed();
+}
+
+void PartialAllreduce::throw_closed() const { throw ClosedError("'" + options_.name + "' is closed"); }
 
 PYC_HOT std::shared_ptr<Call> PartialAllreduce::new_call() const {
   std::shared_ptr<Call> call = std::make_shared<Call>();
@@ -91,6 +98,7 @@ PYC_HOT void PartialAllreduce::do_contribute(const std::shared_ptr<Call>& call, 
       lock = reenter();
     }
   }
+  check_not_left();
   const bool ends_here = hand_over(*call, spare_, combined) && taker == Taker::kAtOnce;
   trace_.add("contribute", call->made, call->round);
   if (spare_ == kNoBuffer) spare_ = board.buffers().take();  // for the next one, while the mutex is held
@@ -202,13 +210,13 @@ PYC_HOT void PartialAllreduce::promise_kept() {
     call->done = true;
   }
   pending_.clear();
-  accounted_ = std::max(accounted_, promised + 1);
+  accounted_ = std::max<RoundNumber>(accounted_, promised + 1);
   if (board.ranks().own().owed == kNoRound) promised = kNoRound;  // else it is kept for good
 }
 
 PYC_HOT Results::Given PartialAllreduce::collect(Call& call) {
   Results::Given given = results_.collect(call);
-  accounted_ = std::max(accounted_, results_.given());
+  accounted_ = std::max<RoundNumber>(accounted_, results_.given());
   return given;
 }
 
@@ -285,10 +293,12 @@ PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, con
 }
 
 PartialAllreduceStatistics PartialAllreduce::statistics() const {
-  PartialAllreduceStatistics counts = counts_;
-  counts.contributions = sequence_;
-  counts.waited = waited_;
-  return counts;
+  return {.contributions = sequence_,
+          .included = counts_.included,
+          .late = counts_.late,
+          .missed = counts_.missed,
+          .overrun = counts_.overrun,
+          .waited = waited_};
 }
 
 std::size_t PartialAllreduce::memory_bytes() const {
@@ -333,7 +343,8 @@ PYC_HOT const RoundInfo& PartialAllreduce::do_wait(Call& call, Seconds timeout, 
 }
 
 void PartialAllreduce::on_engine_failure(const std::exception_ptr& error) {
-  if ((leader_ || device_) && board_->shape().local_ranks() > 1) board_->fail(error);
+  const bool others_need_it = device_ || nodes_.is_leader(engine_->rank());
+  if (others_need_it && board_->shape().local_ranks() > 1) board_->fail(error);
 }
 
 bool PartialAllreduce::has_waiting(Rank rank) const {

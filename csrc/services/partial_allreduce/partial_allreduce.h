@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "core/nodes.h"
+#include "core/relaxed.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
 #include "services/common/staging.h"
@@ -194,6 +195,8 @@ class PartialAllreduce final : public Collective {
   // handing over
   enum class Taker : std::uint8_t { kAtOnce, kLater };  ///< when the application takes what a late call is given
   void check_may_contribute() const;
+  void check_not_left() const;
+  [[noreturn]] void throw_closed() const;
   std::shared_ptr<Call> new_call() const;
   bool hand_over(Call& call, BufferNumber& written, bool combined);
   void run_rounds(Lock& lock);
@@ -283,10 +286,12 @@ class PartialAllreduce final : public Collective {
   std::vector<std::shared_ptr<Call>> pending_;  // contributions whose calls are not done
   std::shared_ptr<Call> direct_call_;           // of a direct round, which this rank has not been given
   std::shared_ptr<Call> open_flush_;            // not done; a flush that ran into its timeout is taken up again
-  std::uint64_t sequence_ = 0;
-  PartialAllreduceStatistics counts_;  // but for the contributions, and for what is waited
+  Relaxed<std::uint64_t> sequence_ = 0;
+  struct {
+    Relaxed<std::uint64_t> included, late, missed, overrun;
+  } counts_;
   std::atomic<Seconds> waited_{0};
-  RoundNumber accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
+  Relaxed<RoundNumber> accounted_ = 0;  // rounds before this were given to the application or promised to a call that is done
   BufferNumber spare_ = kNoBuffer;
   bool must_work_ = false;  // it was the last to reduce a part of a round: the round is this rank's to complete
   Seconds limit_ = -1;      // of the present `contribute`

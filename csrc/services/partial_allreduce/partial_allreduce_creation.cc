@@ -62,9 +62,6 @@ std::shared_ptr<Board> board_of(const PartialAllreduceOptions& options, const No
   return std::make_shared<Board>(shared, shape_of(options, nodes, rank), local, local == 0);
 }
 
-/// Where there are other nodes.
-bool is_leader(const Nodes& nodes, Rank rank) { return nodes.count() > 1 && nodes.leader(nodes.of(rank)) == rank; }
-
 /// Nothing rings that a grace has ended.
 Seconds longest_sleep(const Policy& policy) {
   return policy.grace > 0 ? std::max(policy.grace / 4, 1e-4) : Collective::kNever;
@@ -143,7 +140,7 @@ std::shared_ptr<PartialAllreduce> PartialAllreduce::join(std::shared_ptr<Engine>
 /// The leader's; may call Python, hence not under the engine's lock.
 std::optional<PartialAllreducePlan> PartialAllreduce::plan() const {
   const Rank rank = engine_->rank();
-  if (!is_leader(nodes_, rank)) return std::nullopt;
+  if (!nodes_.is_leader(rank)) return std::nullopt;
   PartialAllreducePlan plan = plan_for(options_, nodes_, rank);
   check_tags(plan.schedule, options_.algorithm, engine_->transport().max_tag());
   return plan;
@@ -179,7 +176,7 @@ PartialAllreduce::PartialAllreduce(Engine& engine, ReductionMemory& memory, Opti
       elements_(elements_of(options_.type, options_.op)),
       board_(board_of(options_, nodes_, engine.rank(), shared)),
       inspector_(engine, *this, nodes_, board_),
-      wait_(engine, board_, inspector_, is_leader(nodes_, engine.rank()), longest_sleep(options_.policy)),
+      wait_(engine, board_, inspector_, nodes_.is_leader(engine.rank()), longest_sleep(options_.policy)),
       results_(memory, board_, options_.history),
       local_(engine, memory, options_.policy, *board_) {
   const Lock lock(board_->mutex());

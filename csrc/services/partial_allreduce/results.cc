@@ -68,7 +68,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   }
   call.done = call.given = true;
   if (board.shape().keeps_totals) {
-    const RoundNumber first = std::max(given_, own.total.upto);
+    const RoundNumber first = std::max<RoundNumber>(given_, own.total.upto);
     if (own.total.buffer != kNoBuffer) given.add({std::exchange(own.total.buffer, kNoBuffer), 1});
     for (RoundNumber round = first; round <= call.round; ++round) {
       const std::optional<RoundView> record = board.records().of(round);
@@ -80,7 +80,7 @@ PYC_HOT Results::Given Results::collect(Call& call) {
   }
   given_ = call.round + 1;
   own.given = given_;
-  board.records().give(before, std::min(given_, own.owed));
+  board.records().give(before, std::min<RoundNumber>(given_, own.owed));
   call.info.missed = given_ - before - 1;
   call.info.overrun = call.info.missed > history_;
   board.records().drop_kept(given_);

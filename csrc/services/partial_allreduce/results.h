@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/relaxed.h"
 #include "memory/pool.h"
 #include "services/partial_allreduce/board.h"
 #include "services/partial_allreduce/leases.h"
@@ -90,7 +91,7 @@ class Results {
   const std::shared_ptr<Board> board_;
   const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<BufferPool> pool_;  // for results that are computed for this rank alone
-  RoundNumber given_ = 0;
+  Relaxed<RoundNumber> given_ = 0;
   // The newest lies in a buffer of the board that this rank has a reference to, or, if it was computed for this rank
   // alone, in `computed_`; once somebody looks at it, in `newest_`.
   BufferNumber shown_ = kNoBuffer;

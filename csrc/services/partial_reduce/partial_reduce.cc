@@ -120,6 +120,7 @@ GroupInfo PartialReduce::average(std::byte* values, std::int64_t step, const std
   check_open();
   const InCall in_call = enter_call();
   engine_->exclusively([&] {
+    check_open();  // another thread may have left meanwhile
     throw_failure();
     throw_given_up();
     values_ = values;

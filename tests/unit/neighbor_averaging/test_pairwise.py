@@ -337,6 +337,34 @@ def test_what_it_shows():
     run_ranks(4, program)
 
 
+def test_a_signal_handler_that_applies_in_the_middle_of_a_measurement_is_refused():
+    """It runs in the thread that has the lock of the weights, and would wait for itself."""
+    count = 1 << 12  # one segment, with what is measured
+    gate = Gate(np.full(count, 4.0))
+    said = []
+
+    def apply_too(number, frame):
+        with pytest.raises(RuntimeError) as refused:
+            model.apply(np.ones(count))
+        said.append(str(refused.value))
+
+    before = signal.signal(signal.SIGALRM, apply_too)
+    try:
+        with gate, loopback(1)[0] as comm:
+            model = comm.pairwise_averaging(np.zeros(count), weighting="frequency", name="own")
+            other = threading.Thread(target=model.apply, args=(gate.array,))
+            other.start()
+            gate.wait_until_reached(other)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGALRM)).start()
+            threading.Timer(0.6, gate.open).start()
+            model.apply(np.ones(count))
+            other.join()
+            np.testing.assert_array_equal(model.read(), np.full(count, 5.0))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said == ["'own': this thread is in apply() already"]
+
+
 @pytest.mark.parametrize("weighting", ["uniform", "frequency"])
 def test_a_delta_is_applied_as_a_whole_although_a_signal_handler_raises(weighting):
     """The main thread waits for a part of the model in the middle of its delta, and is interrupted there."""

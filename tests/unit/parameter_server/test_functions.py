@@ -59,6 +59,27 @@ def test_a_server_goes_on_with_everything_else_while_a_function_runs(ranks_per_n
     assert run_ranks(3, program, ranks_per_node=ranks_per_node, timeout=LIMIT) == [0, 0, 0]
 
 
+def test_a_close_that_waits_for_a_function_says_so():
+    held = Held()
+    met = threading.Barrier(2)
+
+    def program(comm):
+        ps = comm.parameter_server(np.zeros(COUNT), sync=pc.servers.ASP(), update=held, servers=1, name="own")
+        if comm.rank == 1:
+            ps.push(np.ones(COUNT))
+        assert held.begun.wait(LIMIT)
+        ps.leave()
+        with pytest.raises(pc.StallError) as stall:
+            comm.close(timeout=0.3)
+        met.wait(LIMIT)
+        held.may_end.set()
+        comm.close(timeout=LIMIT)
+        return str(stall.value)
+
+    said, _ = run_ranks(2, program, timeout=LIMIT)
+    assert said == "closing the communicator: 'own' is closed on every rank, and still at work; call close again"
+
+
 @shapes
 def test_the_end_waits_for_a_function(ranks_per_node):
     """All have closed while it runs; no update is lost, and its thread ends."""

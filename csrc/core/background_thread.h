@@ -1,0 +1,32 @@
+// A thread of the library's own, to which no signal comes but those of faults, which concern the thread that makes them.
+// The others are for the application's threads.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigset_t
+
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace pyc {
+
+/// std::system_error if there can be no more threads. `name`: at most 15 characters.
+inline std::thread background_thread(const char* name, std::function<void()> work) {
+  sigset_t all;
+  sigset_t usual;
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_SETMASK, &all, &usual);  // the new thread inherits it
+  try {
+    std::thread thread(std::move(work));
+    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
+    pthread_setname_np(thread.native_handle(), name);
+    return thread;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &usual, nullptr);
+    throw;
+  }
+}
+
+}  // namespace pyc
