@@ -136,6 +136,7 @@ class Communicator:
                 exit_timeout=options.exit_timeout,
             )
             engine = make_engine()
+            check_engine = None
             try:
                 check_engine = make_engine() if options.check else None
                 if options.heartbeat_timeout is not None:
@@ -144,15 +145,24 @@ class Communicator:
                 limit = options.timeout if limit is None else limit
                 agreed = options.costs or _measured_costs(engine, nodes, places, limit)
             except BaseException:
-                engine.abort()
-                engine.supersede()
+                for made in (engine, check_engine):
+                    if made is not None:
+                        made.abort()
+                        made.supersede()
                 raise
         self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
 
     def _remade(self, comm: MPI.Comm, limit: float | None) -> Communicator:
         """Make one with the arguments of this one; collective over `comm`."""
+        return self._made_within(comm, limit, self._arguments)
+
+    @staticmethod
+    def _made_within(
+        comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...] = (None, None, None, None)
+    ) -> Communicator:
+        """Make one whose creation has a limit of its own; collective over `comm`."""
         made = Communicator.__new__(Communicator)
-        made._open(comm, self._arguments, limit)
+        made._open(comm, arguments, limit)
         return made
 
     def _supersede(self) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from .partial_allreduce.collective import PartialAllreduce
 from .policies import Full, Policy
 from .request import Request, wait_all
 from .support import buffers
-from .support.validation import with_prefix
+from .support.deadline import Deadline
+from .support.validation import checked_timeout, with_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,11 +75,12 @@ def Allreduce_init(
         operands.extend(_operands(sendbuf, recvbuf))
         return operands[0]
 
+    deadline = _deadline(timeout)
     shared = None
     if isinstance(comm, Communicator):
         communicator = comm
     else:
-        shared = _Shared.of(comm)
+        shared = _Shared.of(comm, deadline)
         communicator = shared.communicator
     try:
         collective = PartialAllreduce.make(
@@ -96,11 +98,12 @@ def Allreduce_init(
                 timeout=timeout,
             ),
             call="Allreduce_init",
-            timeout=timeout,
+            timeout=deadline.remaining(),
         )
-    except BaseException:
+    except BaseException as error:
         if shared is not None:
-            shared.give_up()
+            refused = isinstance(error, ValueError | TypeError | BufferError)  # on all ranks, so that all close
+            shared.give_up(deadline.remaining() if refused else 0.0)
         raise
     send, recv = operands
     return PartialRequest(collective, send, recv, shared)
@@ -188,6 +191,11 @@ class PartialRequest(Request):
         return self._round is not None
 
     @property
+    def info(self) -> RoundInfo | None:
+        """The information of the newest round that `Wait` or `Test` completed; None before the first."""
+        return self._info
+
+    @property
     def default_timeout(self) -> float | None:
         """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
         return None if self._round is None else self._round.default_timeout
@@ -218,14 +226,25 @@ class PartialRequest(Request):
             request.Start()
 
     @classmethod
-    def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo]:
-        """Wait for all of them, as `pycollectives.wait_all`; the information of each."""
+    def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo | None]:
+        """Wait for all active ones, as `pycollectives.wait_all`; the `info` of each."""
         return wait_all(requests, timeout=timeout)
+
+    def __repr__(self) -> str:
+        """Name the collective."""
+        return f"<PartialRequest of {self._collective.name!r}, {'active' if self.active else 'inactive'}>"
 
     def _complete(self, info: RoundInfo) -> None:
         np.copyto(self._recv, self._collective.result)
         self._info = info
         self._round = None
+
+
+def _deadline(timeout: float | None) -> Deadline:
+    """Return the deadline of a call that refuses a wrong limit later, where the other ranks learn of it."""
+    with contextlib.suppress(TypeError, ValueError):
+        return Deadline(checked_timeout(timeout))
+    return Deadline(None)
 
 
 def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
@@ -247,45 +266,55 @@ class _Shared:
     """The communicator that the requests on one mpi4py communicator share, kept as an attribute of that."""
 
     communicator: Communicator
-    users: int = 0
+    users: int = 1
 
     @classmethod
-    def of(cls, comm: MPI.Comm | None) -> _Shared:
+    def of(cls, comm: MPI.Comm | None, deadline: Deadline) -> _Shared:
         """Return what is kept with `comm`, made at first use; counts one user more."""
         from .support.native import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
         with turn_on(comm):
             kept = comm.Get_attr(_keyval())
-            if not isinstance(kept, cls) or kept.communicator.closed:
-                kept = cls(Communicator(comm))
+            if not isinstance(kept, cls) or not kept.join():
+                kept = cls(Communicator._made_within(comm, deadline.remaining()))
                 comm.Set_attr(_keyval(), kept)
-        with _counting:
-            kept.users += 1
         return kept
 
-    def release(self, timeout: float | None = None) -> None:
-        """Count one user less. The last closes the communicator, and counts until it is closed."""
-        with _counting:
-            if self.users > 1:
-                self.users -= 1
-                return
-        self.communicator.close(timeout=timeout)
-        self.users = 0
+    def join(self) -> bool:
+        """Count one user more; False if the last one has left."""
+        with _lock:
+            if self.users == 0 or self.communicator.closed:
+                return False
+            self.users += 1
+            return True
 
-    def give_up(self) -> None:
+    def release(self, timeout: float | None = None) -> None:
+        """Count one user less. The last closes the communicator; after `StallError` it calls this again."""
+        with _lock:
+            self.users = max(0, self.users - 1)
+            if self.users > 0:
+                return
+        # Not in the turn: another thread may make a communicator from the same one, and wait for ranks that close here.
+        self.communicator.close(timeout=timeout)
+
+    def give_up(self, timeout: float | None) -> None:
         """`release` after an error, which is the one to raise: a communicator that cannot be closed is aborted."""
         try:
-            self.release()
+            self.release(timeout)
         except Exception:
             self.communicator.abort()
 
 
-_counting = threading.Lock()
+_lock = threading.Lock()
+_keyvals: list[int] = []
+"""The only one, once it is made."""
 
 
-@functools.cache
 def _keyval() -> int:
     from .support.native import MPI
 
-    return MPI.Comm.Create_keyval()
+    with _lock:  # two threads would make two, and each find nothing under its own
+        if not _keyvals:
+            _keyvals.append(MPI.Comm.Create_keyval())
+        return _keyvals[0]

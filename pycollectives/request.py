@@ -70,14 +70,14 @@ def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> li
     Parameters
     ----------
     requests
-        Of one or more collectives, of any kinds.
+        Of one or more collectives, of any kinds. Inactive requests of `Allreduce_init` are ignored, as in MPI_Waitall.
     timeout
         Seconds for all of them together; None for the default of the communicator that the first active one is of.
 
     Returns
     -------
     list
-        What `wait` of each returns, in the order given.
+        What `wait` of each returns, in the order given; of an inactive request of `Allreduce_init` its `info`.
 
     Raises
     ------
@@ -86,7 +86,10 @@ def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> li
     """
     requests = _checked("wait_all", requests)
     deadline = _deadline(requests, timeout)
-    return [request.wait(timeout=deadline.remaining()) for request in requests]
+    return [
+        request.wait(timeout=deadline.remaining()) if _is_active(request) else getattr(request, "info", None)
+        for request in requests
+    ]
 
 
 def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> int:
@@ -140,7 +143,11 @@ def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
 
 def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
     """Return those that are under way or done, with their places: not those that were never started, or are idle."""
-    return [(index, request) for index, request in enumerate(requests) if getattr(request, "active", True)]
+    return [(index, request) for index, request in enumerate(requests) if _is_active(request)]
+
+
+def _is_active(request: Request) -> bool:
+    return bool(getattr(request, "active", True))
 
 
 def _deadline(requests: Sequence[Request], timeout: float | None) -> Deadline:

@@ -64,6 +64,7 @@ def run_ranks(
     function: Callable[[Communicator], T],
     *,
     timeout: float = ...,
+    communicator_timeout: float | None = ...,
     return_exceptions: Literal[False] = ...,
     **loopback_options: Any,
 ) -> list[T]: ...
@@ -73,6 +74,7 @@ def run_ranks(
     function: Callable[[Communicator], T],
     *,
     timeout: float = ...,
+    communicator_timeout: float | None = ...,
     return_exceptions: Literal[True],
     **loopback_options: Any,
 ) -> list[T | BaseException]: ...
@@ -81,6 +83,7 @@ def run_ranks(
     function: Callable[[Communicator], Any],
     *,
     timeout: float = 60.0,
+    communicator_timeout: float | None = 60.0,
     return_exceptions: bool = False,
     **loopback_options: Any,
 ) -> list[Any]:
@@ -94,10 +97,12 @@ def run_ranks(
         What one rank does.
     timeout
         Seconds for all of it.
+    communicator_timeout
+        The `timeout` of `loopback`, if `ranks` is a number: the limit of each call that waits.
     return_exceptions
         Put the exception of a rank in the place of its result, instead of raising the one of the lowest rank.
     loopback_options
-        Passed to `loopback`, if `ranks` is a number.
+        The other options of `loopback`, if `ranks` is a number.
 
     Raises
     ------
@@ -112,7 +117,10 @@ def run_ranks(
     >>> run_ranks(3, program)
     [3.0, 3.0, 3.0]
     """
-    communicators = loopback(ranks, **loopback_options) if isinstance(ranks, int) else list(ranks)
+    if isinstance(ranks, int):
+        communicators = loopback(ranks, timeout=communicator_timeout, **loopback_options)
+    else:
+        communicators = list(ranks)
     outcomes: list[Any] = [None] * len(communicators)
     failures: dict[int, BaseException] = {}
 

@@ -15,7 +15,7 @@ from ..agreement.checking import KEPT_ROUNDS, Checks
 from ..agreement.consistency import describe_difference, describe_ranks
 from ..agreement.fingerprint import hash_of_bits
 from ..support.deadline import Deadline
-from ..support.errors import MismatchError
+from ..support.errors import MismatchError, StallError
 from ..support.validation import checked_timeout
 
 if TYPE_CHECKING:
@@ -79,12 +79,21 @@ class CheckedAllreduce:
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
         into = None if out is None else self._writable(out)
-        limit = checked_timeout(timeout)
-        info = self.contribute(x, stream=stream).wait(timeout=limit)
+        info = self._round_of(x, timeout, stream)
         if into is None:
             return self._collective.result, info
         np.copyto(into, self._collective.result)
         return into, info
+
+    def _round_of(self, x: Any, timeout: float | None, stream: Any) -> _core.RoundInfo:
+        """Contribute and wait, without a handle with which the caller could wait again."""
+        limit = checked_timeout(timeout)
+        handle = self.contribute(x, stream=stream)
+        try:
+            return handle.wait(timeout=limit)
+        except StallError as error:
+            error.advise("The data is contributed: do not contribute it again")
+            raise
 
     def flush(self, *, timeout: float | None = None) -> _core.RoundInfo:
         with self._exclusively():
@@ -202,8 +211,7 @@ class CheckedOnDevice(CheckedAllreduce):
         self, x: Any, out: Any | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Any, _core.RoundInfo]:
         receiver = None if out is None else self._collective.receiver(out, stream)
-        limit = checked_timeout(timeout)
-        info = self.contribute(x, stream=stream).wait(timeout=limit)
+        info = self._round_of(x, timeout, stream)
         return self._collective.given(out, receiver), info
 
     def _result_on_host(self) -> NDArray[Any]:
@@ -245,6 +253,9 @@ class CheckedRound:
         info = self._handle.wait(timeout=timeout)
         self._collective.note_call(self._call, info)
         return info
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
 
 
 def _digest(text: str) -> str:

@@ -38,6 +38,7 @@ class DeviceResult:
         """Version 3, with the stream that the result is written on; `TypeError` of bfloat16."""
         if self.dtype.name == "bfloat16":
             raise TypeError("__cuda_array_interface__ has no bfloat16: pass an array for the result as out=")
+        # Not marked as read-only: PyTorch refuses to make a tensor of read-only memory.
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from .typing import Array
 
-__all__ = ["Tensor", "dtype_name", "tensor_of", "words_of_host"]
+__all__ = ["Tensor", "Versioned", "dtype_name", "tensor_of", "versioned_of", "words_of_host"]
 
 
 class Tensor(ctypes.Structure):
@@ -30,17 +30,55 @@ class Tensor(ctypes.Structure):
     )
 
 
+class Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", Tensor),
+    )
+
+
+_READ_ONLY = 1  # in flags
+
 _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 def tensor_of(capsule: object) -> Tensor:
     """Return the tensor of a capsule, which still owns the memory; `BufferError` if it has another name."""
+    return Tensor.from_address(_pointer_of(capsule, b"dltensor"))
+
+
+def versioned_of(capsule: object) -> Versioned:
+    """Return the same of a capsule of version 1, with its flags."""
+    return Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+
+
+def _pointer_of(capsule: object, name: bytes) -> int:
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     try:
-        return Tensor.from_address(pointer_of(capsule, b"dltensor"))
+        pointer: int = pointer_of(capsule, name)
     except ValueError as error:
-        raise BufferError(f"__dlpack__: expected a capsule named dltensor: {error}") from None
+        raise BufferError(f"__dlpack__: expected a capsule named {name.decode()}: {error}") from None
+    return pointer
+
+
+def _exported(buffer: Any) -> tuple[object, Tensor, bool]:
+    """Return the capsule of an exporter on the host, its tensor, and whether that is read-only, as version 1 tells."""
+    try:
+        capsule = buffer.__dlpack__(max_version=(1, 0))
+    except TypeError:  # exports no versions
+        capsule = buffer.__dlpack__()
+    try:
+        versioned = versioned_of(capsule)
+    except BufferError:
+        return capsule, tensor_of(capsule), False
+    return capsule, versioned.tensor, bool(versioned.flags & _READ_ONLY)
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -54,7 +92,7 @@ def dtype_name(tensor: Tensor) -> str:
 class _Words:
     """Memory of a capsule as 16-bit words, for NumPy, which keeps this object with its array."""
 
-    def __init__(self, capsule: object, tensor: Tensor) -> None:
+    def __init__(self, capsule: object, tensor: Tensor, *, read_only: bool) -> None:
         self.capsule = capsule
         shape = tuple(tensor.shape[: tensor.dimensions])
         steps = tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else None
@@ -63,16 +101,16 @@ class _Words:
             "typestr": np.dtype(np.uint16).str,
             "shape": shape,
             "strides": None if steps is None else tuple(2 * step for step in steps),
-            "data": ((tensor.data or 0) + tensor.byte_offset, False),
+            "data": ((tensor.data or 0) + tensor.byte_offset, read_only),
         }
 
 
 def words_of_host(buffer: Any) -> tuple[Array | None, str]:
-    """Return 16-bit elements of an exporter on the host as words, writable, and the name of their type.
+    """Return 16-bit elements of an exporter on the host as words, and the name of their type.
 
-    NumPy reads no bfloat16 from a capsule. None for elements of another size.
+    NumPy reads no bfloat16 from a capsule. The words are writable, unless the exporter tells that its memory is not.
+    None for elements of another size.
     """
-    capsule = buffer.__dlpack__()
-    tensor = tensor_of(capsule)
+    capsule, tensor, read_only = _exported(buffer)
     name = dtype_name(tensor)
-    return (np.asarray(_Words(capsule, tensor)) if tensor.bits == 16 else None), name
+    return (np.asarray(_Words(capsule, tensor, read_only=read_only)) if tensor.bits == 16 else None), name

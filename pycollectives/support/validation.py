@@ -149,12 +149,14 @@ def seed_field(instance: object, field: str = "seed") -> None:
 
 
 def with_prefix(error: Exception, prefix: str) -> Exception:
-    """Return an error of the same type whose text says first what it is about.
+    r"""Return an error of the same type whose text says first what it is about.
 
     Of the nearest base class, if the type is not made of a text alone.
 
     >>> with_prefix(ValueError("expected 3, got 4"), "count")
     ValueError('count: expected 3, got 4')
+    >>> with_prefix(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "name")
+    UnicodeError("name: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte")
     """
     for kind in type(error).__mro__:
         try:

@@ -210,18 +210,29 @@ def test_replicas(shape):
         assert comm.is_same_on_all_ranks(weights[:999])
 
 
-def test_one_that_cannot_be_made_leaves_no_engine_that_serves(monkeypatch):
-    """What fails after the engine was made, on all ranks alike."""
+@pytest.mark.parametrize("check", [False, True])
+def test_one_that_cannot_be_made_leaves_no_engine_that_serves(check, monkeypatch):
+    """What fails after the engines were made, on all ranks alike."""
     from pycollectives import communicator
 
     engines = []
 
-    def fail(engine, *_):
-        engines.append(engine)
+    def recorded(make, *arguments, **options):
+        def made():
+            engines.append(make(*arguments, **options))
+            return engines[-1]
+
+        return made
+
+    def fail(*_):
         raise RuntimeError("no costs")
 
+    monkeypatch.setenv("PYC_CHECK", str(int(check)))
+    monkeypatch.setattr(communicator, "partial", recorded)
     monkeypatch.setattr(communicator, "_measured_costs", fail)
     with pytest.raises(RuntimeError, match="no costs"):
         pc.Communicator(WORLD)
-    with pytest.raises(pc.ClosedError):
-        engines[0].compare(b"", what="another call", timeout=LIMIT)
+    assert len(engines) == 1 + check
+    for engine in engines:
+        with pytest.raises(pc.ClosedError):
+            engine.compare(b"", what="another call", timeout=LIMIT)

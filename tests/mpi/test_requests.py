@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from arrivals import rotating
@@ -9,6 +14,8 @@ from mpi4py import MPI
 from oracle import LIMIT
 
 import pycollectives as pc
+from pycollectives import mpi_api
+from pycollectives.support import native
 
 WORLD = MPI.COMM_WORLD
 RANKS = WORLD.size * (WORLD.size + 1) // 2  # 1 + ... + size
@@ -64,8 +71,6 @@ def test_partial_rounds_are_conserved():
     request = pc.Allreduce_init(send, recv, MPI.SUM, WORLD, policy=pc.Solo(), missed="sum")
     total = 0
     for step in range(10):
-        import time
-
         time.sleep(rotating(WORLD.rank, WORLD.size, step) * 0.5e-3)
         send[0] = WORLD.rank + 1
         request.Start()
@@ -142,3 +147,87 @@ def test_free_that_stalls_is_called_again(monkeypatch):
     assert another.Wait(timeout=LIMIT).contributors == tuple(range(WORLD.size))
     another.Free()
     comm.Free()
+
+
+@pytest.mark.skipif(WORLD.size == 1, reason="waits for another rank")
+@pytest.mark.parametrize("default", [False, True], ids=["timeout=", "PYC_TIMEOUT"])
+@pytest.mark.parametrize("others", ["make nothing", "make the communicator"])
+def test_a_request_that_other_ranks_do_not_make_keeps_its_limit(others, default, monkeypatch):
+    comm = WORLD.Dup()  # on which no collective works afterwards
+    if default:
+        monkeypatch.setenv("PYC_TIMEOUT", "1")
+    if WORLD.rank == 0:
+        what = "Communicator: some ranks" if others == "make nothing" else "Allreduce_init: ranks? 1"
+        begin = time.monotonic()
+        with pytest.raises(pc.StallError, match=what):
+            pc.Allreduce_init(np.ones(1), np.zeros(1), comm=comm, timeout=None if default else 1.0)
+        assert time.monotonic() - begin < LIMIT / 3
+    elif others == "make the communicator":
+        made = pc.Communicator(comm, timeout=LIMIT)
+        WORLD.Barrier()
+        made.abort()
+        return
+    WORLD.Barrier()
+
+
+def test_a_request_that_is_made_while_another_thread_frees_the_last(monkeypatch):
+    """The other thread is between the turn of this one and what follows."""
+    last = pc.Allreduce_init(np.ones(1), np.zeros(1), comm=MPI.COMM_SELF)
+    real = mpi_api.turn_on
+
+    @contextlib.contextmanager
+    def freed_after(comm):
+        with real(comm):
+            yield
+        monkeypatch.undo()
+        last.Free()
+
+    monkeypatch.setattr(mpi_api, "turn_on", freed_after)
+    works_and_is_freed(pc.Allreduce_init(np.ones(1), np.zeros(1), comm=MPI.COMM_SELF))
+
+
+def test_a_request_that_is_made_while_another_thread_closes_the_communicator(monkeypatch):
+    last = pc.Allreduce_init(np.ones(1), np.zeros(1), comm=MPI.COMM_SELF)
+    real = pc.Communicator.close
+    made = []
+
+    def close(comm, **options):
+        monkeypatch.undo()
+        made.append(pc.Allreduce_init(np.ones(1), np.zeros(1), comm=MPI.COMM_SELF))
+        real(comm, **options)
+
+    monkeypatch.setattr(pc.Communicator, "close", close)
+    last.Free()
+    works_and_is_freed(*made)
+
+
+def works_and_is_freed(request):
+    comm = request.collective.comm
+    request.Start()
+    assert request.Wait(timeout=LIMIT).round == 0
+    request.Free()
+    assert comm.closed
+
+
+def test_threads_use_one_keyval(monkeypatch):
+    """Each would find no communicator under its own."""
+    begin = threading.Barrier(2)
+    made, used = [], []
+
+    def create():
+        time.sleep(0.1)  # so that the other thread asks meanwhile
+        made.append(len(made))
+        return made[-1]
+
+    def use():
+        begin.wait(LIMIT)
+        used.append(mpi_api._keyval())
+
+    monkeypatch.setattr(mpi_api, "_keyvals", [])
+    monkeypatch.setattr(native, "MPI", SimpleNamespace(Comm=SimpleNamespace(Create_keyval=create)))
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert (made, used) == ([0], [0, 0])

@@ -26,7 +26,7 @@ NUMBERS = {
     "a waiting call says so on stderr": r"PYC_STALL_WARNING.*\n.*return (\d+);",
     "a program that has ended serves": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
     "`MPI_Finalize` does not return": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
-    "`pycollectives.testing.loopback`": r"timeout: float \| None = ([\d.]+)",
+    "`pycollectives.testing.loopback`": r"timeout: float \| None = (\d[\d.]*)",
     "`pycollectives.testing.run_ranks`": r"timeout: float = (\d[\d.]*),",
     "`python -m pycollectives dump`": r'"--timeout",\n\s+default=([\d.]+)',
     "`python -m pycollectives tune`": r'"--seconds",\n\s+default=([\d.]+)',

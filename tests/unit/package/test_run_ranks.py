@@ -1,9 +1,11 @@
-"""`run_ranks`: what it does when the program is interrupted."""
+"""`run_ranks`: its limits, and what it does when the program is interrupted."""
 
 import signal
 import subprocess
 import sys
 import time
+
+from pycollectives.testing import run_ranks
 
 PROGRAM = """if True:
     import time
@@ -37,3 +39,9 @@ def test_ctrl_c_ends_all_ranks():
     assert (process.returncode, out) == (0, "interrupted\n"), err
     assert "Fatal" not in err
     assert time.monotonic() - begin < 20
+
+
+def test_the_limit_of_the_communicators():
+    assert run_ranks(2, lambda comm: comm.timeout) == [60.0, 60.0]
+    assert run_ranks(2, lambda comm: comm.timeout, communicator_timeout=5.0) == [5.0, 5.0]
+    assert run_ranks(2, lambda comm: comm.timeout, communicator_timeout=None) == [None, None]

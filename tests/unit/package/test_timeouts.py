@@ -13,8 +13,8 @@ ONE = np.ones(1)
 ALONE = pc.topology.complete(1)
 
 
-def served(comm):
-    return comm.parameter_server(ONE, servers="node", update=pc.servers.SGD(0.1))
+def served(comm, **options):
+    return comm.parameter_server(ONE, servers="node", update=pc.servers.SGD(0.1), **options)
 
 
 CALLS = {
@@ -34,6 +34,7 @@ CALLS = {
     "push": lambda comm, ar, timeout: served(comm).push(ONE.copy(), timeout=timeout),
     "pull": lambda comm, ar, timeout: served(comm).pull(ONE.copy(), timeout=timeout),
     "push_pull": lambda comm, ar, timeout: served(comm).push_pull(ONE, ONE.copy(), timeout=timeout),
+    "give_up": lambda comm, ar, timeout: served(comm, sync=pc.servers.MindFlayer(1, 0.05)).give_up(timeout=timeout),
     "server_statistics": lambda comm, ar, timeout: served(comm).server_statistics(timeout=timeout),
     "suspend": lambda comm, ar, timeout: served(comm).suspend(timeout=timeout),
     "Communicator": lambda comm, ar, timeout: pc.Communicator(MPI.COMM_SELF, timeout=timeout),

@@ -242,7 +242,7 @@ def test_one_model_at_the_end(sync, servers):
         assert ends == [ends[0]] * 4, seed
 
 
-def test_leave_has_the_limit_of_the_communicator():
+def test_suspend_has_the_limit_of_the_communicator():
     """The server's program makes no call meanwhile, and so no message is read."""
     left = threading.Event()
 
@@ -263,3 +263,25 @@ def test_leave_has_the_limit_of_the_communicator():
     with ThreadPoolExecutor(2) as threads:
         _, waited = threads.map(program, loopback(2, progress="caller", timeout=1.0))
     assert 0.9 < waited < LIMIT / 2
+
+
+def test_leave_does_not_wait_for_the_server():
+    """As above: the server's program makes no call until the worker has left."""
+    left = threading.Event()
+
+    def program(comm):
+        ps = comm.parameter_server(np.zeros(4), servers=1, update=pc.servers.SGD(0.1))
+        took = 0.0
+        if comm.rank == 1:
+            begin = time.monotonic()
+            ps.leave()
+            took = time.monotonic() - begin
+            left.set()
+        else:
+            assert left.wait(LIMIT)
+        comm.abort()
+        return took
+
+    with ThreadPoolExecutor(2) as threads:
+        _, took = threads.map(program, loopback(2, progress="caller", timeout=LIMIT))
+    assert took < LIMIT / 10

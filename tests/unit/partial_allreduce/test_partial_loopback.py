@@ -154,7 +154,8 @@ def test_a_rank_that_creates_nothing():
     second.abort()
 
 
-def test_a_stalled_round_names_the_missing_rank():
+@pytest.mark.parametrize("check", [False, True])
+def test_a_stalled_round_names_the_missing_rank(check):
     entered = threading.Barrier(2)
 
     def program(comm):
@@ -163,8 +164,9 @@ def test_a_stalled_round_names_the_missing_rank():
             with pytest.raises(pc.StallError, match=r"gradients.*1.*[^.]\. The data is contributed: do not contribute"):
                 ar.allreduce(np.ones(1), timeout=0.1)
         entered.wait(LIMIT)
+        comm.abort()
 
-    run_ranks(2, program)
+    run_ranks(2, program, check=check)
 
 
 def test_an_exception_on_one_rank_warns_and_stops_nobody():
@@ -276,6 +278,22 @@ def test_wait_all_and_wait_any():
         return [info.round for info in infos]
 
     assert run_ranks(3, program) == [[0, 0, 0]] * 3
+
+
+@pytest.mark.parametrize("wait", [pc.PartialRequest.Waitall, pc.wait_all], ids=["Waitall", "wait_all"])
+def test_waiting_for_all_leaves_inactive_requests_out(wait):
+    """As in MPI_Waitall; of one that was completed before, its information is kept."""
+    (comm,) = loopback(1)
+    never, tested, started = (pc.Allreduce_init(np.ones(1), np.zeros(1), comm=comm) for _ in range(3))
+    tested.Start()
+    while not tested.Test():
+        pass
+    started.Start()
+    infos = wait([never, tested, started])
+    assert infos[0] is None
+    assert [info.round for info in infos[1:]] == [0, 0]
+    assert wait([never]) == [None]
+    comm.close()
 
 
 def test_there_is_no_mpi_communicator_under_it():

@@ -44,9 +44,20 @@ def test_different_rounds_differ(infos):
     assert len({first, second, copy.copy(first)}) == 2
 
 
-def test_a_handle_names_its_round_and_collective():
-    (comm,) = loopback(1)
+@pytest.mark.parametrize("check", [False, True])
+def test_a_handle_names_its_round_and_collective(check):
+    (comm,) = loopback(1, check=check)
     with comm.partial_allreduce(count=1, dtype="f8", policy="solo", name="sums") as ar:
         handles = [ar.contribute(np.ones(1)) for _ in range(2)]
         assert [repr(handle) for handle in handles] == ["<Round 0 of 'sums'>", "<Round 1 of 'sums'>"]
+    comm.close()
+
+
+def test_a_persistent_request_names_its_collective():
+    (comm,) = loopback(1)
+    request = pc.Allreduce_init(np.ones(1), np.zeros(1), comm=comm, name="sums")
+    assert repr(request) == "<PartialRequest of 'sums', inactive>"
+    request.Start()
+    assert repr(request) == "<PartialRequest of 'sums', active>"
+    request.Wait()
     comm.close()

@@ -8,6 +8,7 @@ import pytest
 
 from pycollectives.support import buffers
 from pycollectives.support.buffers import BufferDescription, describe, matching_array, writable_array
+from pycollectives.support.dlpack import versioned_of
 
 
 def address(exporter):
@@ -26,6 +27,15 @@ class DLPackOnly:
 
     def __dlpack_device__(self):
         return (self.device, 0)
+
+
+class Halves(DLPackOnly):
+    """Exports 16-bit words as bfloat16, in capsules of version 1."""
+
+    def __dlpack__(self, **kwargs):
+        capsule = super().__dlpack__(**{**kwargs, "max_version": (1, 0)})
+        versioned_of(capsule).tensor.code = 4
+        return capsule
 
 
 class CudaOnly:
@@ -246,6 +256,22 @@ def test_bfloat16_of_pytorch_is_taken_as_it_is():
     assert buffers.as_array(x.T).strides == (2, 6)
     assert buffers.as_array(x[1:]).tolist() == [[3, 4, 7]]
     assert buffers.as_array(torch.zeros(0, dtype=torch.bfloat16)).shape == (0,)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_bfloat16_is_writable_unless_its_exporter_tells_that_it_is_not(read_only):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    words = np.zeros(3, np.uint16)
+    words.flags.writeable = not read_only
+    exporter = Halves(words)
+    out = BufferDescription((3,), np.dtype(ml_dtypes.bfloat16))
+    if read_only:
+        with pytest.raises(BufferError, match="expected a writable buffer, got a read-only one"):
+            writable_array(exporter, out)
+    else:
+        writable_array(exporter, out)[1] = 2
+        assert words[1] == 0x4000
+    assert matching_array(exporter, out).dtype == out.dtype
 
 
 def test_the_memory_of_bfloat16_lives_as_long_as_the_array():
