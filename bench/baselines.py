@@ -2,7 +2,8 @@
 
     python -m pycollectives bench baselines --ranks 2,8 --json baselines.jsonl
 
-Starts the jobs itself: one of ours and one for each setting of each MPI, in turns. README.md explains the columns.
+Starts the jobs itself: one of ours and one for each setting of each MPI, in turns.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Compares `skew`, `latency` and `idle` with another build of the library, so that a loss is seen when it happens.
 
-    make compare COMMIT=HEAD~1
     python -m pycollectives bench compare HEAD~1 --benchmarks latency --ranks 2,8,8:1 --json compare.jsonl
     python -m pycollectives bench compare 0960f27 --other-environment ../before/.venv
 
 Builds this checkout and the commit, starts the jobs of both in alternation, and prints the ratio of every cell. Ends
-with 1 if a cell is slower. README.md explains the figures and the options.
+with 1 if a cell is slower. `python -m pycollectives bench` names the file that explains the figures and the options.
 """
 
 from __future__ import annotations

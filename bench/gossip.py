@@ -6,7 +6,7 @@
 
 Each worker computes, which is emulated by sleeping, and applies a delta to its model, over and over, until a common
 deadline. --micro measures one exchange of two models; --bias, where the models of a quadratic tend to if ranks differ
-in speed. README.md explains the columns.
+in speed. `python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Each worker computes, which is emulated by sleeping, and averages its weights, over and over, until a common deadline.
 With --device cuda, weights are on devices, and the comparison is with MPI_Allreduce staged through the host, and with
-NCCL where each rank has a device. README.md explains the columns.
+NCCL where each rank has a device. `python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

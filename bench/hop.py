@@ -5,7 +5,8 @@
     mpirun -n 2 python -m pycollectives bench hop --micro
 
 Each worker computes, which is emulated by sleeping, and ends its iteration with `step`, a fixed number of times.
---micro measures one update through an update queue. README.md explains the columns.
+--micro measures one update through an update queue.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

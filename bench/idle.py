@@ -2,7 +2,8 @@
 
     mpirun -n 8 python -m pycollectives bench idle --seconds 2
 
-Each iteration computes without an open communicator, and sleeps and computes with one. README.md explains the columns.
+Each iteration computes without an open communicator, and sleeps and computes with one.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     mpirun -n 8 python -m pycollectives bench latency --policy solo,full
 
 Each iteration: MPI_Barrier and the timed call. With --device cuda, arrays are on devices, and the comparison is with
-MPI_Allreduce staged through the host, and with NCCL where each rank has a device. README.md explains the columns.
+MPI_Allreduce staged through the host, and with NCCL where each rank has a device.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     mpirun -n 2 python -m pycollectives bench overlap --model mlp
 
 The same network is trained alone, with its gradients averaged after backward in one bucket, in buckets during backward,
-and by PyTorch's DistributedDataParallel. README.md explains the columns.
+and by PyTorch's DistributedDataParallel. `python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
     mpirun -n 5 python -m pycollectives bench server --micro
 
 Each worker computes, which is emulated by sleeping, and pushes a gradient for new weights, a fixed number of times.
---micro measures push-pulls of a large model, beside the same exchange in mpi4py. README.md explains the columns.
+--micro measures push-pulls of a large model, beside the same exchange in mpi4py.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     mpirun -n 32 python -m pycollectives bench skew --skew linear --skew-us 1000
     mpirun -n 8 python -m pycollectives bench skew --device cuda --policy solo --skew one-late --skew-us 100000
 
-Each iteration: a barrier, this rank's delay, and the timed call. README.md explains the columns.
+Each iteration: a barrier, this rank's delay, and the timed call.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

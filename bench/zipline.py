@@ -2,7 +2,8 @@
 
     python -m pycollectives bench zipline --workers 10,100,1000 --lookahead 15,150
 
-Each iteration calls every algorithm once, in turns, on the same generated rows. README.md explains the columns.
+Each iteration calls every algorithm once, in turns, on the same generated rows.
+`python -m pycollectives bench` names the file that explains the columns.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ def run_experiments(names: list[str]) -> list[str]:
     with collected(RESULTS / "experiments") as everything:
         for name in names:
             command = ["tools/mpirun", "-n", str(find(name).ranks), sys.executable, "-m", "pycollectives"]
-            command += ["experiments", "run", name, "--json"]
+            command += ["experiments", "run", name, "--output"]
             everything.add(name, lambda folder, name=name, command=command: run([*command, f"{folder}/{name}.json"]))
     draw_experiments()
     return everything.failed

@@ -36,10 +36,11 @@ def list_command() -> None:
 @experiments.command()
 @click.argument("name")
 @click.option(
-    "--json",
+    "--output",
+    "-o",
     "path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File for the results.  [default: NAME.json]",
+    help="JSON file for the results.  [default: NAME.json]",
 )
 def run(name: str, path: Path | None) -> None:
     """Run NAME, or a .toml file: `mpirun -n 8 python -m pycollectives experiments run hyperplane`."""
@@ -64,7 +65,7 @@ def run(name: str, path: Path | None) -> None:
         require(experiment, world.size)
         path = path or Path(f"{experiment.name}.json")
         if world.rank == 0:
-            path.touch()  # if it cannot be written, better now
+            _require_writable(path)  # if it cannot be written, better now
         say(f"{experiment.title} ({experiment.figure}); {experiment.scale}")
         for results in run_experiment(experiment, world, say):
             if world.rank == 0:
@@ -99,6 +100,14 @@ def plot(name: str, output: Path | None) -> None:
         raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _require_writable(path: Path) -> None:
+    """Raise `OSError` if a file cannot be made; leave none, so that a run that fails has none."""
+    is_new = not path.exists()
+    path.touch()
+    if is_new:
+        path.unlink()
 
 
 def _print(head: list[str], rows: list[list[str]]) -> None:

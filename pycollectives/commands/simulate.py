@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from .. import policies
 from ..selection import choice, model, tables
@@ -15,7 +17,13 @@ from ..simulation.allreduce import simulate as run
 from ..support.costs import Costs
 from .simulated_server import simulate_server
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 __all__ = ["simulate"]
+
+OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "max_staleness", "reduce_ns")
+"""Parameters that a parameter server has not."""
 
 
 @click.command(name="simulate")
@@ -113,12 +121,15 @@ def simulate(
         if load == "trace":
             if trace_file is None:
                 raise ValueError("--load trace needs --trace FILE")
+            _refuse(["work_us", "skew_us"], "--load trace: the file has all work; expected no")
             work = workload.from_csv(trace_file, ranks=ranks, calls=calls)
         else:
             work = workload.make(load, ranks=ranks, calls=calls, work=work_us / 1e6, skew=skew_us / 1e6, seed=seed)
+        if ideal:
+            _refuse(["latency_us", "overhead_us", "gap_ns", "reduce_ns"], "--ideal: nothing costs time; expected no")
         costs = Costs() if ideal else Costs(latency_us * 1e-6, overhead_us * 1e-6, gap_ns * 1e-9, reduce_ns * 1e-9)
         if sync_text is not None:
-            _refuse_options_of_allreduce()
+            _refuse(OF_ALLREDUCE, "--sync: a parameter server has no")
             message = costs.latency + 2 * costs.overhead + costs.gap_per_byte * nbytes
             setting = {"load": load, "bytes": nbytes, "seed": seed}
             simulate_server(sync_text, work, message=message, setting=setting, as_json=as_json)
@@ -180,17 +191,9 @@ def simulate(
     Console(highlight=False).print(table)
 
 
-def _refuse_options_of_allreduce() -> None:
-    """Raise a usage error if an option was given that a parameter server has not."""
+def _refuse(names: Collection[str], why: str) -> None:
+    """Raise `ValueError` if one of these parameters was given on the command line."""
     context = click.get_current_context()
-    for name, option in {
-        "policy_text": "--policy",
-        "barrier": "--barrier",
-        "algorithm": "--algorithm",
-        "activation": "--activation",
-        "late": "--late",
-        "max_staleness": "--max-staleness",
-        "reduce_ns": "--reduce-ns",
-    }.items():
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--sync: a parameter server has no {option}")
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            raise ValueError(f"{why} {option.opts[0]}")

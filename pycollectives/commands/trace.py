@@ -46,7 +46,7 @@ def _rounds(context: click.Context, option: click.Parameter, value: str | None) 
 def draw(files: tuple[Path, ...], out: Path, rounds: tuple[int, int] | None, title: str) -> None:
     """Draw who does what when, a row for each rank, from the traces of all ranks or from a merged one."""
     try:
-        events = [event for path in files for event in traces.read_events(path)]
+        events = traces.read_run(files)
         timeline.draw(timeline.select(events, rounds) if rounds else events, out, title)
     except ImportError:
         raise click.ClickException(f"figures need matplotlib: {how_to_install('bench')}") from None

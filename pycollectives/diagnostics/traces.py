@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["merge", "read_events"]
+__all__ = ["merge", "read_events", "read_run"]
 
 Event = dict[str, Any]
 
@@ -38,7 +38,15 @@ def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
 def merge(paths: Sequence[Path], out: Path) -> int:
     """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return how many there are.
 
-    Times are each process's own monotonic clock: comparable between ranks of one node.
+    Times are each process's own monotonic clock: comparable between ranks of one node. Raises as `read_run`.
+    """
+    merged = read_run(paths)
+    out.write_text(json.dumps({"traceEvents": merged}) + "\n")
+    return len(merged)
+
+
+def read_run(paths: Sequence[Path]) -> list[Event]:
+    """Return the events of all files of one run.
 
     Raises
     ------
@@ -59,5 +67,4 @@ def merge(paths: Sequence[Path], out: Path) -> int:
                 raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[rank]}")
             origin[rank] = path
         merged += events
-    out.write_text(json.dumps({"traceEvents": merged}) + "\n")
-    return len(merged)
+    return merged

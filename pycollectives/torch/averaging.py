@@ -300,16 +300,21 @@ class GradientAverager:
         self._set_aside = []
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
-        for bucket in self.buckets:
-            bucket.mean.leave()
+        """Take no further part; without waiting. If a mean raises, the others are left all the same."""
         self._remove_hooks()
+        with contextlib.ExitStack() as stack:
+            for bucket in reversed(self.buckets):
+                stack.callback(bucket.mean.leave)
 
     def abort(self) -> int:
-        """Leave at once; the number of contributions that are discarded."""
+        """Leave at once, all means even if one raises; the number of contributions that are discarded."""
         self._remove_hooks()
         self._put_back()
-        return sum(bucket.mean.abort() for bucket in self.buckets)
+        discarded: list[int] = []
+        with contextlib.ExitStack() as stack:
+            for bucket in reversed(self.buckets):
+                stack.callback(lambda mean: discarded.append(mean.abort()), bucket.mean)
+        return sum(discarded)
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:

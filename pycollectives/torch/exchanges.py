@@ -149,13 +149,18 @@ class WithMean(Exchange[AveragingT]):
 
     def leave(self) -> None:
         """Take no further part; without waiting."""
-        super().leave()
-        self._mean.leave()
+        try:
+            super().leave()
+        finally:
+            self._mean.leave()
 
     def abort(self) -> int:
         """Leave at once."""
-        self._mean.abort()
-        return super().abort()
+        try:
+            self._mean.abort()
+        finally:
+            discarded = super().abort()
+        return discarded
 
     @property
     def collectives(self) -> list[AnyCollective]:

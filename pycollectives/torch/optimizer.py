@@ -251,16 +251,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             After `close`; or another rank has left.
         """
         self._check_between_steps("synchronize_parameters")
-        self._synchronize(self._deadline(timeout))
-
-    def _synchronize(self, deadline: Deadline) -> None:
-        self._flush(deadline)
+        self._flush(deadline := self._deadline(timeout))
         self._synchronize_flushed(deadline)
 
     def _synchronize_flushed(self, deadline: Deadline) -> None:
         try:
-            if self._flush_waits_for_all:  # and so all ranks come here; the comparison cannot be repeated if it stalls
-                self._meet("synchronize_parameters", Deadline(self._timeout))
+            if self._flush_waits_for_all:  # and so all ranks come here, unless one makes another call
+                self._meet("synchronize_parameters", deadline)
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(
@@ -313,8 +310,7 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             As `flush`.
         """
         self._check_between_steps("average_buffers")
-        deadline = self._deadline(timeout)
-        self._flush(deadline)
+        self._flush(deadline := self._deadline(timeout))
         self._average_buffers(model, deadline)
 
     def _average_buffers(self, model: torch.nn.Module | None, deadline: Deadline) -> None:
@@ -372,7 +368,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
             self._check_open()
             self._end_step()
             self._check_between_steps("finish")
-            self._synchronize(deadline)
+            self._flush(deadline)
+            self._synchronize_flushed(deadline)
             if self._model is not None:
                 self._average_buffers(None, deadline)
             self._finishing = True
@@ -388,12 +385,13 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         if self._closed:
             return
-        if not self._left and not self._comm.closed:
-            self._end_step()
-            self._leave()
-        self._left = self._closed = True
-        if self._owns_comm:
-            self._comm.leave()
+        left, self._left, self._closed = self.closed, True, True
+        with contextlib.ExitStack() as stack:  # if one raises, the rest is left all the same
+            if self._owns_comm:
+                stack.callback(self._comm.leave)
+            if not left:
+                stack.callback(self._leave)
+                self._end_step()
 
     def close(self, *, timeout: float | None = None) -> None:
         """`flush`, then `leave`; collective. The wrapped optimizer and the model stay usable. Again does nothing.
@@ -428,11 +426,12 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
         """
         if self._closed:
             return 0
-        discarded = 0 if self._left else self._leave_at_once()
-        self._left = self._closed = True
-        if self._owns_comm:
-            self._comm.abort()
-        return discarded
+        left, self._left, self._closed = self._left, True, True
+        try:
+            return 0 if left else self._leave_at_once()
+        finally:
+            if self._owns_comm:
+                self._comm.abort()
 
     def statistics(self) -> Statistics:
         """Return what this rank has counted, of all collectives of this optimizer; local, without communication."""

@@ -157,7 +157,8 @@ def _remove_all_but(folder: Path, name: str) -> None:
 def _write(path: Path, arrays: Mapping[str, np.ndarray], where: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, where=np.array(json.dumps(where)), **arrays)
+        content: dict[str, Any] = {"where": np.array(json.dumps(where)), **arrays}
+        np.savez(file, **content)
     force(path)
     force(path.parent)
 

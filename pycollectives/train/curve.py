@@ -13,7 +13,7 @@ import math
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -142,8 +142,8 @@ class Curve:
 
     def _keep(self, name: str, number: int, elapsed_s: float) -> None:
         new, path = self._folder / f"{UNFINISHED}.npz", self._folder / f"{name}.npz"
-        when = np.array([number / self._steps_per_epoch, elapsed_s])
-        np.savez(new, allow_pickle=False, when=when, **pack(self._model))
+        content: dict[str, Any] = {"when": np.array([number / self._steps_per_epoch, elapsed_s]), **pack(self._model)}
+        np.savez(new, **content)
         new.replace(path)
         if self._temporary is None:
             self._unforced.append(path)

@@ -68,7 +68,7 @@ def test_results_are_kept_with_their_speedups(tmp_path, target):
 
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_run(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY)
-    outcome = experiment("--json", "nowhere/x.json", folders=[tmp_path, tmp_path])
+    outcome = experiment("--output", "nowhere/x.json", folders=[tmp_path, tmp_path])
     assert outcome.status == 1
     assert "nowhere/x.json" in outcome.err
     assert "steps/s" not in outcome.err

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
+from pycollectives.__main__ import main
 from pycollectives.commands.info import described_cuda, device_table
 from pycollectives.selection import choice
 
@@ -135,6 +137,11 @@ def test_simulate_prints_a_table():
         (["simulate", "--policy", "often"], "policy 'often': expected"),
         (["simulate", "--load", "trace"], "needs --trace FILE"),
         (["simulate", "--trace", __file__], "expected --load trace with it, got --load linear"),
+        (
+            ["simulate", "--load", "trace", "--trace", __file__, "--skew-us", "5"],
+            "the file has all work; expected no --skew-us",
+        ),
+        (["simulate", "--ideal", "--gap-ns", "1"], "nothing costs time; expected no --gap-ns"),
         (["simulate", "--algorithm", "bush"], "got 'bush'"),
         (["simulate", "--algorithm", "board"], "expected nodes of several ranks"),
         (["bench", "sked"], "expected a benchmark of"),
@@ -145,6 +152,19 @@ def test_mistakes_are_one_line(arguments, message):
     assert done.returncode == 1
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def commands(group):
+    for command in group.commands.values():
+        yield from commands(command) if isinstance(command, click.Group) else [command]
+
+
+def test_a_file_that_is_written_is_given_by_output():
+    options = [(command.name, option.opts) for command in commands(main) for option in command.params]
+    given = [(name, opts) for name, opts in options if "--output" in opts or "-o" in opts]
+    assert {"run", "plot", "merge", "draw", "tune", "train"} <= {name for name, _ in given}
+    assert all({"--output", "-o"} <= set(opts) for _, opts in given)
+    assert not [name for name, opts in options if "--out" in opts]
 
 
 def test_benchmarks_are_listed_and_take_their_own_options():

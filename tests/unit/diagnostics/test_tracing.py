@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 
+from pycollectives.commands.trace import trace
 from pycollectives.diagnostics import timeline, traces
 
 
@@ -20,9 +22,19 @@ def test_merge(tmp_path):
     assert [event["pid"] for event in json.loads(out.read_text())["traceEvents"]] == [0, 1, 2]
 
 
+def drawn(paths, out):
+    """The output of `trace draw`, which is refused."""
+    done = CliRunner().invoke(trace, ["draw", *map(str, paths), "--output", str(out)])
+    assert done.exit_code == 1
+    assert not out.exists()
+    return done.output
+
+
 def test_a_rank_twice(tmp_path):
+    paths = [write(tmp_path, 0)] * 2
     with pytest.raises(ValueError, match="rank 0 comes twice"):
-        traces.merge([write(tmp_path, 0)] * 2, tmp_path / "run.json")
+        traces.merge(paths, tmp_path / "run.json")
+    assert "rank 0 comes twice" in drawn(paths, tmp_path / "run.svg")
 
 
 def test_traces_of_different_runs_are_refused(tmp_path):
@@ -35,6 +47,7 @@ def test_traces_of_different_runs_are_refused(tmp_path):
     assert traces.merge(paths[:3], tmp_path / "run.json") == 3
     with pytest.raises(ValueError, match=r"run.rank3.json: of another run than .*run.rank0.json"):
         traces.merge(paths, tmp_path / "run.json")
+    assert "run.rank3.json: of another run than" in drawn(paths, tmp_path / "run.svg")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pycollectives.commands.experiments import experiments
-from pycollectives.experiments import report
+from pycollectives.experiments import report, runner
 from pycollectives.experiments.experiment import catalogue, find
 from pycollectives.experiments.ideal import ideal_steps_per_s
 from pycollectives.experiments.runner import _until, compare, require
@@ -222,6 +222,23 @@ def test_files_refused(tmp_path, change, text):
 def test_what_would_stop_a_later_job_is_found_before_the_first(tmp_path, ranks, change, text):
     with pytest.raises(ValueError, match=text):
         require(read(tmp_path, MINIMAL.replace(*change) if change[0] else MINIMAL), ranks)
+
+
+@pytest.mark.parametrize("before", [None, ""])
+def test_a_run_that_fails_leaves_files_as_they_were(tmp_path, monkeypatch, before):
+    def fails(*_):
+        raise ValueError("of the run")
+
+    read(tmp_path, MINIMAL.replace("ranks = 2", "ranks = 1"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "run", fails)
+    results = tmp_path / "mine.json"
+    if before is not None:
+        results.write_text(before)
+    done = CliRunner().invoke(experiments, ["run", "mine.toml"])
+    assert done.exit_code == 1
+    assert "Error: of the run" in done.output
+    assert (results.read_text() if results.exists() else None) == before
 
 
 def test_an_unknown_name_is_told_what_there_is():

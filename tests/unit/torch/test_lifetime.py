@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from eager import LIMIT, backward, eager, ranks, sgd, values, weights  # noqa: E402
 
 import pycollectives as pc  # noqa: E402
+from pycollectives.testing import loopback  # noqa: E402
 from pycollectives.torch import DecentralizedOptimizer, EagerOptimizer  # noqa: E402
 
 SHORT = 0.3
@@ -53,6 +54,34 @@ def test_a_model_is_wrapped_again_after_its_communicator_has_ended():
     ranks(2, program)
     ranks(2, program)
     assert [values(mine) for mine in parameters] == [[{-2.0}]] * 2
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("end", ["leave", "abort"])
+@pytest.mark.parametrize("kind", [EagerOptimizer, DecentralizedOptimizer])
+def test_a_collective_that_cannot_be_left_keeps_nothing_else_open(kind, end, failing):
+    class Error(Exception):
+        pass
+
+    def fails():
+        raise Error
+
+    (comm,) = loopback(1)
+    parameters = weights(2, 3)
+    options = {"bucket_bytes": 1} if kind is EagerOptimizer else {"method": "d-psgd"}
+    optimizer = kind(sgd(parameters), comm, **options)
+    optimizer._owns_comm = True
+    collectives = optimizer._collectives()
+    setattr(collectives[failing], end, fails)
+    with pytest.raises(Error):
+        getattr(optimizer, end)()
+    assert collectives[1 - failing].closed
+    assert comm.closed
+    assert optimizer.closed
+    for _ in range(2):
+        backward(parameters, 1.0)
+    assert [set(parameter.grad.tolist()) for parameter in parameters] == [{2.0}] * 2
+    getattr(optimizer, end)()
 
 
 def stalls(call, limit=SHORT):
@@ -99,6 +128,29 @@ def test_the_time_limit_holds_for_calls_that_compare(call):
             over.set()
         else:
             optimizer.flush()
+            told = over.wait(LIMIT)
+        optimizer.abort()
+        comm.abort()
+        return told
+
+    assert ranks(2, program) == [True, True]
+
+
+@pytest.mark.parametrize("call", ["flush", "synchronize_parameters", "average", "average_buffers", "finish"])
+def test_a_call_is_given_a_time_limit_of_its_own(call):
+    """The other rank flushes, but for a flush, and comes to nothing after that."""
+    over = threading.Event()
+
+    def program(comm):
+        model = torch.nn.BatchNorm1d(2)
+        optimizer = EagerOptimizer(sgd(model.parameters()), comm, pc.Full(), model=model, timeout=LIMIT)
+        if comm.rank == 0:
+            arguments = (1.0,) if call == "average" else ()
+            told = stalls(lambda: getattr(optimizer, call)(*arguments, timeout=1.0), 1.0)
+            over.set()
+        else:
+            if call != "flush":
+                optimizer.flush()
             told = over.wait(LIMIT)
         optimizer.abort()
         comm.abort()

@@ -16,6 +16,12 @@ def on_meta(parameters):
     return sgd([torch.nn.Parameter(torch.zeros(2, device="meta"))])
 
 
+def of_two_tensors(parameters):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return sgd([torch.nn.Parameter(TwoTensor(torch.zeros(2), torch.zeros(2)))])
+
+
 @pytest.mark.parametrize(
     ("make", "options", "text"),
     [
@@ -23,6 +29,7 @@ def on_meta(parameters):
         (lambda p: p, {}, "expected a torch.optim.Optimizer, got list"),
         (lambda p: sgd([torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))]), {}, "got complex64"),
         (on_meta, {}, "expected memory of the host or of a CUDA device, got device meta"),
+        (of_two_tensors, {}, "expected a dense tensor, got TwoTensor of layout torch.strided"),
         (sgd, {"staged": 1}, "staged: expected True, False or None, got 1"),
         (lambda p: sgd([torch.zeros(2)]), {}, "none of its parameters requires gradients"),
         (sgd, {"divide_by": "ranks"}, "divide_by: expected"),

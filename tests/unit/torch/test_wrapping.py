@@ -350,4 +350,4 @@ def test_an_adaptive_optimizer_whose_replicas_drift_apart_is_told():
     assert text.startswith("it: with Adam, parameters differ between ranks")
     assert warnings_of(2, lambda comm: make(comm, sync_every=5)) == []
     assert warnings_of(2, lambda comm: make(comm, policy="full")) == []
-    assert warnings_of(2, lambda comm: eager(sgd(weights(2)), comm)) == []
+    assert warnings_of(2, lambda comm: eager(sgd(weights(2)), comm, policy="quorum:1")) == []
