@@ -1,5 +1,5 @@
-// A thread of the library's own, to which no signal comes but those of faults, which concern the thread that makes them.
-// The others are for the application's threads.
+// A thread of the library's own, to which no signal comes but those of faults, which concern the thread that makes
+// them. The others are for the application's threads.
 #pragma once
 
 #include <pthread.h>

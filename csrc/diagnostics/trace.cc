@@ -19,8 +19,7 @@ std::string cut(std::string_view text, std::size_t longest) {
 
 }  // namespace
 
-Trace::Trace(std::string path, Rank rank, Rank size, int communicator, std::string group,
-             std::size_t most_events)
+Trace::Trace(std::string path, Rank rank, Rank size, int communicator, std::string group, std::size_t most_events)
     : most_events_(most_events),
       path_(std::move(path)),
       process_name_("rank " + std::to_string(rank)),

@@ -306,7 +306,7 @@ class Engine final : private Listener {
   RankSet explicit_partners_;       // that have sent a message of the uncreated collective
   bool leaves_ = false;             // this rank, by close or abort
   bool aborted_ = false;
-  bool announced_ = false;          // something went wrong here, and the others know
+  bool announced_ = false;  // something went wrong here, and the others know
   std::optional<Notice> notice_;
   std::atomic<bool> closed_{false};
   std::atomic<std::thread::id> closer_;  // the thread that is in `close`

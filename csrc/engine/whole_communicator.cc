@@ -306,9 +306,10 @@ std::string Engine::what_is_open() {
     for (const auto& collective : collectives_) {
       const std::vector<Rank> missing = collective->not_closed();
       all_have_closed = all_have_closed && missing.empty();
-      text += " '" + collective->name() + "' " +
-              (missing.empty() ? "is closed on every rank, and still at work" : "is not closed on " + list_ranks(missing)) +
-              ";";
+      text +=
+          " '" + collective->name() + "' " +
+          (missing.empty() ? "is closed on every rank, and still at work" : "is not closed on " + list_ranks(missing)) +
+          ";";
     }
     return text + (all_have_closed ? " call close again" : " every rank must close (or leave) it");
   });
