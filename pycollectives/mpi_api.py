@@ -308,7 +308,7 @@ class _Shared:
 
 _lock = threading.Lock()
 _keyvals: list[int] = []
-"""The only one, once it is made."""
+"""At most one."""
 
 
 def _keyval() -> int:

@@ -90,7 +90,7 @@ class OpenEngines {
     const std::lock_guard lock(mutex_);
     if (!hooked_) {
       at_mpi_finalize([this] {
-        // MPI.Finalize of mpi4py keeps it, and others may wait for a function that this rank's server calls.
+        // mpi4py's MPI.Finalize holds the GIL. Other ranks may wait for a function that this rank's server calls.
         const GilReleased released(Py_IsInitialized() != 0 && PyGILState_Check() != 0);
         close_all();
         if (failed_) bound_finalize(exit_timeout_);

@@ -1,5 +1,4 @@
-// A thread of the library's own, to which no signal comes but those of faults, which concern the thread that makes
-// them. The others are for the application's threads.
+// A thread of the library's own. It blocks all signals but those of faults, so that the application's threads get them.
 #pragma once
 
 #include <pthread.h>

@@ -122,8 +122,8 @@ void Engine::enroll(std::uint32_t id, std::shared_ptr<Collective> collective, co
   }
 }
 
-/// After an exception in the collective's beginning. Nothing calls it again, but messages may still be written to its
-/// memory.
+/// After an exception in the collective's beginning. It is told of the failure, and nothing else calls it again; but
+/// messages may still be written to its memory.
 void Engine::give_up_on(std::uint32_t id) {
   try {
     send_departures(Control::kLeft);

@@ -303,6 +303,7 @@ std::string Engine::what_is_open() {
   return exclusively([this] {
     std::string text = "closing the communicator:";
     bool all_have_closed = true;
+    if (collectives_.empty()) text += " the last collective has just ended;";
     for (const auto& collective : collectives_) {
       const std::vector<Rank> missing = collective->not_closed();
       all_have_closed = all_have_closed && missing.empty();
@@ -362,14 +363,15 @@ void Engine::send(Rank to, ConstBytes message) {
   if (!shutdown_.is_silent()) transport_->send_active(to, message);
 }
 
-void Engine::announce(const std::string& text) {
+void Engine::announce(const std::string& whole) {
   if (!is_in_own_process()) return;
+  const std::string text = whole.substr(0, kMaxActiveMessage - sizeof(MessageHeader));
   exclusively([&] {
     if (leaves_ || failed_ || std::exchange(announced_, true)) return;
     if (notice_ && notice_->text != text) print_notice();  // the other error may be the cause of this one
     if (notice_) notice_->settled = true;
     const MessageHeader header = control(Control::kNotice);
-    std::vector<std::byte> message(sizeof header + std::min(text.size(), kMaxActiveMessage - sizeof header));
+    std::vector<std::byte> message(sizeof header + text.size());
     std::memcpy(message.data(), &header, sizeof header);
     std::memcpy(message.data() + sizeof header, text.data(), message.size() - sizeof header);
     for (Rank r = 0; r < size(); ++r) {

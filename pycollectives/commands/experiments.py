@@ -104,6 +104,7 @@ def plot(name: str, output: Path | None) -> None:
 
 def _require_writable(path: Path) -> None:
     """Raise `OSError` if a file cannot be made; leave none, so that a run that fails has none."""
+    path = path.resolve()
     is_new = not path.exists()
     path.touch()
     if is_new:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["simulate"]
 
 OF_ALLREDUCE = ("policy_text", "barrier", "algorithm", "activation", "late", "max_staleness", "reduce_ns")
-"""Parameters that a parameter server has not."""
+"""Parameters that do not apply to a parameter server."""
 
 
 @click.command(name="simulate")

@@ -63,8 +63,8 @@ def read_run(paths: Sequence[Path]) -> list[Event]:
             if group != source["group"]:
                 raise ValueError(f"{path}: of another run than {first}: expected files of one run")
         for rank in {event["pid"] for event in events}:
-            if rank in origin:
-                raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[rank]}")
-            origin[rank] = path
+            if (key := (source.get("communicator"), rank)) in origin:
+                raise ValueError(f"{path}: rank {rank} comes twice, first in {origin[key]}")
+            origin[key] = path
         merged += events
     return merged

@@ -22,6 +22,11 @@ class Deadline:
         """Return the seconds left, at least 0.0, or None for no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
+    def at_least(self, seconds: float) -> Deadline:
+        """Return the same, or one that leaves so many seconds."""
+        left = self.remaining()
+        return self if left is None or left >= seconds else Deadline(seconds)
+
     @property
     def passed(self) -> bool:
         """Whether no time is left."""

@@ -69,7 +69,7 @@ def _pointer_of(capsule: object, name: bytes) -> int:
 
 
 def _exported(buffer: Any) -> tuple[object, Tensor, bool]:
-    """Return the capsule of an exporter on the host, its tensor, and whether that is read-only, as version 1 tells."""
+    """Return the capsule of an exporter on the host, its tensor, and whether that is read-only (a flag of DLPack 1)."""
     try:
         capsule = buffer.__dlpack__(max_version=(1, 0))
     except TypeError:  # exports no versions

@@ -256,8 +256,8 @@ class CollectiveOptimizer(WrappedOptimizer, ABC):
 
     def _synchronize_flushed(self, deadline: Deadline) -> None:
         try:
-            if self._flush_waits_for_all:  # and so all ranks come here, unless one makes another call
-                self._meet("synchronize_parameters", deadline)
+            if self._flush_waits_for_all:  # all ranks come here now; if they do not, the communicator is lost
+                self._meet("synchronize_parameters", deadline.at_least(1.0))
             self._average_parameters(deadline)
         except ClosedError as error:
             raise ClosedError(

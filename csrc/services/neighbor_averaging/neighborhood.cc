@@ -97,7 +97,7 @@ void Neighborhood::final(std::byte* out, Seconds timeout, const Engine::Interrup
 struct Neighborhood::Reading {
   explicit Reading(Neighborhood& by) : of(by) {}
   ~Reading() {
-    of.engine_->exclusively([this] { of.is_reading_ = false; });
+    if (of.engine_->is_in_own_process()) of.engine_->exclusively([this] { of.is_reading_ = false; });
   }
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;

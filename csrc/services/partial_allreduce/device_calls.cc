@@ -37,6 +37,8 @@ bool PartialAllreduce::hand_over_if_made() {
       if (handover_->claim()) do_contribute(handover_->call(), handover_->values(), Taker::kLater);
       return true;
     });
+  } catch (const ClosedError&) {
+    throw;  // this rank has left meanwhile: earlier calls can still be waited for
   } catch (const std::exception&) {
     handover_->fail(std::current_exception());
     throw;

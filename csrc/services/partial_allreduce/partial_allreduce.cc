@@ -57,7 +57,7 @@ PYC_HOT void PartialAllreduce::check_may_contribute() const {
   if (closed_) throw_closed();
 }
 
-/// Under the mutex: by another thread, since this call began.
+/// Another thread may have left since this call began. Needs the mutex.
 PYC_HOT void PartialAllreduce::check_not_left() const {
   if (board_->ranks().closed().contains(board_->ranks().own_local_rank())) throw_closed();
 }
@@ -285,7 +285,8 @@ PYC_HOT void PartialAllreduce::check_not_aborted() const {
 }
 
 void PartialAllreduce::throw_aborted() const {
-  throw ClosedError("'" + options_.name + "': abort() ended this call; its result does not come");
+  throw ClosedError("'" + options_.name +
+                    "': this rank left before the call's data was contributed, or abort() ended the call");
 }
 
 PYC_HOT const RoundInfo& PartialAllreduce::wait(Call& call, Seconds timeout, const Engine::Interrupt& interrupt) {

@@ -291,8 +291,8 @@ class PartialAllreduce final : public Collective {
     Relaxed<std::uint64_t> included, late, missed, overrun;
   } counts_;
   std::atomic<Seconds> waited_{0};
-  Relaxed<RoundNumber> accounted_ =
-      0;  // rounds before this were given to the application or promised to a call that is done
+  // Rounds before this were given to the application, or promised to a call that is done.
+  Relaxed<RoundNumber> accounted_ = 0;
   BufferNumber spare_ = kNoBuffer;
   bool must_work_ = false;  // it was the last to reduce a part of a round: the round is this rank's to complete
   Seconds limit_ = -1;      // of the present `contribute`
