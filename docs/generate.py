@@ -22,7 +22,6 @@ others are kept, and what was there of that one.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -30,13 +29,20 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mpi4py
 
 mpi4py.rc.initialize = False  # nothing here communicates
 
 import defaults  # noqa: E402
+from experiment_tables import (  # noqa: E402
+    accuracy_compared,
+    experiment_results,
+    experiments_section,
+    policies_measured,
+    servers_measured,
+)
 from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, keep_ci, measure, require_clean, run  # noqa: E402
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
@@ -49,7 +55,6 @@ from tables import (  # noqa: E402
     markdown,
     not_measured,
     overlap_table,
-    servers_table,
     simulated_latencies,
     workers_table,
 )
@@ -199,80 +204,6 @@ def printed_if_measured(name: str) -> Callable[[], str]:
     return lambda: block() if (RESULTS / f"{name}.txt").exists() else not_measured(name)
 
 
-def policies_measured() -> str:
-    """What a partial allreduce and the synchronous program of the same load came to."""
-    rows = []
-    for found in experiment_results():
-        if not found["figure"].startswith("eager-SGD"):
-            continue
-        titles, table = report.table(found)
-        for row in table:
-            of = dict(zip(titles, row, strict=True))
-            quality = of.get("accuracy", of["validation loss"])
-            rows.append([found["name"], *(of[key] for key in ("method", "speedup", "ideal", "of the ideal")), quality])
-    head = ["experiment", "method", "speedup", "ideal", "of the ideal", "loss or accuracy at the end"]
-    return markdown(head, rows)
-
-
-def accuracy_measured() -> str:
-    """The accuracy of each method at the end, of the experiments whose model is a classifier."""
-    rows = []
-    for found in experiment_results():
-        titles, table = report.table(found)
-        if "Ripples" not in found["figure"] and "accuracy" in titles:
-            loss = found["target_loss"]
-            seeds = len({result["seed"] for result in found["results"]})
-            speedup_of = "steps/s" if loss is None else f"time to a loss of {loss:g}"
-            for row in table:
-                method, speedup, accuracy = (row[titles.index(key)] for key in ("method", "speedup", "accuracy"))
-                rows.append([found["name"], str(found["ranks"]), str(seeds), method, speedup, speedup_of, accuracy])
-    return markdown(["experiment", "ranks", "seeds", "method", "speedup", "of", "accuracy at the end"], rows)
-
-
-def servers_measured() -> str:
-    for found in experiment_results():
-        if found["name"] == "servers":
-            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
-    return "Not measured yet: `python docs/generate.py --experiments servers`."
-
-
-def experiment_results() -> list[dict[str, Any]]:
-    """What was measured of the jobs that the catalogue has now."""
-    kept = []
-    for experiment in catalogue():
-        path = RESULTS / "experiments" / f"{experiment.name}.json"
-        found = json.loads(path.read_text()) if path.exists() else {"results": []}
-        of = {job.name: job for job in experiment.jobs}
-        found["results"] = [
-            result for result in found["results"] if result["job"] in of and of[result["job"]].gave(result)
-        ]
-        if found["results"]:
-            kept.append(found)
-    return kept
-
-
-def experiments_section() -> str:
-    """A heading, what differs from the paper, a table and a figure for each that has been run."""
-    parts = []
-    all_found = {found["name"]: found for found in experiment_results()}
-    for found in all_found.values():
-        parts += [
-            f"## {found['title']}",
-            f"On {found['machine']}; commit {found['commit']}; {found['ranks']} ranks.",
-            f"{found['figure']}; {found['scale']}.",
-            markdown(*report.table(found)),
-            f"![{found['title']}](figures/experiment-{found['name']}.png)",
-            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`",
-        ]
-    for experiment in catalogue():
-        found = all_found.get(experiment.name, {"results": []})
-        run = {(result["job"], result["seed"]) for result in found["results"]}
-        left = sorted({job.name for job in experiment.jobs for seed in experiment.seeds if (job.name, seed) not in run})
-        if left:
-            parts.append(f"Not measured yet of `{experiment.name}`, with all its seeds: {', '.join(left)}.")
-    return "\n\n".join(parts)
-
-
 def layers() -> str:
     command = [sys.executable, "tools/check_layers.py", "--map"]
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -282,7 +213,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "algorithms": algorithms_table,
     "algorithms-in-words": algorithms_in_words,
     "algorithms-counted": algorithms_counted,
-    "accuracy": accuracy_measured,
+    "accuracy": accuracy_compared,
     "activation-in-words": lambda: header_comment(ROOT / "csrc" / "algorithms" / "activation.cc"),
     "baselines": baselines_table,
     "build-times": build_times,

@@ -37,15 +37,17 @@ class Measurement:
     ranks: int | None  # None: the script starts its jobs itself
     script: Sequence[str]
     hosts: Sequence[str] = ()  # the arguments of tools/hosts; none: all ranks on this machine
+    options: Sequence[str] = ()  # of the launcher
 
     def command(self, lines: Path) -> list[str]:
         """`lines`: the file of JSON lines."""
         cluster = ["tools/hosts", *self.hosts] if self.hosts else []
-        launcher = [] if self.ranks is None else ["tools/mpirun", "-n", str(self.ranks)]
+        launcher = [] if self.ranks is None else ["tools/mpirun", *self.options, "-n", str(self.ranks)]
         return [*cluster, *launcher, sys.executable, *self.script, "--json", str(lines)]
 
 
 FLAT = ["--ranks-per-node", "1"]
+WITH_FAULT_TOLERANCE = ["--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1"]
 GROUPS = ["bench/groups.py", "--ranks-per-node", "4"]
 SLOW = ["--generators", "random,static,smart,smart-flat,punctual", "--warmup", "32", "--iterations", "80"]
 EQUAL_AND_SLOW = [part for slowdown in ("none", "0:2", "0:10", "0:100") for part in ("--slowdown", slowdown)]
@@ -79,6 +81,8 @@ MEASUREMENTS = {
     "direct-2": Measurement(2, ["bench/direct.py"]),
     "direct-8": Measurement(8, ["bench/direct.py"]),
     "baselines": Measurement(None, ["bench/baselines.py"]),
+    "survive-8": Measurement(8, ["bench/survive.py"], options=WITH_FAULT_TOLERANCE),
+    "survive-8-flat": Measurement(8, ["bench/survive.py", *FLAT], options=WITH_FAULT_TOLERANCE),
     "idle-8": Measurement(8, ["bench/idle.py"]),
     "idle-8-flat": Measurement(8, ["bench/idle.py", *FLAT]),
     "zipline": Measurement(None, ["bench/zipline.py"]),

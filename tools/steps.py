@@ -19,6 +19,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +51,7 @@ class Step:
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     begin: float = 0.0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     status: int | str | None = None
 
     def log(self, folder: Path) -> Path:
@@ -72,7 +74,9 @@ class Step:
         """Whether it has ended; one that takes too long is killed."""
         assert self.process is not None
         self.seconds = time.monotonic() - self.begin
+        before = cpu_seconds_of_children()
         self.status = self.process.poll()
+        self.cpu_seconds = cpu_seconds_of_children() - before  # of it and all that it has waited for
         if self.status is None and self.seconds > STRETCH * self.limit:
             self.kill()
             self.status = "too slow"
@@ -90,6 +94,12 @@ class Step:
             self.process.poll()  # a zombie counts as alive
             time.sleep(0.5)
         self.process.wait()
+
+
+def cpu_seconds_of_children() -> float:
+    """Return the time that processes took which have ended and were waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def session(leader: int) -> list[int]:
@@ -198,10 +208,10 @@ class Run:
 
     def print_times(self) -> None:
         """Print how long each step took."""
-        print("\n=== wall time")
+        print("\n=== wall time, and that of all cores")
         for one in self.started:
             how = " (beside others)" if one.beside else ""
-            print(f"{one.seconds:5.0f} s of {one.limit:5d} s  {one.title}{how}")
+            print(f"{one.seconds:5.0f} s of {one.limit:5d} s, {one.cpu_seconds:5.0f} s  {one.title}{how}")
         print(f"{time.monotonic() - self.begin:5.0f} s in all", flush=True)
 
     def write(self) -> None:
@@ -210,6 +220,7 @@ class Run:
             {
                 "title": one.title,
                 "seconds": round(one.seconds, 1),
+                "cpu_seconds": round(one.cpu_seconds, 1),
                 "limit": one.limit,
                 "beside": one.beside,
                 "status": one.status,

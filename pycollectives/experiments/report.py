@@ -16,9 +16,15 @@ SPEEDUPS = {"speedup": "ours", "ideal_speedup": "zero cost", "paper_speedup": "p
 
 
 def table(results: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the titles of columns, and a row per job: means over seeds. What is not known of any job is left out."""
-    names = list(dict.fromkeys(result["job"] for result in results["results"]))
+    """Return the titles of columns, and a row per job: means over seeds. What is not known of any job is left out.
+
+    Baselines are named if there are several.
+    """
+    baselines = {result["job"]: result.get("baseline") or UNKNOWN for result in results["results"]}
+    names = list(baselines)
     columns: dict[str, list[str]] = {"method": names}
+    if len({*baselines.values()} - {UNKNOWN}) > 1:
+        columns["baseline"] = list(baselines.values())
     for name in names:
         for title, text in _figures([result for result in results["results"] if result["job"] == name]).items():
             columns.setdefault(title, []).append(text)

@@ -24,7 +24,17 @@ from launcher import Outcome, mpirun
 
 from pycollectives.diagnostics.provenance import commit_of
 
-__all__ = ["PHASES", "SHAPES", "SIGNALS", "TOLD_WITHIN_S", "WITH_FAULT_TOLERANCE", "Kill", "Told", "check_told"]
+__all__ = [
+    "PHASES",
+    "SHAPES",
+    "SIGNALS",
+    "TOLD_WITHIN_S",
+    "WITH_FAULT_TOLERANCE",
+    "Kill",
+    "Told",
+    "check_shrunk",
+    "check_told",
+]
 
 # Without the parameter about one job in fifteen does not end: docs/install.md, "Ranks that may die".
 WITH_FAULT_TOLERANCE = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
@@ -71,6 +81,22 @@ def check_told(job: Outcome, victim: int, ranks: int = RANKS) -> None:
         assert end == "end", job
     assert job.said(victim) == [], job
     assert "MPI_ABORT" not in job.err, job
+
+
+def check_shrunk(job: Outcome, victims: tuple[int, ...], ranks: int) -> None:
+    """Fail unless the other ranks of the program shrinks.py came to its end.
+
+    If Open MPI itself has crashed on further ranks, as it may in MPI_Comm_dup, these are dead, too.
+    """
+    left = [rank for rank in range(ranks) if rank not in victims]
+    if CRASH in job.err and "ompi_comm_revoke_local" in job.err:
+        left = [rank for rank in left if "end" in job.said(rank)]
+    for rank in left:
+        assert job.said(rank)[-2:] == [f"members: {' '.join(map(str, left))}", "end"], job
+    for rank in victims:
+        assert job.said(rank) == [], job
+    assert "Traceback" not in job.err, job
+    assert "at the end" not in job.err, job
 
 
 @dataclass(frozen=True)

@@ -279,6 +279,16 @@ def test_a_row_has_the_mean_over_seeds_and_what_nobody_knows_is_left_out():
     )
 
 
+def test_baselines_are_named_if_there_are_several():
+    found = results()
+    for result in found["results"]:
+        result["baseline"] = {"b": "a"}.get(result["job"])
+    assert "baseline" not in report.table(found)[0]
+    found["results"].append({**found["results"][1], "job": "c", "baseline": "b"})
+    head, rows = report.table(found)
+    assert [row[head.index("baseline")] for row in rows] == ["-", "a", "b"]
+
+
 def test_a_target_that_was_not_reached_is_said():
     found = results()
     for result in found["results"]:

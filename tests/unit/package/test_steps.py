@@ -41,15 +41,17 @@ class Outcome:
 
 def test_steps_run_in_order_and_their_times_are_kept(tmp_path):
     lines = "# a comment\n60 first (one): echo one >file\n\n60 second: cat file; sleep 0.5  # another\n"
+    lines += f"60 busy: {sys.executable} -c 'while __import__(\"time\").process_time() < 0.5: pass'\n"
     outcome = Outcome(tmp_path, lines)
     assert outcome.status == 0, outcome.out
     assert "=== second\none\n" in outcome.out
-    assert outcome.ran == {"first (one)": 0, "second": 0}
-    first, second = outcome.record["steps"]
+    assert outcome.ran == {"first (one)": 0, "second": 0, "busy": 0}
+    first, second, busy = outcome.record["steps"]
     assert first["seconds"] < 0.5 <= second["seconds"] < 30
     assert second["limit"] == 60
+    assert second["cpu_seconds"] < 0.5 <= busy["cpu_seconds"] < 30
     assert outcome.record["passed"]
-    assert re.search(r"^ +\d+ s of +60 s  second$", outcome.out, re.MULTILINE)
+    assert re.search(r"^ +\d+ s of +60 s, +\d+ s  second$", outcome.out, re.MULTILINE)
 
 
 def test_it_ends_at_the_first_failure_and_shows_what_failed(tmp_path):

@@ -20,7 +20,7 @@ def arrays_of(comm, dtype="float32", **options):
     """Balanced rounds, whose results are read: what the collective takes then, in arrays that it computes with."""
     ar = comm.partial_allreduce(count=COUNT, dtype=dtype, policy="full", **options)
     x = np.ones(COUNT, dtype)
-    for _ in range(40):
+    for _ in range(24):
         ar.contribute(x).wait(timeout=LIMIT)
         assert ar.result[0] == (1 if "op" in options else comm.size)
     taken = ar.statistics().memory_bytes / ARRAY
@@ -31,7 +31,7 @@ def arrays_of(comm, dtype="float32", **options):
 def most_taken(limit, ranks, ranks_per_node, **options):
     """Of a rank, in the best of some runs: on a busy machine messages of earlier rounds may still be on their way."""
     taken = []
-    while len(taken) < 6 and (not taken or min(taken) > limit):
+    while len(taken) < 20 and (not taken or min(taken) > limit):
         each = run_ranks(ranks, lambda comm: arrays_of(comm, **options), ranks_per_node=ranks_per_node)
         assert min(each) > 0.1, each
         taken.append(max(each))

@@ -1,0 +1,176 @@
+"""How soon the survivors of a death continue: from the kill to their next completed round.
+
+    mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 8 python -m pycollectives bench survive --kills 4
+
+Ranks make rounds of a partial allreduce, and one after the other is killed. The others get `RankFailedError`, shrink
+their communicator, create the collective anew, and make a round of all.
+`python -m pycollectives bench` names the file that explains the columns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+from mpi4py import MPI
+
+import pycollectives as pc
+from common.cli import Common, RunError, common_options, launch
+from common.output import Column, Domain, Records, Table, origin, version
+from common.policies import PolicyName
+
+TIMES = ("detected", "shrunk", "next")
+"""Since the kill: this rank has been told; it has the new communicator; the first round on that is complete."""
+
+COLUMNS = [
+    Column("Ranks"),
+    Column("Kills"),
+    *(Column(f"{name.capitalize()} {what} (ms)") for name in TIMES for what in ("p50", "p99")),
+    Column("max (ms)"),
+    Column("Lost"),
+]
+
+
+@click.command(help=__doc__)
+@common_options(iterations=20)
+@click.option("--kills", type=click.IntRange(min=1), help="[default: as many as leave two ranks]")
+@click.option("--every", type=click.FloatRange(min=0), default=0.5, show_default=True, help="Seconds, in the mean.")
+@click.option(
+    "--what",
+    type=click.Choice(["rank", "leader", "coordinator"]),
+    default="rank",
+    show_default=True,
+    help="Who is killed: any rank, the lowest one of a node, or rank 0.",
+)
+@click.option("--policy", default="majority", show_default=True, help="Of the rounds, as of `skew`; one.")
+def survive(common: Common, kills: int | None, every: float, what: str, policy: str) -> None:
+    world = MPI.COMM_WORLD
+    kills = kills or max(1, world.size - 2)
+    if kills >= world.size:
+        raise click.UsageError(f"--kills: expected fewer than the {world.size} ranks, got {kills}")
+    try:
+        name = PolicyName.parse(policy)
+        name.require(world.size - kills)
+    except ValueError as error:
+        raise click.UsageError(f"--policy: {error}") from None
+    if common.list_only:
+        print(f"# ranks {world.size}\nallreduce {name}, {kills} kills of a {what}, every {every:g} s")
+        return
+    source = origin(MPI.Get_library_version())
+    domain = Domain.of(world, common.ranks_per_node)
+    with tempfile.TemporaryDirectory() as folder:
+        deaths = Path(world.bcast(folder))
+        draw = np.random.default_rng(common.seed)  # the same on all ranks
+        seconds: list[tuple[float, ...]] = []
+        comm = pc.Communicator(world, ranks_per_node=common.ranks_per_node, timeout=30.0)
+        for number in range(kills):
+            victim, delay = _victim(comm, what, draw), float(every * draw.uniform(0.5, 1.5))
+            comm, own = _survive(comm, name, victim, delay, deaths / str(number))
+            seconds += comm.mpi_comm.allgather(own)
+            _check_rounds(comm, common)
+        prints = comm.rank == 0  # rank 0 of the launcher may be dead
+        comm.close()
+    if not prints:
+        return
+    ms = 1e3 * np.array(seconds)
+    table = Table(
+        f"pycollectives Survival v{version()}",
+        [
+            f"ranks {world.size}, {domain}",
+            f"allreduce {name}, {kills} kills of a {what} by SIGKILL, every {every:g} s, seed {common.seed}",
+            f"{source['mpi']}, commit {source['commit']}",
+        ],
+        COLUMNS,
+    )
+    quantiles = {time: np.percentile(ms[:, i], [50, 99, 100]).round(3).tolist() for i, time in enumerate(TIMES)}
+    cells = [value for p50, p99, _ in quantiles.values() for value in (p50, p99)]
+    print(table.head(), file=sys.__stdout__)
+    print(table.row([world.size, kills, *cells, quantiles["next"][2], len(ms)]), file=sys.__stdout__, flush=True)
+    with Records(common.json) as records:
+        records.write(
+            {
+                "bench": "survive",
+                "path": domain.path,
+                "ranks": world.size,
+                "ranks_per_node": domain.ranks_per_node,
+                "program": "allreduce",
+                "policy": str(name),
+                "heal": "none",
+                "what": what,
+                "kills": kills,
+                "every_s": every,
+                "seed": common.seed,
+                **{
+                    f"kill_to_{time}_ms": dict(zip(("p50", "p99", "max"), values, strict=True))
+                    for time, values in quantiles.items()
+                },
+                "lost": len(ms),  # the contribution of each survivor that is under way
+                "wrong": 0 if common.verify else None,
+                "verified": common.verify,
+                **source,
+            }
+        )
+
+
+def _victim(comm: pc.Communicator, what: str, choice: np.random.Generator) -> int:
+    """Return who dies next; the same on all ranks."""
+    leaders = [comm.nodes.index(node) for node in range(max(comm.nodes) + 1)]
+    among = {"rank": range(comm.size), "leader": leaders, "coordinator": [0]}[what]
+    return int(choice.choice(list(among)))
+
+
+def _survive(
+    comm: pc.Communicator, policy: PolicyName, victim: int, delay: float, death: Path
+) -> tuple[pc.Communicator, tuple[float, ...]]:
+    """Make rounds until the victim dies; return the communicator of the survivors, and the `TIMES` in seconds."""
+    ar = comm.partial_allreduce(count=1, dtype=np.int64, policy=policy.build(0), missed="sum")
+    if comm.rank == victim:
+        threading.Thread(target=_die, args=(delay, death), daemon=True).start()
+    one = np.ones(1, np.int64)
+    try:
+        while True:
+            ar.allreduce(one)
+            time.sleep(0.001)  # a step
+    except pc.RankFailedError:
+        detected = time.monotonic()
+    new = comm.shrink(timeout=30.0)
+    shrunk = time.monotonic()
+    with new.partial_allreduce(count=1, dtype=np.int64, policy=pc.Full()) as first:
+        total, _ = first.allreduce(one)
+        done = time.monotonic()
+        if int(total[0]) != new.size:
+            raise RunError(f"the first round of {new.size} survivors summed {int(total[0])} contributions")
+    died = float(death.read_text())
+    return new, tuple(at - died for at in (detected, shrunk, done))
+
+
+def _die(delay: float, death: Path) -> None:
+    time.sleep(delay)
+    unfinished = death.with_suffix(".new")
+    unfinished.write_text(repr(time.monotonic()))  # of all processes of this machine
+    unfinished.rename(death)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _check_rounds(comm: pc.Communicator, common: Common) -> None:
+    """Make rounds, in which every contribution must be once."""
+    one = np.ones(1, np.int64)
+    with comm.partial_allreduce(count=1, dtype=np.int64, policy=pc.Solo(), missed="sum") as ar:
+        total = 0
+        for _ in range(common.iterations):
+            total += int(ar.allreduce(one)[0][0])
+        ar.flush()
+        total += int(ar.result[0])
+    if common.verify and total != common.iterations * comm.size:
+        raise RunError(f"{comm.size} ranks made {common.iterations} contributions each, and were given {total}")
+
+
+if __name__ == "__main__":
+    launch(survive)

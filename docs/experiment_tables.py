@@ -1,0 +1,113 @@
+"""What the documentation says of the experiments: tables, and claims that are computed from them."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+from measurements import RESULTS
+from tables import markdown, servers_table
+
+from pycollectives.experiments import report
+from pycollectives.experiments.experiment import catalogue
+
+__all__ = ["accuracy_compared", "experiment_results", "experiments_section", "policies_measured", "servers_measured"]
+
+
+def experiment_results() -> list[dict[str, Any]]:
+    """What was measured of the jobs that the catalogue has now."""
+    kept = []
+    for experiment in catalogue():
+        path = RESULTS / "experiments" / f"{experiment.name}.json"
+        found = json.loads(path.read_text()) if path.exists() else {"results": []}
+        of = {job.name: job for job in experiment.jobs}
+        found["results"] = [
+            result for result in found["results"] if result["job"] in of and of[result["job"]].gave(result)
+        ]
+        if found["results"]:
+            kept.append(found)
+    return kept
+
+
+def policies_measured() -> str:
+    """What partial allreduces and the synchronous program of the same load came to."""
+    methods = {"synchronous", "eager", "ddp"}
+    compared = {one.name for one in catalogue() if {job.settings.method.name for job in one.jobs} <= methods}
+    rows = []
+    for found in experiment_results():
+        if found["name"] not in compared:
+            continue
+        titles, table = report.table(found)
+        for row in table:
+            of = dict(zip(titles, row, strict=True))
+            quality = of.get("accuracy", of["validation loss"])
+            rows.append([found["name"], *(of[key] for key in ("method", "speedup", "ideal", "of the ideal")), quality])
+    head = ["experiment", "method", "speedup", "ideal", "of the ideal", "loss or accuracy at the end"]
+    return markdown(head, rows)
+
+
+def accuracy_compared() -> str:
+    """How many methods end with the accuracy of their baseline, as far as seeds tell, and which are below."""
+    compared, above, below = 0, 0, []
+    for found in experiment_results():
+        runs: dict[str, list[float]] = {}
+        for result in found["results"]:
+            if (accuracy := result["curve"][-1]["accuracy"]) is not None:
+                runs.setdefault(result["job"], []).append(100 * accuracy)
+        titles, table = report.table(found)
+        shown = {row[0]: dict(zip(titles, row, strict=True)) for row in table}
+        for job, baseline in {result["job"]: result["baseline"] for result in found["results"]}.items():
+            own, its = runs.get(job, []), runs.get(baseline, [])
+            if min(len(own), len(its)) < 2:
+                continue
+            compared += 1
+            above += min(own) > max(its)
+            if max(own) < min(its):
+                of = shown[job]
+                row = [
+                    found["name"],
+                    job,
+                    of.get("speedup", "-"),
+                    of["accuracy"],
+                    baseline,
+                    shown[baseline]["accuracy"],
+                ]
+                below.append(row)
+    head = ["experiment", "method", "speedup", "accuracy at the end", "baseline", "its accuracy"]
+    text = (
+        f"In our experiments with injected delays, {compared} methods and loads were run with two or three seeds each, "
+        "and compared with a baseline. The accuracies at the end overlap with the baseline's in "
+        f"{compared - above - len(below)} of them, and are higher in {above}. They are lower in {len(below)} (means, "
+        "and the ranges of the seeds):"
+    )
+    return "\n".join(textwrap.wrap(text, 120)) + "\n\n" + markdown(head, below)
+
+
+def servers_measured() -> str:
+    for found in experiment_results():
+        if found["name"] == "servers":
+            return f"On {found['machine']}; commit {found['commit']}.\n\n" + servers_table(found)
+    return "Not measured yet: `python docs/generate.py --experiments servers`."
+
+
+def experiments_section() -> str:
+    """A heading, what differs from the paper, a table and a figure for each that has been run."""
+    parts = []
+    all_found = {found["name"]: found for found in experiment_results()}
+    for found in all_found.values():
+        parts += [
+            f"## {found['title']}",
+            f"On {found['machine']}; commit {found['commit']}; {found['ranks']} ranks.",
+            f"{found['figure']}; {found['scale']}.",
+            markdown(*report.table(found)),
+            f"![{found['title']}](figures/experiment-{found['name']}.png)",
+            f"`mpirun -n {found['ranks']} python -m pycollectives experiments run {found['name']}`",
+        ]
+    for experiment in catalogue():
+        found = all_found.get(experiment.name, {"results": []})
+        run = {(result["job"], result["seed"]) for result in found["results"]}
+        left = sorted({job.name for job in experiment.jobs for seed in experiment.seeds if (job.name, seed) not in run})
+        if left:
+            parts.append(f"Not measured yet of `{experiment.name}`, with all its seeds: {', '.join(left)}.")
+    return "\n\n".join(parts)

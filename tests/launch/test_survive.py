@@ -1,0 +1,29 @@
+"""bench/survive.py: ranks are killed, and the survivors say how soon they continued."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from killer import WITH_FAULT_TOLERANCE
+from launcher import environment, launcher, run
+
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+
+BENCH = Path(__file__).parents[2] / "bench" / "survive.py"
+
+
+@pytest.mark.parametrize(("what", "ranks_per_node"), [("rank", "all"), ("coordinator", "2")])
+def test_survivors_continue(tmp_path, what, ranks_per_node):
+    options = ["--kills", "2", "--every", "0.2", "--what", what, "--ranks-per-node", ranks_per_node]
+    command = [*launcher(), *WITH_FAULT_TOLERANCE, "-n", "4", sys.executable, str(BENCH), *options]
+    job = run([*command, "--json", str(tmp_path / "survive.jsonl")], limit=90, env=environment())
+    assert job.status == 0, job
+    (record,) = map(json.loads, (tmp_path / "survive.jsonl").read_text().splitlines())
+    times = [record[f"kill_to_{name}_ms"] for name in ("detected", "shrunk", "next")]
+    assert 0 < times[0]["p50"] < times[1]["p50"] < times[2]["p50"] < 20_000, record
+    assert record["lost"] == 3 + 2
+    assert (record["wrong"], record["verified"], record["kills"]) == (0, True, 2)
+    assert "# pycollectives Survival" in job.out, job
