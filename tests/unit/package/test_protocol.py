@@ -333,7 +333,7 @@ def test_a_request_does_not_wait_after_abort(policy, discarded):
             request = ar.contribute(np.ones(COUNT))
             assert ar.abort() == discarded
             for look in (request.test, lambda: request.wait(timeout=LIMIT)):
-                with pytest.raises(pc.ClosedError, match=r"abort\(\) ended this call"):
+                with pytest.raises(pc.ClosedError, match=r"abort\(\) ended the call"):
                     look()
             aborted.set()
         assert aborted.wait(LIMIT)
