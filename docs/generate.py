@@ -56,6 +56,7 @@ from tables import (  # noqa: E402
     not_measured,
     overlap_table,
     simulated_latencies,
+    slower,
     workers_table,
 )
 
@@ -219,6 +220,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "build-times": build_times,
     "ci-steps": ci_table,
     "headline": headline,
+    "slower": slower,
     "layers": layers,
     "overlap": overlap_table,
     "policies": policies_table,
