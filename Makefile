@@ -28,7 +28,7 @@ SOURCES := $(shell find csrc pycollectives -not -path '*/__pycache__*' -not -nam
 CPP := $(shell find csrc -name '*.cc' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh')
 
 .DELETE_ON_ERROR:
-.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
+.PHONY: help install testing tools demo compare test nightly docs package lint style tidy tidy-all types layers prose precommit sanitize compile-sanitized asan tsan run-asan run-tsan mutants device-code format clean
 
 help:  ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -154,7 +154,10 @@ types: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Check the types of the publi
 layers: | $(VENV)/bin/python  ## Check which layer uses which, in C++ and Python
 	python tools/check_layers.py
 
-precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types and layers, as the hooks of pre-commit do
+prose: | $(VENV)/bin/python  ## Check that hard turns of phrase become no more frequent
+	python tools/check_prose.py
+
+precommit: $(VENV)/.lint-tools $(VENV)/.build-tools  ## Run style, types, layers and prose, as the hooks of pre-commit do
 	pre-commit run --all-files
 
 mutants: $(VENV)/.testing  ## Break the library in one place at a time, and see that tests notice; some: ONLY="lost reply"

@@ -12,6 +12,7 @@
     python docs/generate.py --pictures  draw what the simulators compute as well
     python docs/generate.py --trace     draw the traces of runs as well, on a machine that does nothing else
     python docs/generate.py --ci        keep the times and counts of the last `.ci/run` as well
+    python docs/generate.py --stale     list the results: how many commits have changed the sources since
 
 A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. Measurements are kept in docs/results: the JSON
 lines that bench/plot.py draws, and the tables as they were printed. They are made from a clean checkout and a package
@@ -43,7 +44,18 @@ from experiment_tables import (  # noqa: E402
     policies_measured,
     servers_measured,
 )
-from measurements import MEASUREMENTS, RESULTS, ROOT, UncleanError, collected, keep_ci, measure, require_clean, run  # noqa: E402
+from measurements import (  # noqa: E402
+    MEASUREMENTS,
+    RESULTS,
+    ROOT,
+    UncleanError,
+    ages,
+    collected,
+    keep_ci,
+    measure,
+    require_clean,
+    run,
+)
 from pictures import draw_supersteps, draw_windows  # noqa: E402
 from tables import (  # noqa: E402
     SIMULATED_RANKS,
@@ -56,6 +68,7 @@ from tables import (  # noqa: E402
     not_measured,
     overlap_table,
     simulated_latencies,
+    slower,
     workers_table,
 )
 
@@ -219,6 +232,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "build-times": build_times,
     "ci-steps": ci_table,
     "headline": headline,
+    "slower": slower,
     "layers": layers,
     "overlap": overlap_table,
     "policies": policies_table,
@@ -372,7 +386,12 @@ def main() -> None:
     mode.add_argument("--pictures", action="store_true")
     mode.add_argument("--trace", action="store_true")
     mode.add_argument("--ci", action="store_true")
+    mode.add_argument("--stale", action="store_true")
     arguments = parser.parse_args()
+    if arguments.stale:
+        for since, commit, name in ages(RESULTS, ROOT):
+            print(f"{since if since >= 0 else 'unknown':>8} {commit:12}  {name}")
+        return
     failed: list[str] = []
     if arguments.measure is not None or arguments.experiments is not None or arguments.simulate:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -154,6 +155,19 @@ def require_named(text: str) -> None:
 
 def _git(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def ages(results: Path, root: Path) -> list[tuple[int, str, str]]:
+    """How many commits changed what was measured, since each result: with its commit and file, the oldest first."""
+    found = []
+    for path in sorted(results.rglob("*.json*")):
+        for commit in sorted(set(re.findall(r'"commit": "([0-9a-f]{7,40})"', path.read_text(encoding="utf-8")))):
+            try:
+                since = _git(root, "rev-list", "--count", f"{commit}..HEAD", "--", *BUILT_FROM)
+            except subprocess.CalledProcessError:
+                since = "-1"  # of another repository, or of a branch that is gone
+            found.append((int(since), commit, str(path.relative_to(results))))
+    return sorted(found, reverse=True)
 
 
 # --- Measuring ------------------------------------------------------------------------------------------------------

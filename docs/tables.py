@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -30,7 +31,25 @@ def headline() -> str:
     for policy in dict.fromkeys(cell["policy"] for cell in cells):
         row = {cell["bytes"]: cell for cell in cells if cell["policy"] == policy}
         rows.append([f"`{policy}`", *(time_of(row[size]["latency_us"]["mean"]) for size in sizes)])
-    return f"{where(cells[0])}\n\n" + markdown(["", *map(size_of, sizes)], rows)
+    (late,) = {cell["late"] for cell in cells}
+    return f'{where(cells[0])} `late="{late}"`.\n\n' + markdown(["", *map(size_of, sizes)], rows)
+
+
+def slower() -> str:
+    """Where the library is slower than MPI, in the runs over messages."""
+    together = [1 / cell["speedup"] for cell in read_results("latency-8-flat")]
+    skewed = [cell for cell in read_results("skew-32-flat") if cell["speedup"] < 1]
+    text = (
+        "Over messages, and when all ranks come at the same time, `Full()` takes "
+        f"{min(together):.1f} to {max(together):.1f} times as long as `MPI_Allreduce` (8 ranks, one per node)."
+    )
+    if skewed:
+        which = ", ".join(
+            f"`{cell['policy']}` with {size_of(cell['bytes'])} ({1 / cell['speedup']:.1f} times as long)"
+            for cell in skewed
+        )
+        text += f" Under the skew of the table, but over messages, these are slower than `MPI_Allreduce`: {which}."
+    return "\n".join(textwrap.wrap(text, 120, break_on_hyphens=False))
 
 
 def build_times() -> str:

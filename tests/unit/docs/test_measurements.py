@@ -154,6 +154,35 @@ def test_measuring_writes_the_table_and_the_lines_of_each(tmp_path, monkeypatch)
         assert (DOCS.parent / measurement.script[0]).is_file()
 
 
+def test_the_age_of_a_result_is_counted_in_commits(tmp_path):
+    def git(*arguments: str) -> str:
+        user = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(tmp_path), *user, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def commit(file: str) -> str:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(f"{len(list(tmp_path.rglob('*')))}")
+        git("add", ".")
+        git("commit", "-qm", file)
+        return git("rev-parse", "--short=12", "HEAD").strip()
+
+    git("init", "-q")
+    first = commit("csrc/a.cc")
+    second = commit("docs/a.md")
+    commit("csrc/b.cc")
+    commit("pycollectives/a.py")
+    results = tmp_path / "results"
+    results.mkdir()
+    for name, of in {"old.jsonl": first, "new.json": second, "foreign.json": "0123456789ab"}.items():
+        (results / name).write_text(f'{{"commit": "{of}"}}\n')
+    assert {name: since for since, _, name in measurements.ages(results, tmp_path)} == {
+        "old.jsonl": 2,
+        "new.json": 2,
+        "foreign.json": -1,
+    }
+
+
 def test_of_ci_only_a_run_that_passed_in_a_clean_checkout_is_kept(tmp_path):
     record = {
         "list": "ci",
