@@ -118,6 +118,7 @@ def test_a_job_that_fails_says_why(tmp_path):
     assert run_job(["true"], dict(os.environ), tmp_path, 10).failure == ""
 
 
+@pytest.mark.nightly
 def test_an_mpi_that_cannot_be_installed_is_named_and_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from devices import needs_cuda
+from nightly import nightly_unless
 
 from pycollectives import _testing as testing
 
@@ -64,7 +65,7 @@ def test_the_kernels_are_those_that_are_asked_for():
 
 
 @pytest.mark.skipif(tool("ptxas") is None, reason="there is no ptxas on PATH, in CUDA_HOME or in /usr/local/cuda")
-@pytest.mark.parametrize("architecture", [75, 90])
+@pytest.mark.parametrize("architecture", nightly_unless(lambda one: one == 75, [75, 90]))
 def test_machine_code_spills_nothing(architecture, tmp_path):
     """As the driver makes it of the PTX."""
     file = tmp_path / "kernels.ptx"

@@ -26,6 +26,7 @@ def marked(**environment: str) -> subprocess.CompletedProcess[str]:
     return run("pytest", "-q", "-rs", "-p", "no:cacheprovider", test, **environment)
 
 
+@pytest.mark.nightly
 def test_all_can_be_collected():
     done = run("pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/gpu")
     assert done.returncode == 0, done.stdout

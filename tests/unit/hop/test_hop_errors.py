@@ -323,7 +323,7 @@ def test_all_ranks_may_leave_without_an_iteration():
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
 @pytest.mark.parametrize("mode", [pc.hop.BackupWorkers(1), pc.hop.BoundedStaleness(2)], ids=repr)
-def test_memory_is_flat_over_thousands_of_iterations(mode, ranks_per_node):
+def test_memory_is_flat_over_a_thousand_iterations(mode, ranks_per_node):
     """An update of 64 KiB per iteration would be seen."""
     page = resource.getpagesize()
 
@@ -331,9 +331,9 @@ def test_memory_is_flat_over_thousands_of_iterations(mode, ranks_per_node):
         hop = comm.hop(np.ones(1 << 14, np.float32), topology="complete", mode=mode)
         zero = np.zeros(1 << 14, np.float32)
         used = []
-        for k in hop.iterations(4000, timeout=LIMIT):
+        for k in hop.iterations(1000, timeout=LIMIT):
             hop.step(zero, timeout=LIMIT)
-            if k % 1000 == 999:
+            if k % 250 == 249:
                 used.append(int(Path("/proc/self/statm").read_text().split()[1]) * page)
         assert abs(hop.parameters - 1).max() < 1e-4
         return used

@@ -296,7 +296,7 @@ def test_another_thread_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks_per_node", SHAPES)
 @KINDS
-def test_memory_is_flat_over_thousands_of_steps(kind, ranks_per_node):
+def test_memory_is_flat_over_a_thousand_steps(kind, ranks_per_node):
     """A buffer of 64 KiB per step would be seen."""
     page = resource.getpagesize()
 
@@ -304,10 +304,10 @@ def test_memory_is_flat_over_thousands_of_steps(kind, ranks_per_node):
         w = np.ones(1 << 14, np.float32)
         average = make(comm, kind, topology.one_peer_exponential(3), like=w)
         used = []
-        for step in range(4000):
+        for step in range(1000):
             request = average.start(w)
             request.wait(out=w, timeout=LIMIT)
-            if step % 1000 == 999:
+            if step % 250 == 249:
                 used.append(int(Path("/proc/self/statm").read_text().split()[1]) * page)
         assert abs(w - 1).max() < 1e-4
         return used
