@@ -12,7 +12,14 @@ from tables import markdown, servers_table
 from pycollectives.experiments import report
 from pycollectives.experiments.experiment import catalogue
 
-__all__ = ["accuracy_compared", "experiment_results", "experiments_section", "policies_measured", "servers_measured"]
+__all__ = [
+    "accuracy_compared",
+    "experiment_results",
+    "experiments_section",
+    "methods_compared",
+    "policies_measured",
+    "servers_measured",
+]
 
 
 def experiment_results() -> list[dict[str, Any]]:
@@ -82,6 +89,69 @@ def accuracy_compared() -> str:
         "and the ranges of the seeds):"
     )
     return "\n".join(textwrap.wrap(text, 120)) + "\n\n" + markdown(head, below)
+
+
+METHODS = (  # your ranks, use, experiment and job, needs
+    ("Every result must be complete.", "mpi4py or NCCL; or `Full()`, to compare with", None, ""),
+    (
+        "Another rank is late in each step. You sum, or train with SGD.",
+        "[partial allreduce](choosing.md), `Quorum(k)`: k is the number of ranks that usually come in time",
+        ("digits", "quorum:4"),
+        "a step that is linear in the data; `flush`",
+    ),
+    (
+        "The same, but you train with Adam, AdamW, or clipping.",
+        "`Quorum(k)` with a larger k, or `Full()`",
+        ("transformer", "quorum:3, sum, rate 0.001"),
+        "compare the accuracy with `Full()` first: [it costs some](index.md#what-accuracy-costs)",
+    ),
+    (
+        "The same rank is always slower, on one machine.",
+        '[parameter server](parameter-server.md), `sync=pc.servers.ElasticBSP(15)`, `servers="node"`',
+        ("elastic", "elastic:15, one 3x slower"),
+        "a lower learning rate",
+    ),
+    (
+        "The same rank is always slower, on several machines.",
+        "[AD-PSGD](neighbor-averaging.md), `pairwise_averaging`",
+        ("neighbors", "ad-psgd, one 10x slower"),
+        "a graph of the ranks; `equalize` at the end",
+    ),
+    (
+        "The same, but ranks must not be many iterations apart.",
+        '[Hop](hop.md), `mode="skip:10"`',
+        ("hop", "skip 10, one 4x slower"),
+        "a graph of the ranks",
+    ),
+    (
+        "Ranks have several speeds, and you average weights.",
+        '[groups](groups.md), `partial_reduce(groups="smart")`',
+        ("groups", "smart, one slower by 5"),
+        "",
+    ),
+    (
+        "One rank is many times slower, and no pace is shared.",
+        "[parameter server](parameter-server.md), `sync=pc.servers.Ringmaster(16)`",
+        ("servers", "ringmaster:16, one 10x slower"),
+        "a lower learning rate",
+    ),
+    ("Ranks may die.", "[`shrink`](howto/after-a-death.md) and continue with the survivors", None, "Open MPI 5"),
+    ("Ranks join, or die and must be replaced.", "another library, such as torchft", None, ""),
+)
+"""The advice of the page on methods. Its numbers come from the results."""
+
+
+def methods_compared() -> str:
+    """The table of the page on methods, with the measured speedups."""
+    speedups = {}
+    for found in experiment_results():
+        titles, table = report.table(found)
+        unit = "steps/s" if found["target_loss"] is None else "time to a loss"
+        for row in table:
+            cells = dict(zip(titles, row, strict=True))
+            speedups[found["name"], row[0]] = f"{cells['speedup']} ({unit}; `{found['name']}`, {found['ranks']} ranks)"
+    rows = [[ranks, use, "" if of is None else speedups[of], needs] for ranks, use, of, needs in METHODS]
+    return markdown(["your ranks", "use", "speedup measured", "needs"], rows)
 
 
 def servers_measured() -> str:

@@ -41,6 +41,7 @@ from experiment_tables import (  # noqa: E402
     accuracy_compared,
     experiment_results,
     experiments_section,
+    methods_compared,
     policies_measured,
     servers_measured,
 )
@@ -239,6 +240,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "defaults": defaults_table,
     "simulated": simulated_latencies,
     "policies-measured": policies_measured,
+    "methods": methods_compared,
     "servers": servers_measured,
     "experiments": experiments_section,
     "groups": groups_table,
