@@ -2,8 +2,8 @@
 
     mpirun --with-ft ulfm --mca async_mpi_finalize 1 -n 8 python -m pycollectives bench survive --kills 4
 
-Ranks make rounds of a partial allreduce, and one after the other is killed. The others get `RankFailedError`, shrink
-their communicator, create the collective anew, and make a round of all.
+Ranks make rounds of a partial allreduce, and one after the other is killed. The survivors get `RankFailedError`, shrink
+their communicator, create the collective again, and make a round.
 `python -m pycollectives bench` names the file that explains the columns.
 """
 
@@ -27,7 +27,7 @@ from common.output import Column, Domain, Records, Table, origin, version
 from common.policies import PolicyName
 
 TIMES = ("detected", "shrunk", "next")
-"""Since the kill: this rank has been told; it has the new communicator; the first round on that is complete."""
+"""Since the kill, until a survivor has the error, the new communicator, and the result of its first round."""
 
 COLUMNS = [
     Column("Ranks"),

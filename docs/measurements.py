@@ -158,7 +158,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def ages(results: Path, root: Path) -> list[tuple[int, str, str]]:
-    """How many commits changed what was measured, since each result: with its commit and file, the oldest first."""
+    """For each result, the number of commits that changed the measured sources since; the oldest result first."""
     found = []
     for path in sorted(results.rglob("*.json*")):
         for commit in sorted(set(re.findall(r'"commit": "([0-9a-f]{7,40})"', path.read_text(encoding="utf-8")))):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 HOSTS = ROOT / "tools" / "hosts"
 IS_OPEN_MPI = len(launcher()) > 1
+WITHOUT_PUT = ("--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma")  # docs/install.md says why
 
 # Every rank runs pytest, and rank 0 is heard. What fails on another rank is printed to stderr by tests/mpi/conftest.py.
 RANK_0_IS_HEARD = '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec >/dev/null; exec "$@"'

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from killer import WITH_FAULT_TOLERANCE, check_shrunk
 from launcher import PROGRAMS
-from on_hosts import IS_OPEN_MPI, launched
-
-WITHOUT_PUT = ("--mca", "btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma")  # docs/install.md says why
+from on_hosts import IS_OPEN_MPI, WITHOUT_PUT, launched
 
 
 @pytest.mark.skipif(not IS_OPEN_MPI, reason="needs Open MPI's --with-ft")
