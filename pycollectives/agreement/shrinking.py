@@ -172,9 +172,10 @@ class Shrinking:
         is_in = False
         while (decision := survivors.decision()) is None:
             if self._interruption is not None and survivors.may_withdraw:
+                interruption = self._take_interruption()
                 if is_in:
-                    self._send(survivors.withdraw())
-                raise self._take_interruption()
+                    self._withdraw()
+                raise interruption
             try:
                 if not is_in:
                     is_in = True
@@ -186,9 +187,26 @@ class Shrinking:
                 if not survivors.may_withdraw:  # the step may be decided, and the others count on this rank
                     self._interruption = error
                     continue
-                self._send(survivors.withdraw())
+                self._withdraw()
                 raise
+        self._deliver()
         return decision
+
+    def _withdraw(self) -> None:
+        """Take no part in the current step, because of an error that the caller raises."""
+        self._queue(self._survivors.withdraw())
+        self._deliver()
+        self._interruption = None  # by the same user, after the error
+
+    def _deliver(self) -> None:
+        """Send all queued messages. An interruption waits: until they are sent, other ranks may wait for this one."""
+        while self._outbox:
+            try:
+                self._flush()
+            except TransportError:
+                raise
+            except BaseException as error:
+                self._interruption = error
 
     def _take_interruption(self) -> BaseException:
         error, self._interruption = self._interruption, None
@@ -238,9 +256,12 @@ class Shrinking:
 
     def _send(self, messages: list[Message]) -> None:
         """Send to all live ranks, in this order, whatever interrupts it."""
+        self._queue(messages)
+        self._flush()
+
+    def _queue(self, messages: list[Message]) -> None:
         others = [rank for rank in self._survivors.live if rank != self._old.rank]
         self._outbox.extend((rank, message) for message in messages for rank in others)
-        self._flush()
 
     def _flush(self) -> None:
         _sending[:] = [request for request in _sending if not _is_complete(request)]

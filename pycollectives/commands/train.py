@@ -19,6 +19,8 @@ from ..train.signals import Signals
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from ..train.job import OnFailure
+
 __all__ = ["train"]
 
 
@@ -106,6 +108,13 @@ def _choices(command: Any) -> Any:
     show_default="nothing is written",
     help="For metrics (JSON lines per rank), summary.json and the checkpoint; shared by all ranks.",
 )
+@click.option(
+    "--on-failure",
+    type=click.Choice(["raise", "continue"]),
+    default="raise",
+    show_default=True,
+    help="If a rank dies: all end, or the others continue without it (mpirun --with-ft ulfm).",
+)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the output folder if there is one.")
 @click.option("--ranks", type=click.IntRange(1), help="Fail if the communicator has another size.")
 @click.option("--ranks-per-node", type=click.IntRange(1), help="Ranks that share a virtual node.")
@@ -116,6 +125,7 @@ def train(
     ranks: int | None,
     ranks_per_node: int | None,
     allow_not_finite: bool,
+    on_failure: OnFailure,
     **options: Any,
 ) -> None:
     """Train with METHOD, a name and its options.
@@ -136,7 +146,7 @@ def train(
         settings = settings_.Settings.read(config, given)
         if resume and settings.output is None:
             raise ValueError("--resume needs --output: that is where the checkpoint is")
-        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite)
+        code = _run(settings, MPI.COMM_WORLD, signals, resume, ranks_per_node, allow_not_finite, on_failure)
     except (Exception, KeyboardInterrupt) as error:
         failing.explain(failures, error)
         code = 1
@@ -151,15 +161,18 @@ def _run(
     resume: bool,
     ranks_per_node: int | None,
     allow_not_finite: bool,
+    on_failure: OnFailure,
 ) -> int:
     from .. import Communicator
     from ..train import job
     from ..train.summary import report
 
-    with Communicator(world, ranks_per_node=ranks_per_node) as comm:
-        summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True)
+    own = world if on_failure == "raise" else world.Dup()  # it may be revoked
+    with Communicator(own, ranks_per_node=ranks_per_node) as comm:
+        summary = job.run(settings, comm, is_signalled=signals, resume=resume, show=True, on_failure=on_failure)
+    reports = world.rank == min({*range(world.size)} - {*summary.lost})
     if not summary.finished:
-        if world.rank == 0:
+        if reports:
             click.echo(_how_to_go_on(settings), err=True)
             try:
                 report(settings, summary)
@@ -171,7 +184,7 @@ def _run(
         errors.append("the replicas are different; at the end they should be equal")
     if not math.isfinite(summary.curve[-1].loss) and not allow_not_finite:
         errors.append("the validation loss is not finite; with --allow-not-finite that is no error")
-    if world.rank == 0:
+    if reports:
         report(settings, summary)
         for text in errors:
             click.echo(f"Error: {text}", err=True)

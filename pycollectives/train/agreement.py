@@ -22,7 +22,7 @@ LONGEST = 120
 """Characters of a setting that are compared: six may be longer, in 4 bytes each, and 4096 bytes are exchanged."""
 
 
-def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool) -> None:
+def require_same_settings(settings: Settings, comm: Communicator, *, resume: bool, on_failure: str = "raise") -> None:
     """Compare what all ranks are asked to do, and check that they see the same output folder; collective.
 
     Nothing else may be sent before. If batch or number of steps differ, so do the sizes and the number of messages.
@@ -30,14 +30,14 @@ def require_same_settings(settings: Settings, comm: Communicator, *, resume: boo
     Raises
     ------
     MismatchError
-        Settings, `resume` or the versions of this package differ; names ranks and values. On all ranks.
+        Settings, `resume`, `on_failure` or the versions of this package differ; names ranks and values. On all ranks.
     ValueError
         The output folder cannot be written, or ranks do not share it. On all ranks.
     StallError
         Some ranks did not come within the communicator's timeout.
     """
     comm.agree("train", lambda: _Texts({"version of pycollectives": __version__}))  # first: others have other settings
-    comm.agree("train", lambda: _Texts(_asked(settings, resume)))
+    comm.agree("train", lambda: _Texts({**_asked(settings, resume), "on_failure": on_failure}))
     if settings.output is not None:
         output.require_shared(settings.output, comm.mpi_comm)
 

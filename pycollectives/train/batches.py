@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,15 +36,21 @@ class Batches:
             raise ValueError(
                 f"batch: expected a multiple of the {ranks} ranks, at most the {examples} examples; got {batch}"
             )
-        self._dataset, self._seed, self._rank = dataset, seed, rank
+        self._dataset, self._seed, self._rank, self._ranks = dataset, seed, rank, ranks
         self._shape = (examples // batch, ranks, batch // ranks)
         self.batch, self.steps_per_epoch = batch, examples // batch
         self._epoch, self._chosen = -1, np.empty(self._shape, np.intp)
 
     def __call__(self, number: int) -> tuple[NDArray[Any], ...]:
         """Return this rank's arrays for step `number`."""
-        chosen = self._of_all(number)[self._rank]
+        chosen = np.array_split(self._of_all(number).ravel(), self._ranks)[self._rank]
         return tuple(array[chosen] for array in self._dataset.train)
+
+    def among(self, *, rank: int, ranks: int) -> Batches:
+        """Return the same batches for fewer ranks, whose shares differ by one example at most."""
+        dealt = copy.copy(self)
+        dealt._rank, dealt._ranks = rank, ranks
+        return dealt
 
     def work(self, steps: int) -> NDArray[np.float64]:
         """Return how much every rank has to do in each step, shape (ranks, steps): its longest example, mean 1.
@@ -60,7 +67,7 @@ class Batches:
         return np.asarray(longest / longest.mean(), dtype=np.float64)
 
     def _of_all(self, number: int) -> NDArray[np.intp]:
-        """The examples of all ranks in a step, shape (ranks, batch / ranks)."""
+        """Return the examples of all ranks in a step, shape (ranks, batch / ranks), with the ranks of the beginning."""
         epoch, step = divmod(number, self.steps_per_epoch)
         if epoch != self._epoch:
             self._epoch, self._chosen = epoch, self._draw(np.random.default_rng((self._seed, epoch)))

@@ -103,13 +103,16 @@ def load(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState] = MappingProxyType({}),
 ) -> None:
-    """Take up what `save` wrote of the same parts; collective.
+    """Load what `save` wrote of the same parts; collective.
+
+    Another number of ranks may have written it: replicas were equal then. A rank without a file of its own takes
+    another rank's: only the state of its optimizer, and its step, may differ.
 
     Raises
     ------
     ValueError
-        It was written by another number of ranks, for another setting or after more steps than are to be taken; or a
-        file is damaged or not there. On all ranks.
+        It was written for another setting or after more steps than are to be taken; or a file is damaged or not there.
+        On all ranks.
     """
     whole = folder / _together(comm, lambda: _newest_there(folder), by=0)
     _together(comm, lambda: _take_up(whole, comm, training, replica, setting, others))
@@ -175,6 +178,12 @@ def _remove(path: Path) -> None:
         force(path.parent)
 
 
+def _count_files(whole: Path) -> int:
+    first = _file_of(whole, 0)
+    ranks: int = json.loads(str(read(first)["where"]))["ranks"]
+    return ranks
+
+
 def _file_of(whole: Path, rank: int) -> Path:
     return whole / f"rank-{rank:04d}.npz"
 
@@ -187,10 +196,8 @@ def _take_up(
     setting: Mapping[str, Any],
     others: Mapping[str, HasState],
 ) -> None:
-    file = read(_file_of(whole, comm.rank))
+    file = read(_file_of(whole, comm.rank % _count_files(whole)))
     where = json.loads(str(file["where"]))
-    if where["ranks"] != comm.size:
-        raise ValueError(f"{whole} was written by {where['ranks']} ranks, these are {comm.size}")
     for key, value in json.loads(json.dumps(dict(setting))).items():
         before = where["setting"].get(key)
         if before != value:

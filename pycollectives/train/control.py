@@ -12,6 +12,7 @@ from ..agreement.consistency import describe_ranks
 from ..support.environment import settings
 from ..support.errors import RankFailedError
 from ..support.stall_warning import StallWarning
+from .survivors import is_death
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +50,15 @@ class ControlChannel:
         All ranks.
     is_signalled
         Whether this rank is to stop.
+    continues
+        Whether survivors of a death continue: then no rank may keep waiting here.
     """
 
-    def __init__(self, comm: Communicator, is_signalled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, comm: Communicator, is_signalled: Callable[[], bool] = lambda: False, *, continues: bool = False
+    ) -> None:
+        self._continues = continues
+        self._of = comm
         self.comm = comm.mpi_comm.Dup()
         self._advance = comm.advance
         self._is_signalled = is_signalled
@@ -143,10 +150,23 @@ class ControlChannel:
         After an exception the duplicated communicator is not freed: messages may be pending, and MPI could give its
         identifier to another communicator, which would receive them.
         """
-        if kind is not None:
-            if not self._failed:
-                self._send(FAILED)
-            return
+        if kind is None:
+            try:
+                self._leave_together()
+            except MPI.Exception:
+                self._on_death()
+                raise
+        elif is_death(error, self._of):
+            self._on_death()
+        elif not self._failed:
+            self._send(FAILED)
+
+    def _on_death(self) -> None:
+        """Let every rank that waits here, or will, raise an error: MPI reports a death to some ranks only."""
+        if self._continues:
+            self.comm.Revoke()
+
+    def _leave_together(self) -> None:
         expected = np.zeros(1, dtype=np.int64)
         self.comm.Reduce_scatter_block(self._sent, expected)
         while self._received < expected[0]:

@@ -34,17 +34,26 @@ def explain(failures: MPI.Intracomm, error: BaseException) -> None:
     An error that all ranks have is printed once. `failures` is a communicator of all ranks with no other use.
     """
     text = _text_of(error)
-    all_failed = failures.Ibarrier()
-    deadline = time.monotonic() + PATIENCE_S
-    while not all_failed.Test():
-        if time.monotonic() > deadline:
-            click.echo(f"Rank {failures.rank}: {text}", err=True)
-            sys.stderr.flush()
-            failures.Abort(1)
-        time.sleep(0.01)
-    texts = failures.gather(text)
+    from mpi4py import MPI
+
+    try:
+        all_failed = failures.Ibarrier()
+        deadline = time.monotonic() + PATIENCE_S
+        while not all_failed.Test():
+            if time.monotonic() > deadline:
+                _end(failures, text)
+            time.sleep(0.01)
+        texts = failures.gather(text)
+    except MPI.Exception:  # a rank has died
+        _end(failures, text)
     for one in dict.fromkeys(texts or ()):
         click.echo(one, err=True)
+
+
+def _end(failures: MPI.Intracomm, text: str) -> None:
+    click.echo(f"Rank {failures.rank}: {text}", err=True)
+    sys.stderr.flush()
+    failures.Abort(1)
 
 
 def _text_of(error: BaseException) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from ..agreement.consistency import describe_ranks
 from ..communicator import Communicator
-from . import checkpoint, output
+from . import checkpoint, output, survivors
 from .agreement import require_same_data, require_same_settings
-from .arrays import on_host, to_host
+from .arrays import to_host
 from .batches import Batches
 from .control import ControlChannel
 from .curve import Curve, Point
@@ -27,6 +29,7 @@ from .schedules import SCHEDULES
 from .settings import Settings
 from .summary import Summary, Totals
 from .synchronizers import METHODS
+from .synchronizers.base import any_of
 from .workload import workload_of
 
 if TYPE_CHECKING:
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .datasets.base import Dataset
+    from .models.base import Model
     from .replica import Step
 
-__all__ = ["Plan", "Point", "Summary", "run"]
+__all__ = ["OnFailure", "Plan", "Point", "Summary", "run"]
+
+OnFailure = Literal["raise", "continue"]
+"""If a rank dies: all others raise RankFailedError, or continue."""
 
 NOT_OF_THE_TRAINING = ("epochs", "load", "output", "device")
 """Settings that a run which goes on from a checkpoint may change. No schedule depends on how long a training is."""
@@ -89,6 +96,7 @@ def run(
     is_signalled: Callable[[], bool] = lambda: False,
     resume: bool = False,
     show: bool = False,
+    on_failure: OnFailure = "raise",
 ) -> Summary:
     """Train as the settings say; collective.
 
@@ -101,9 +109,12 @@ def run(
     is_signalled
         Whether this rank is to stop; called after each step.
     resume
-        Go on from the checkpoint in the output folder if there is one.
+        Continue from the checkpoint in the output folder if there is one.
     show
         Progress on rank 0.
+    on_failure
+        "continue": if ranks die, the others continue without them. Requires an MPI that survives deaths, as
+        `Communicator.shrink` does. Closes `comm`, and after a death revokes its `mpi_comm`.
 
     Returns
     -------
@@ -115,141 +126,166 @@ def run(
     TypeError
         `settings` or `comm` are something else.
     MismatchError
-        Settings, `resume`, the versions of this package or the data differ between ranks; names ranks and values.
+        Settings, `resume`, `on_failure`, the versions of this package or the data differ between ranks; names ranks
+        and values.
     ValueError
         A setting cannot be met, a checkpoint does not fit, the ranks do not share the output folder, or another
         training writes there.
     RankFailedError
-        Another rank has left by an exception; see docs/training.md, "A rank that fails".
+        Another rank has left by an exception, or has died; see docs/training.md, "A rank that fails".
     """
     if not isinstance(settings, Settings):
         raise TypeError(f"settings: expected Settings, as Settings.of makes them, got {type(settings).__name__}")
     if not isinstance(comm, Communicator):
         raise TypeError(f"comm: expected a pycollectives.Communicator, got {type(comm).__name__}")
-    require_same_settings(settings, comm, resume=resume)
+    if on_failure not in get_args(OnFailure):
+        raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
+    continues = on_failure == "continue"
+    require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
+    if continues:
+        survivors.require_possible(comm, settings.method.name)
     placement = Placement.agreed(settings, comm)
-    with (
-        placement.in_use(),
-        output.locked(settings.output, comm.mpi_comm),
-        ControlChannel(comm, is_signalled) as control,
-    ):
-        return _train_and_score(settings, placement, comm, control, resume=resume, show=show)
+    with placement.in_use(), contextlib.closing(_Member(settings, comm, placement, show=show)) as member:
+        while True:
+            try:
+                with (
+                    output.locked(settings.output, comm.mpi_comm),
+                    ControlChannel(comm, is_signalled, continues=continues) as control,
+                ):
+                    summary = member.train(comm, control, resume=resume)
+                if continues:
+                    comm.close()
+                return summary
+            except Exception as error:
+                if not (continues and survivors.is_death(error, comm)):
+                    raise
+                comm = survivors.shrunk(comm)
 
 
-def _train_and_score(
-    settings: Settings,
-    placement: Placement,
-    comm: Communicator,
-    control: ControlChannel,
-    *,
-    resume: bool,
-    show: bool,
-) -> Summary:
-    plan = Plan.of(settings, rank=comm.rank, ranks=comm.size)
-    steps_of = plan.batches.steps_per_epoch
-    training = Training(plan.steps, plan.settle_every)
-    schedule = SCHEDULES.make(settings.schedule)
-    model = MODELS.make(settings.model, plan.dataset, seed=settings.seed)
-    placement.place(model)
-    if show and comm.rank == 0:
-        placement.announce()
-    optimizer = OPTIMIZERS.make(settings.optimizer, model.weights, lambda number: schedule(number / steps_of))
-    clock = Clock()
-    totals = Totals(control.comm, clock)
-    with contextlib.ExitStack() as stack:
-        curve = None
+class _Member:
+    """One rank of a training: what it keeps if others die, and the steps of a run, which begins again after a death.
+
+    `number`: of this rank when the training began, which names its files and the load that is injected here.
+    """
+
+    def __init__(self, settings: Settings, comm: Communicator, placement: Placement, *, show: bool) -> None:
+        self.settings, self.placement, self.show = settings, placement, show
+        self.number, self.ranks = comm.rank, comm.size
+        self.has_begun = False  # the output folder, and the checkpoint in it, are this training's
+        self.clock = Clock()
+        self.totals = Totals(self.clock)
+        self.curve: Curve | None = None
+        self._is_made = False
+
+    def close(self) -> None:
+        """Delete temporary files."""
+        if self.curve is not None:
+            self.curve.close()
+
+    def _make(self) -> None:
+        """Make what is trained. Where ranks may fail: after it, they meet."""
+        if self._is_made:
+            return
+        settings = self.settings
+        self.plan = Plan.of(settings, rank=self.number, ranks=self.ranks)
+        steps_of = self.plan.batches.steps_per_epoch
+        self.training = Training(self.plan.steps, self.plan.settle_every)
+        schedule = SCHEDULES.make(settings.schedule)
+        self.model = MODELS.make(settings.model, self.plan.dataset, seed=settings.seed)
+        self.placement.place(self.model)
+        self.optimizer = OPTIMIZERS.make(
+            settings.optimizer, self.model.weights, lambda number: schedule(number / steps_of)
+        )
+        self._is_made = True
+
+    def train(self, comm: Communicator, control: ControlChannel, *, resume: bool) -> Summary:
+        """Train until all steps are taken or a rank is stopped; collective. Ranks that are further than others lead."""
+        self._make()
+        plan, training, totals = self.plan, self.training, self.totals
         if comm.rank == 0:
-            folder = None if settings.output is None else settings.output / "curve"
-            curve = stack.enter_context(contextlib.closing(Curve(folder, model, steps_of, clock)))
+            if self.show and not self.has_begun:
+                self.placement.announce()
+            if self.curve is None:
+                folder = None if self.settings.output is None else self.settings.output / "curve"
+                self.curve = Curve(folder, self.model, plan.batches.steps_per_epoch, self.clock)
         control.barrier()  # before methods, whose ranks wait for each other: a rank may have failed until here
-        require_same_data(plan.dataset, model, comm)
-        with on_host(model.weights) as weights:
-            control.comm.Bcast(weights)  # drawn without a seed, or on another kind of processor, they differ
-        with contextlib.closing(METHODS.make(settings.method, comm, model, seed=settings.seed)) as synchronizer:
-            replica = Replica(model, optimizer, synchronizer)
-            this_run = _Run(settings, comm, control, plan, training, replica, clock, totals, curve)
-            finished = this_run.train(resume, show)
-        same = this_run.is_same_on_all_ranks()
+        require_same_data(plan.dataset, self.model, comm)
+        members = control.comm.allgather(self.number)
+        with contextlib.closing(
+            METHODS.make(self.settings.method, comm, self.model, seed=self.settings.seed)
+        ) as synchronizer:
+            replica = Replica(self.model, self.optimizer, synchronizer)
+            survivors.continue_from_newest(control.comm, training, replica)  # weights may be drawn without a seed
+            if self.show and comm.rank == 0 and len(members) < self.ranks:
+                print(_continuation(members, self.ranks, training), file=sys.stderr, flush=True)
+            batches = plan.batches.among(rank=comm.rank, ranks=comm.size)
+            finished = self._take_steps(comm, control, replica, batches, resume)
+        same = _is_same_on_all_ranks(comm, self.model)
         come_to = control.comm.allreduce(training.number)
-        finished, points, taken = this_run.score(finished)
-    sums = totals.sums
-    return Summary(
-        finished=finished,
-        device=str(placement),
-        ranks=comm.size,
-        batch=plan.batches.batch,
-        steps=plan.steps,
-        epochs=taken / steps_of,
-        elapsed_s=totals.elapsed_s,
-        steps_per_s=_ratio(sums["steps"], comm.size * totals.elapsed_s),
-        wait_fraction=None if synchronizer.waits_while_computing else _ratio(sums["wait_s"], sums["spent_s"]),
-        active=_ratio(sums["active"], sums["steps"]),
-        late=_ratio(sums["late"], sums["steps"]),
-        missed=_ratio(sums["missed"], sums["steps"]),
-        skipped=_ratio(come_to - sums["steps"], come_to),
-        not_finite=int(sums["not_finite"]),
-        is_same_on_all_ranks=same,
-        curve=points,
-    )
+        finished, points, taken = self._score(control, finished)
+        sums = totals.sums
+        return Summary(
+            finished=finished,
+            device=str(self.placement),
+            ranks=comm.size,
+            lost=tuple(sorted({*range(self.ranks)} - {*members})),
+            batch=plan.batches.batch,
+            steps=plan.steps,
+            epochs=taken / plan.batches.steps_per_epoch,
+            elapsed_s=totals.elapsed_s,
+            steps_per_s=_ratio(sums["steps"], comm.size * totals.elapsed_s),
+            wait_fraction=None if synchronizer.waits_while_computing else _ratio(sums["wait_s"], sums["spent_s"]),
+            active=_ratio(sums["active"], sums["steps"]),
+            late=_ratio(sums["late"], sums["steps"]),
+            missed=_ratio(sums["missed"], sums["steps"]),
+            skipped=_ratio(come_to - sums["steps"], come_to),
+            not_finite=int(sums["not_finite"]),
+            is_same_on_all_ranks=same,
+            curve=points,
+        )
 
-
-@dataclass(frozen=True)
-class _Run:
-    """One run of a training; its parts, on one rank. The curve is rank 0's."""
-
-    settings: Settings
-    comm: Communicator
-    control: ControlChannel
-    plan: Plan
-    training: Training
-    replica: Replica
-    clock: Clock
-    totals: Totals
-    curve: Curve | None
-
-    def train(self, resume: bool, show: bool) -> bool:
+    def _take_steps(
+        self, comm: Communicator, control: ControlChannel, replica: Replica, batches: Batches, resume: bool
+    ) -> bool:
         """Whether all steps are taken; collective."""
         settings, training, totals = self.settings, self.training, self.totals
-        work = _worker(self.plan.seconds[self.comm.rank], emulated=bool(settings.load.options.get("work")))
+        work = _worker(self.plan.seconds[self.number], emulated=bool(settings.load.options.get("work")))
         observers: list[Callable[[Step], None]] = [totals]
-        on_settled: list[Callable[[], None]] = [totals.settle]
+        on_settled: list[Callable[[], None]] = [partial(totals.settle, control.comm)]
         with contextlib.ExitStack() as stack:
             if settings.output is not None:
-                folder, comm = settings.output / "checkpoint", self.comm.mpi_comm
-                arguments = (folder, comm, training, self.replica, self._setting(), {"totals": totals})
-                if resume and checkpoint.exists(folder, comm):
-                    checkpoint.load(*arguments)
-                else:
-                    results = (path for pattern in RESULTS for path in folder.parent.glob(pattern))
-                    checkpoint.forget(folder, comm, results)
-                path = settings.output / f"metrics-rank-{comm.rank:04d}.jsonl"
+                folder = settings.output / "checkpoint"
+                arguments = (folder, comm.mpi_comm, training, replica, self._setting(), {"totals": totals})
+                if not any_of(control.comm, self.has_begun):
+                    if resume and checkpoint.exists(folder, comm.mpi_comm):
+                        checkpoint.load(*arguments)
+                    else:
+                        results = (path for pattern in RESULTS for path in folder.parent.glob(pattern))
+                        checkpoint.forget(folder, comm.mpi_comm, results)
+                path = settings.output / f"metrics-rank-{self.number:04d}.jsonl"
                 metrics = Metrics(path, training.number, self.clock)
                 observers.append(stack.enter_context(contextlib.closing(metrics)))
                 on_settled += [partial(self._flush, metrics), partial(checkpoint.save, *arguments)]
-            if self.curve is not None:
+            if comm.rank == 0:
+                assert self.curve is not None
                 self.curve.go_on(training)
                 observers.append(self.curve)
-                if show:
+                if self.show:
                     progress = Progress(str(settings.method), training.number, training.steps)
                     observers.append(stack.enter_context(progress))
-            self.control.barrier()
-            self.clock.start(totals.elapsed_s)
-            return training.run(self.control, self.replica, self.plan.batches, work, observers, on_settled)
+            control.barrier()
+            if not self.has_begun:
+                self.clock.start(totals.elapsed_s)
+            self.has_begun = True
+            return training.run(control, replica, batches, work, observers, on_settled)
 
     def _flush(self, metrics: Metrics) -> None:
-        """Write what a run needs that goes on from the checkpoint that comes next."""
+        """Write what a run needs that continues from the next checkpoint."""
         metrics.flush()
         if self.curve is not None:
             self.curve.flush()
 
-    def is_same_on_all_ranks(self) -> bool:
-        """Whether the replicas are equal, bit for bit; collective."""
-        model = self.replica.model
-        state = model.state()
-        arrays = (to_host(model.weights), *(state[name] for name in sorted(state)))
-        return all(self.comm.is_same_on_all_ranks(array) for array in arrays)
-
-    def score(self, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
+    def _score(self, control: ControlChannel, finished: bool) -> tuple[bool, tuple[Point, ...], int]:
         """Score rank 0's replicas if all steps are taken: whether that is done, the points, its steps; collective.
 
         One that was stopped scores nothing: it may have a minute until it is killed.
@@ -258,15 +294,27 @@ class _Run:
         if self.curve is not None:
             if finished:
                 self.curve.end(self.training.number, self.totals.elapsed_s)
-                finished = self.curve.score(self.plan.dataset.validation, self.control.is_stopped)
+                finished = self.curve.score(self.plan.dataset.validation, control.is_stopped)
             scored = finished, self.curve.points, self.training.number
-        self.control.barrier()
-        return cast("tuple[bool, tuple[Point, ...], int]", self.control.comm.bcast(scored))
+        control.barrier()
+        return cast("tuple[bool, tuple[Point, ...], int]", control.comm.bcast(scored))
 
     def _setting(self) -> dict[str, Any]:
-        """What a run that goes on must share."""
+        """Return the settings that a run which continues must share."""
         setting = {key: value for key, value in self.settings.as_json().items() if key not in NOT_OF_THE_TRAINING}
         return {**setting, "batch": self.plan.batches.batch, "examples": self.plan.dataset.fingerprints}
+
+
+def _is_same_on_all_ranks(comm: Communicator, model: Model) -> bool:
+    """Whether the replicas are equal, bit for bit; collective."""
+    state = model.state()
+    arrays = (to_host(model.weights), *(state[name] for name in sorted(state)))
+    return all(comm.is_same_on_all_ranks(array) for array in arrays)
+
+
+def _continuation(members: list[int], ranks: int, training: Training) -> str:
+    lost = sorted({*range(ranks)} - {*members})
+    return f"{describe_ranks(lost)} died: {len(members)} of {ranks} ranks continue from about step {training.number}"
 
 
 def _ratio(part: float, whole: float) -> float:

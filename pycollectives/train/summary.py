@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
+from ..agreement.consistency import describe_ranks
 from .files import dumps, replace
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Totals:
 
     NAMES = ("steps", "wait_s", "spent_s", "active", "late", "missed", "not_finite")
 
-    def __init__(self, comm: MPI.Comm, clock: Clock) -> None:
-        self._comm, self._clock = comm, clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._of_this_rank = np.zeros(len(self.NAMES))
         self._before = np.zeros(len(self.NAMES))
         self.sums = dict.fromkeys(self.NAMES, 0.0)
@@ -50,13 +51,13 @@ class Totals:
         spent, finite = step.compute_s + step.wait_s, math.isfinite(step.loss)
         self._of_this_rank += (1, step.wait_s, spent, step.active, step.late, step.missed, not finite)
 
-    def settle(self) -> None:
+    def settle(self, comm: MPI.Comm) -> None:
         """Add up those of all ranks; collective. A run that has no step to take changes nothing."""
         sums = np.empty_like(self._of_this_rank)
-        self._comm.Allreduce(self._of_this_rank, sums)
+        comm.Allreduce(self._of_this_rank, sums)
         self.sums = dict(zip(self.NAMES, (self._before + sums).tolist(), strict=True))
         if sums.any():
-            self.elapsed_s = self._comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
+            self.elapsed_s = comm.allreduce(self._clock(), MPI.MAX)  # in no rank's metrics there is a later time
 
     def state(self) -> dict[str, NDArray[np.float64]]:
         """What a checkpoint must hold of them: the same on every rank."""
@@ -79,7 +80,9 @@ class Summary:
     device
         Where models computed in the last run: "cpu", "cuda", or "cuda, staged through the host".
     ranks, batch, steps
-        Ranks, examples of all together in a step, and steps that each was to take or skip.
+        Ranks at the end, examples of all together in a step, and steps that each was to take or skip.
+    lost
+        Ranks that have died, by their numbers in the communicator that `run` was given. Figures are of the others.
     epochs
         That rank 0 has come to.
     elapsed_s
@@ -103,6 +106,7 @@ class Summary:
     finished: bool
     device: str
     ranks: int
+    lost: tuple[int, ...]
     batch: int
     steps: int
     epochs: float
@@ -149,7 +153,8 @@ def _rows(settings: Settings, summary: Summary) -> list[tuple[str, str]]:
         ("method", str(settings.method)),
         *device,
         ("state", "finished" if summary.finished else "stopped, to be resumed" if settings.output else "stopped"),
-        ("batch", f"{summary.batch} examples, {summary.batch // summary.ranks} per rank"),
+        *([("lost", describe_ranks(summary.lost))] if summary.lost else []),
+        ("batch", f"{summary.batch} examples, {summary.batch / summary.ranks:.3g} per rank"),
         ("epochs", f"{summary.epochs:g}"),
         ("validation loss", loss),
         ("validation accuracy", "-" if accuracy is None else f"{100 * accuracy:.2f} %"),

@@ -49,9 +49,11 @@ def test_a_training_that_ends_without_a_finite_loss(tmp_path):
 
 
 def test_a_checkpoint_of_fewer_ranks(tmp_path):
-    said = ["synchronous", *SMALL, "--output", tmp_path]
+    said = ["synchronous", *SMALL, "--output", tmp_path, "--batch", 6]
     assert train(*said, ranks=1).status == 0
-    told(train(*said, "--resume"), "was written by 1 ranks, these are 3")
+    longer = ["--resume", "--epochs", EPOCHS + 1]
+    told(train(*said, *longer, "--batch", 9), "is of a run with batch = 6, here it is 9")
+    assert train(*said, *longer).status == 0
 
 
 @pytest.mark.parametrize("ranks", [1, RANKS])

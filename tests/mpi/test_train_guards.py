@@ -65,7 +65,7 @@ def test_a_second_training_in_a_folder_is_refused(comm, output):
 
 def test_a_resumed_run_begins_after_all_times_of_the_one_before():
     """The clocks of ranks are not started at once: in the metrics of one, time would go backwards."""
-    totals = Totals(WORLD, lambda: 10.0 + WORLD.rank)
+    totals = Totals(lambda: 10.0 + WORLD.rank)
     totals(Step(0, loss=1.0, compute_s=1.0, wait_s=0.0, active=1, late=False, missed=0))
-    totals.settle()
+    totals.settle(WORLD)
     assert totals.elapsed_s == 10 + P - 1

@@ -74,6 +74,9 @@ class Synchronizer:
     outcome = Outcome()
     """Of the newest step."""
 
+    in_step = False
+    """Whether all ranks take the same step at the same time: `agree` is collective then."""
+
     waits_while_computing = False
     """Whether ranks wait for each other in the backward pass, where waiting is not told from computing."""
 

@@ -17,6 +17,7 @@ __all__ = ["Ddp"]
 class Ddp(Synchronizer):
     """For models of PyTorch."""
 
+    in_step = True
     waits_while_computing = True
 
     def __init__(self, comm: Communicator, model: Model) -> None:

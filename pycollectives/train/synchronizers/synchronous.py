@@ -22,6 +22,8 @@ __all__ = ["Synchronous"]
 class Synchronous(GradientSynchronizer):
     """Gradients are averaged by MPI_Allreduce."""
 
+    in_step = True
+
     def __init__(self, comm: Communicator, model: Model) -> None:
         self._comm = comm.mpi_comm
         self._sum = np.empty_like(model.gradient)

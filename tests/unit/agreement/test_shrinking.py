@@ -156,20 +156,32 @@ class Rank:
                 return
 
 
+def check(world, seed):
+    """Fail unless the survivors of a history make the same communicator."""
+    ranks = [Rank(world, rank) for rank in range(world.size)]
+    threads = [threading.Thread(target=rank.run, daemon=True) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    while any(t.is_alive() for t, rank in zip(threads, ranks, strict=True) if rank.rank in world.live()):
+        assert time.monotonic() < world.ends, (seed, "stuck", world.dead)
+        time.sleep(1e-3)
+    assert [rank.failure for rank in ranks] == [None] * world.size, seed
+    made = {rank.made for rank in ranks if rank.rank in world.live()}
+    if world.is_left:
+        made.discard(None)
+    assert len(made) <= 1, (seed, made)
+    assert all(world.live() <= set(members) for members in made), (seed, made)
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_survivors_make_the_same_communicator(part):
     for seed in range(part * HISTORIES, (part + 1) * HISTORIES):
+        check(World(seed), seed)
+
+
+def test_a_rank_that_is_interrupted_again_while_it_withdraws():
+    """The others wait for its messages: they are sent before the interruption is raised."""
+    for seed in range(4 * HISTORIES):
         world = World(seed)
-        ranks = [Rank(world, rank) for rank in range(world.size)]
-        threads = [threading.Thread(target=rank.run, daemon=True) for rank in ranks]
-        for thread in threads:
-            thread.start()
-        while any(t.is_alive() for t, rank in zip(threads, ranks, strict=True) if rank.rank in world.live()):
-            assert time.monotonic() < world.ends, (seed, "stuck", world.dead)
-            time.sleep(1e-3)
-        assert [rank.failure for rank in ranks] == [None] * world.size, seed
-        made = {rank.made for rank in ranks if rank.rank in world.live()}
-        if world.is_left:
-            made.discard(None)
-        assert len(made) <= 1, (seed, made)
-        assert all(world.live() <= set(members) for members in made), (seed, made)
+        world.deadly, world.interrupting = 0.0, 0.2
+        check(world, seed)

@@ -187,6 +187,17 @@ def test_an_epoch_has_each_example_once_over_ranks_and_steps():
     assert not np.array_equal(shares[0](0)[0], shares[0](3)[0])
 
 
+@pytest.mark.parametrize("lengths", [None, np.arange(1, 65)])
+def test_fewer_ranks_take_the_examples_of_all(lengths):
+    """Each example is in one share of a step, and shares differ by one example at most."""
+    share = Batches(dataset(64, lengths), 32, rank=2, ranks=4, seed=3)
+    all_of = np.concatenate([share.among(rank=rank, ranks=4)(1)[0] for rank in range(4)])
+    for ranks in (3, 2, 1):
+        dealt = [share.among(rank=rank, ranks=ranks)(1)[0] for rank in range(ranks)]
+        np.testing.assert_array_equal(np.concatenate(dealt), all_of)
+        assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
 def test_a_step_has_the_same_examples_whatever_came_before():
     once, again = (Batches(dataset(64), 8, rank=1, ranks=2, seed=3) for _ in range(2))
     steps = [once(number)[0] for number in range(20)]

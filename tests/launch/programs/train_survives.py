@@ -1,0 +1,82 @@
+"""Ranks die in a training that continues without them.
+
+train_survives.py RANKS METHOD FOLDER VICTIM:WHEN...: WHEN is the number of steps that the victim takes before it dies,
+or a text with "s": seconds after its program began.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from common import WORLD, arguments, say
+from death import die, die_later
+
+import pycollectives as pc
+from pycollectives.train import job, metrics
+from pycollectives.train.settings import Settings
+
+method, folder, *deaths = arguments()
+when = {int(victim): moment for victim, _, moment in (death.partition(":") for death in deaths)}
+folder = Path(folder)
+settings = Settings.of(
+    {
+        "method": method,
+        "model": "hyperplane",
+        "data": "hyperplane,dimensions=3,points=480",
+        "optimizer": "sgd,rate=0.02",
+        "load": "equal,work_ms=1",
+        "batch": 8 * WORLD.size,
+        "epochs": 12,
+        "settle_epochs": 2,
+        "output": folder,
+    }
+)
+mine = when.get(WORLD.rank, "")
+if mine.endswith("s"):
+    die_later(float(mine[:-1]))
+steps_taken = 0
+
+
+def is_signalled():
+    """Count the steps, and die after the last one of this rank."""
+    global steps_taken
+    steps_taken += 1
+    if mine.isdigit() and steps_taken > int(mine):
+        die()
+    return False
+
+
+def reference(summary, steps_before):
+    """Return the weights of synchronous SGD whose last ranks are missing from a step on, computed here."""
+    plan = job.Plan.of(settings, rank=0, ranks=WORLD.size)
+    model = job.MODELS.make(settings.model, plan.dataset, seed=settings.seed)
+    for number in range(plan.steps):
+        ranks = WORLD.size if number < steps_before else summary.ranks
+        gradients = []
+        for rank in range(ranks):
+            model.forward(*plan.batches.among(rank=rank, ranks=ranks)(number))
+            model.backward()
+            gradients.append(model.gradient.copy())
+        model.weights -= 0.02 * np.mean(gradients, axis=0)
+    return model.weights
+
+
+comm = pc.Communicator(WORLD.Dup(), timeout=30.0)
+summary = job.run(settings, comm, is_signalled=is_signalled, on_failure="continue")
+assert summary.finished
+assert summary.is_same_on_all_ranks
+assert summary.lost == tuple(sorted(when)), summary.lost
+assert summary.ranks == WORLD.size - len(when)
+assert summary.curve[-1].loss < 5.0, summary.curve  # the noise; at the beginning it is over 100
+numbers = [line["number"] for line in metrics.read(folder / f"metrics-rank-{WORLD.rank:04d}.jsonl")]
+assert numbers == sorted({*numbers}), "a step stands twice in the metrics"
+if method == "synchronous":
+    assert numbers == list(range(summary.steps)), sorted({*range(summary.steps)} - {*numbers})
+    if len(when) == 1 and mine == "" and deaths[0].partition(":")[2].isdigit():
+        latest = folder / "checkpoint" / (folder / "checkpoint" / "latest").read_text()
+        weights = np.load(latest / "rank-0000.npz")["weights"]
+        expected = reference(summary, steps_before=int(deaths[0].partition(":")[2]) + 1)
+        assert np.allclose(weights, expected, rtol=1e-4, atol=1e-5), (weights, expected)
+        say("exact")
+say("end")
+sys.stdout.flush()
