@@ -39,7 +39,7 @@ def test_the_program_of_the_page_on_torch():
     assert re.fullmatch(r"rank 0: loss 0\.\d+, 1\.0 ranks in time\n", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("document", ["docs/groups.md", "docs/semantics.md", "docs/zipline.md"])
+@pytest.mark.parametrize("document", ["docs/footguns.md", "docs/groups.md", "docs/semantics.md", "docs/zipline.md"])
 def test_the_sessions_of_a_page(document):
     """What is shown as a session at Python's prompt, one after the other."""
     sessions = "\n".join(python_blocks(ROOT / document))

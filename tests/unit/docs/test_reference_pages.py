@@ -23,7 +23,7 @@ def test_there_is_one_table_of_variables():
 
 
 NUMBERS = {
-    "a waiting call says so on stderr": r"PYC_STALL_WARNING.*\n.*return (\d+);",
+    "a waiting call warns on stderr": r"PYC_STALL_WARNING.*\n.*return (\d+);",
     "a program that has ended serves": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
     "`MPI_Finalize` does not return": r'"PYC_EXIT_TIMEOUT", "(\d+)"',
     "`pycollectives.testing.loopback`": r"timeout: float \| None = (\d[\d.]*)",
@@ -34,13 +34,13 @@ NUMBERS = {
     "the command `train`: other ranks": r"PATIENCE_S = ([\d.]+)",
     "SLURM: signal before": r"signal_before: int = (\d+)",
     "SLURM: a program that SIGUSR1 ended": r"starts_within: int = (\d+)",
-    "SLURM: ranks that go on": r"--wait=(\d+)",
+    "SLURM: ranks that continue": r"--wait=(\d+)",
     "a rank asks the others": r"kAnswerTime = ([\d.]+);",
     "a rank that gives up a creation": r"kAnswerTime = ([\d.]+);",
     "other ranks may give up too": r"kArrivalTime = ([\d.]+);",
     "a waiting rank looks": r"kCheckPeriod = ([\d.]+);",
     "calls that do not wait look too": r"kLookPeriod = (\d+);",
-    "MPI or the shared memory tells": r"kLooks = (\d+);\n.*milliseconds\(5\)",
+    "MPI or the shared memory reports": r"kLooks = (\d+);\n.*milliseconds\(5\)",
     "signals such as Ctrl-C": r"kInterruptPeriod = ([\d.]+);",
     "a collective that stays open": r"kTagStride = (\d+);",
     "arguments that ranks compare": r"MAX_TEXT = (\d+)",
@@ -53,7 +53,7 @@ NUMBERS = {
 }
 """How each row of docs/timeouts.md with a number begins, and where the sources have it."""
 OF_THE_PAGE = {
-    "MPI or the shared memory tells": lambda looks: 0.005 * looks,  # 5 ms each
+    "MPI or the shared memory reports": lambda looks: 0.005 * looks,  # 5 ms each
     "a collective that stays open": lambda stride: stride - 2,
     "contributors of a round": lambda words: 64 * words,
 }
