@@ -1,4 +1,4 @@
-"""The protocol of collectives, which is the same for all services, and how `Communicator` gets a service's method.
+"""The protocol that all collectives share, and how `Communicator` gets a method for each service.
 
 CONTRIBUTING.md, "Add a service", shows a small one.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         def check_usable(self) -> None: ...
 
     class Creator(Protocol):
-        """What has a context: a communicator."""
+        """An object with a context: a communicator."""
 
         @property
         def _context(self) -> Context: ...
@@ -53,14 +53,15 @@ RAISES = """
         Raises
         ------
         ValueError, TypeError, BufferError
-            An argument is refused: on this rank. The others raise `MismatchError`.
+            An argument of this rank is refused. The other ranks raise `MismatchError`.
         MismatchError
-            Arguments differ between ranks, or another rank's were refused. The shape of an array may differ.
+            Arguments differ between ranks, or another rank's arguments are refused. Only the shape of an array may
+            differ.
         StallError
-            Some ranks do not create it within the limit.
+            Some ranks do not make this call within the time limit.
         RuntimeError
-            Memory that ranks share, or memory of a device, cannot be had, on this or another rank. Or a collective on
-            which this thread has contributed is not flushed: ranks could wait for each other.
+            Shared memory or device memory cannot be allocated, on this or another rank. Or this thread has contributed
+            to a collective and has not flushed it, so that ranks could deadlock.
         ClosedError
             The communicator is closed.
 """
@@ -68,15 +69,15 @@ RAISES = """
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
-    """What a rank has counted, since the collective was made: no other rank is asked.
+    """Counters of one rank since the collective was made; no other rank is asked.
 
     Attributes
     ----------
     waited
-        Seconds that its calls have waited for other ranks.
+        Seconds that calls of this rank have waited for other ranks.
     memory_bytes
-        Memory that it takes on this rank, of what ranks of a node share this rank's part. A partial allreduce on the
-        host takes more when a rank falls behind.
+        Memory of the collective on this rank, in bytes, including this rank's part of the node's shared memory. A
+        partial allreduce on the host takes more when a rank falls behind.
     """
 
     waited: float
@@ -85,15 +86,15 @@ class Statistics:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicatorStatistics(Statistics):
-    """What `Communicator.statistics` says of one rank: the sums over the collectives that are open.
+    """Counters of one rank, summed over its open collectives; `Communicator.statistics` returns them.
 
     Attributes
     ----------
     open
-        How many they are.
+        Number of open collectives.
     preduce_cache
-        Calls of `preduce` that found an existing plan, and those that needed a new one. Of groups that go by messages.
-        A plan serves all groups of a size in which this rank has the same position; the newest 64 are kept.
+        Calls of `preduce` that found a plan, and calls that needed a new one. Only groups that exchange messages
+        count. A plan fits all groups of the same size in which this rank has the same position; the newest 64 are kept.
     """
 
     open: int
@@ -101,21 +102,22 @@ class CommunicatorStatistics(Statistics):
 
 
 class Collective(ABC, Generic[ArgumentsT]):
-    """Something that all ranks of a communicator make, in the same order.
+    """Base of all collectives: objects that all ranks of a communicator make, in the same order.
 
-    As a context manager a collective is closed at the end of the block. If the block raises, it is left at once, what
-    waits is discarded, and a `RuntimeWarning` says how much. What is still open the communicator closes at its own end.
+    As a context manager, a collective is closed at the end of the block. If the block raises, this rank aborts the
+    collective: it leaves at once and discards its pending data, and a `RuntimeWarning` gives the number of discarded
+    contributions. The communicator closes the collectives that are still open when it is closed itself.
 
-    A service derives from it, and makes the engine's side in `__init__`.
+    A service derives from this class and makes the engine's side in `__init__`.
 
     Attributes
     ----------
     arguments
-        The class of its arguments, for `Communicator.create`.
+        The class of the arguments, for `Communicator.create`.
     discards
-        Whether `abort` can lose data that this rank has handed over, so that the warning is worth while.
+        Whether `abort` can lose data of this rank, so that a warning is useful.
     flushed_by
-        What the application calls to flush it, if that is not its own `flush`; for messages.
+        The call that flushes the collective, if it is not its own `flush`; for messages.
     """
 
     arguments: ClassVar[type[Arguments]]
@@ -124,7 +126,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     _collective: EngineSide
 
     def __init__(self, context: Context, arguments: ArgumentsT, deadline: Deadline) -> None:
-        """Make it, within a deadline, once all ranks have agreed on the arguments; collective."""
+        """Make the collective within a deadline, after all ranks have agreed on the arguments; collective."""
         del deadline
         self._context = context
         self._arguments = arguments
@@ -132,7 +134,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     # ------------------------------------------------------------------------------------------------ the end
 
     def flush(self, *, timeout: float | None = None) -> Any:
-        """Deliver everything that any rank handed over; collective. It stays usable.
+        """Deliver the pending data of all ranks; collective. The collective stays usable.
 
         Parameters
         ----------
@@ -142,7 +144,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; names them. Call it again to go on.
+            Some ranks have neither flushed nor left in time; the text names them. Call it again to continue.
         ClosedError
             This rank has left.
         """
@@ -152,19 +154,19 @@ class Collective(ABC, Generic[ArgumentsT]):
         return self._flush(limit)
 
     def _flush(self, timeout: float | None) -> Any:
-        """Flush within so many seconds. Here: nothing waits to be delivered."""
+        """Flush within `timeout` seconds. The base class has nothing to deliver."""
         del timeout
 
     def leave(self) -> None:
-        """Take no further part, without waiting for another rank. What this rank handed over is still delivered.
+        """Leave the collective without waiting for other ranks. This rank's pending data is still delivered.
 
-        The others go on without it. Leaving again does nothing.
+        The other ranks continue without this one. Leaving again does nothing.
         """
         self._collective.leave()
         self._context.forget(self)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """`flush`, then `leave`. Closing again does nothing.
+        """Flush the collective, then leave it; collective. Closing again does nothing.
 
         Parameters
         ----------
@@ -174,14 +176,14 @@ class Collective(ABC, Generic[ArgumentsT]):
         Raises
         ------
         StallError
-            As `flush`. It stays open: call it again to go on, or `abort`.
+            As for `flush`. The collective stays open: call `close` again to continue, or `abort`.
         """
         if not self.closed:
             self.flush(timeout=timeout)
         self.leave()
 
     def abort(self) -> int:
-        """Leave at once and discard what waits; the number of contributions that no rank will get."""
+        """Leave at once and discard this rank's pending data; return the number of discarded contributions."""
         try:
             if self.closed or not self._context.engine.in_own_process:
                 return 0
@@ -192,7 +194,7 @@ class Collective(ABC, Generic[ArgumentsT]):
             self._context.forget(self)
 
     def _discard(self) -> int:
-        """Leave and discard what waits; the number of contributions. Here: nothing waits."""
+        """Leave, discard pending data, and return the number of contributions. The base class has none."""
         self._collective.leave()
         return 0
 
@@ -203,7 +205,7 @@ class Collective(ABC, Generic[ArgumentsT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; after an exception leave at once and warn of what is discarded."""
+        """Close the collective; after an exception, abort it and warn of discarded data."""
         can_lose = self.discards and not self.closed
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 
@@ -211,18 +213,18 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def must_flush(self) -> bool:
-        """Whether other ranks may wait here for this thread: it must not wait for them elsewhere before `flush`."""
+        """Whether other ranks can wait here for this thread, so that it must `flush` before it waits elsewhere."""
         return False
 
     def start_flush(self) -> None:
-        """Begin a `flush`, which is to follow: from now on no rank waits for this one. Here: nothing."""
+        """Announce a `flush`: from now on no rank waits for this one. The base class does nothing."""
         return
 
-    # ------------------------------------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------------------------------------ the state
 
     @abstractmethod
     def statistics(self) -> Statistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
 
     @property
     def name(self) -> str:
@@ -231,7 +233,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def comm(self) -> Communicator:
-        """The communicator that it was made on."""
+        """The communicator on which the collective was made."""
         return self._context.communicator
 
     @property
@@ -241,7 +243,7 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @property
     def failed(self) -> Exception | None:
-        """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
+        """The exception that made the collective unusable and that further calls raise; None if usable or closed."""
         if self.closed:
             return None
         try:
@@ -273,7 +275,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         return template
 
     def __repr__(self) -> str:
-        """Show what it is and whether it is closed."""
+        """Show name, arrays and arguments, and whether it is closed."""
         of = "" if self._arguments.template is None else f" of {self.count} {self.dtype}"
         choices = "".join(f" {choice}" for choice in self._choices())
         return f"<{type(self).__name__} {self.name!r}{of}{choices}{' closed' if self.closed else ''}>"
@@ -293,16 +295,16 @@ class Collective(ABC, Generic[ArgumentsT]):
         call: str | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """Make one; collective.
+        """Make a collective of this kind; collective.
 
         Parameters
         ----------
         context
-            Of the communicator.
+            The communicator's context.
         arguments
-            Makes this rank's arguments. What it raises is a refusal of this rank, which the other ranks get too.
+            Makes this rank's arguments. If it raises, this rank raises that error and the others `MismatchError`.
         call
-            What ranks call, for messages; by default the service.
+            The name of the call in messages; by default the service.
         timeout
             Seconds; None for the communicator's default.
         """
@@ -319,14 +321,14 @@ class Collective(ABC, Generic[ArgumentsT]):
 
     @classmethod
     def check_for_engine(cls, context: Context, arguments: ArgumentsT) -> None:
-        """Raise what the engine would refuse, before ranks agree. Here: nothing."""
+        """Raise what the engine would refuse, before ranks agree. The base class accepts all."""
         del context, arguments
 
 
 def creates(
     kind: type[CollectiveT], arguments: Callable[P, Arguments]
 ) -> Callable[Concatenate[Creator, P], CollectiveT]:
-    """Return a method of a communicator that makes a collective: its parameters are the fields of the arguments."""
+    """Return a `Communicator` method that makes a collective; its parameters are the fields of the arguments."""
 
     def create(self: Creator, /, *positional: P.args, **named: P.kwargs) -> CollectiveT:
         def checked() -> Arguments:

@@ -1,4 +1,4 @@
-"""The communicator: one rank's engine on a group of ranks, and the collectives that are open on it."""
+"""The communicator: one rank's engine on a group of ranks, and its open collectives."""
 
 from __future__ import annotations
 
@@ -57,46 +57,47 @@ CollectiveT = TypeVar("CollectiveT", bound="Collective[Any]")
 
 
 class Communicator:
-    """A group of ranks with an engine that works in the background; made and closed by all of them (collective).
+    """A group of ranks on which collectives are made; all ranks make and close it together (collective).
 
-    The messages of this package go over duplicates of the communicator given, so that they never meet the user's.
+    An engine serves it in the background. The engine sends its messages on duplicates of `comm`, so that they never
+    mix with those of the application.
 
-    With `PYC_CHECK=1` in the environment ranks compare what they call and what rounds gave them: for debugging.
+    With `PYC_CHECK=1` in the environment, ranks compare their calls and their rounds' results, for debugging.
 
-    As a context manager it flushes and closes what is open, in the order of creation, and waits until every rank has
-    closed everything. If the block raises, it closes at once, without waiting for other ranks. A `RuntimeWarning`
-    says how much data is discarded; the other ranks go on without this one.
+    As a context manager, it flushes and closes its open collectives in the order of creation, and waits until every
+    rank has closed the communicator. If the block raises, it closes at once, without waiting for other ranks. A
+    `RuntimeWarning` then gives the number of discarded contributions, and the other ranks continue without this one.
 
     Parameters
     ----------
     comm
-        An mpi4py intracommunicator. MPI must be initialised, with `MPI.THREAD_MULTIPLE` unless `progress="caller"`.
+        An mpi4py intracommunicator. MPI must be initialized, with `MPI.THREAD_MULTIPLE` unless `progress="caller"`.
     progress
-        "thread": one thread per process serves all communicators; "caller": messages move only inside calls of this
+        "thread": one thread per process serves all communicators. "caller": messages move only inside calls of this
         package. Default: `PYC_PROGRESS`, or "thread".
     ranks_per_node
-        How many ranks of a machine form a node: they work together in shared memory, on a board, and only one of them
-        exchanges messages, with the other nodes'. "all", or a number, in the order of ranks; 1: all goes by messages.
+        The number of ranks of a machine that form a node, in the order of ranks, or "all". Ranks of a node exchange
+        data in shared memory, and only one of them exchanges messages with other nodes. 1: all data goes by messages.
         Default: `PYC_RANKS_PER_NODE`, or "all".
     timeout
-        Seconds: the limit of every call that waits for other ranks and is given no `timeout` of its own, of creating,
-        waiting, flushing and closing alike. `math.inf`: no limit. Default: `PYC_TIMEOUT`, or no limit.
+        Default time limit of all calls that wait for other ranks, in seconds. `math.inf`: no limit. Default:
+        `PYC_TIMEOUT`, or no limit.
     costs
-        What messages between nodes cost, for `algorithm="auto"`. Default: if there are several nodes, every rank has a
-        core, and no table was made by `python -m pycollectives tune`, two ranks measure it with 80 messages. A table of
-        `tune`, if there is one, goes before costs, also before those that are given.
+        Costs of messages between nodes, for `algorithm="auto"`. Default: two ranks measure them with 80 messages, if
+        there are several nodes, every rank has a core, and `python -m pycollectives tune` has made no table. A table of
+        `tune` takes precedence over costs.
 
     Raises
     ------
     ValueError, TypeError
-        An argument or an environment variable is refused; no communicator, or an intercommunicator.
+        An argument or an environment variable is refused, or `comm` is not an intracommunicator.
     RuntimeError
-        MPI is not initialised, is finalised, or its thread level is too low.
+        MPI is not initialized or is finalized, or its thread level is too low.
     MismatchError
-        Another rank's arguments were refused, or `ranks_per_node`, `PYC_CHECK` or `PYC_HEARTBEAT_TIMEOUT` differ
+        Another rank's arguments are refused, or `ranks_per_node`, `PYC_CHECK` or `PYC_HEARTBEAT_TIMEOUT` differ
         between ranks.
     StallError
-        Some ranks do not make it within the time limit.
+        Some ranks do not make this call within the time limit.
 
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
@@ -120,7 +121,7 @@ class Communicator:
         self._open(comm, (progress, ranks_per_node, timeout, costs))
 
     def _open(self, comm: MPI.Comm, arguments: tuple[Any, ...], limit: float | None = None) -> None:
-        """`limit`: seconds to wait for the other ranks, if not as the arguments say."""
+        """Open it. `limit`: seconds to wait for the other ranks; None for the limit in `arguments`."""
         from .support.native import core
 
         self._arguments = arguments
@@ -153,20 +154,20 @@ class Communicator:
         self._start(engine, comm, nodes, options.timeout, check_engine, agreed)
 
     def _remade(self, comm: MPI.Comm, limit: float | None) -> Communicator:
-        """Make one with the arguments of this one; collective over `comm`."""
+        """Make a communicator with the arguments of this one; collective over `comm`."""
         return self._made_within(comm, limit, self._arguments)
 
     @staticmethod
     def _made_within(
         comm: MPI.Comm, limit: float | None, arguments: tuple[Any, ...] = (None, None, None, None)
     ) -> Communicator:
-        """Make one whose creation has a limit of its own; collective over `comm`."""
+        """Make a communicator with its own time limit for the creation; collective over `comm`."""
         made = Communicator.__new__(Communicator)
         made._open(comm, arguments, limit)
         return made
 
     def _supersede(self) -> None:
-        """Its survivors have another communicator: that it failed is not reported at the end of the program."""
+        """Suppress the report of its failure at the end of the program: the survivors have another communicator."""
         for engine in self._engines:
             engine.supersede()
 
@@ -180,7 +181,7 @@ class Communicator:
         check_engine: _core.Engine | None = None,
         costs: Costs | None = None,
     ) -> Self:
-        """Wrap an engine that is not on MPI, and one for checks: see `pycollectives.testing.loopback`."""
+        """Wrap an engine that does not use MPI, and one for checks: see `pycollectives.testing.loopback`."""
         self = cls.__new__(cls)
         nodes = nodes_of(["this process"] * engine.size, checked_ranks_per_node(ranks_per_node))
         self._start(engine, None, nodes, checked_timeout(timeout), check_engine, costs)
@@ -220,19 +221,19 @@ class Communicator:
     shrink = shrinking.shrink
 
     def create(self, kind: type[CollectiveT], *arguments: Any, **options: Any) -> CollectiveT:
-        """Make a collective of any kind; collective. For services that have no method of their own here.
+        """Make a collective of any kind; collective. For services without a method of `Communicator`.
 
         Parameters
         ----------
         kind
             A class derived from `pycollectives.collective.Collective`.
         arguments, options
-            Those of `kind.arguments`.
+            The arguments of `kind.arguments`.
 
         Raises
         ------
         ValueError, TypeError, BufferError, MismatchError, StallError, RuntimeError, ClosedError
-            As `partial_allreduce`.
+            As for `partial_allreduce`.
         """
         return creates(kind, kind.arguments)(self, *arguments, **options)
 
@@ -248,7 +249,7 @@ class Communicator:
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks of the largest node, which work together in shared memory; 1: every rank is a node of its own."""
+        """The number of ranks of the largest node; 1 if every rank is a node of its own."""
         return max(Counter(self._context.nodes).values())
 
     @property
@@ -258,34 +259,34 @@ class Communicator:
 
     @property
     def mpi_comm(self) -> MPI.Comm:
-        """The communicator that this one was made from."""
+        """The MPI communicator from which this one was made; `RuntimeError` if ranks are threads."""
         if self._comm is None:
             raise RuntimeError("this communicator joins threads of one process: there is no MPI communicator under it")
         return self._comm
 
     @property
     def timeout(self) -> float | None:
-        """Seconds: the limit of calls that wait and are given none; None: there is no limit."""
+        """Default time limit of calls that wait, in seconds; None: no limit."""
         return self._context.timeout
 
     @property
     def costs(self) -> Costs | None:
-        """What messages between nodes cost, as `algorithm="auto"` uses it; None: it uses a table that was measured."""
+        """Costs of messages between nodes, as `algorithm="auto"` uses them; None if it uses a measured table."""
         return self._context.costs
 
     @property
     def progress(self) -> str:
-        """Who moves messages while no call waits: "thread" or "caller"."""
+        """How messages move while no call waits: "thread" or "caller"."""
         return self._engine.progress
 
     @property
     def transport(self) -> str:
-        """What carries messages: "mpi" or "loopback"."""
+        """The transport of messages: "mpi" or "loopback"."""
         return self._engine.transport
 
     @property
     def name(self) -> str:
-        """That of the MPI communicator that it was made from; "loopback" among threads."""
+        """The name of the MPI communicator from which this one was made; "loopback" among threads."""
         return "loopback" if self._comm is None else self._comm.Get_name()
 
     @property
@@ -295,12 +296,12 @@ class Communicator:
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has closed it, or left."""
+        """Whether this rank has closed or left the communicator."""
         return self._context.rendezvous.closed
 
     @property
     def failed(self) -> Exception | None:
-        """The exception that made it unusable, which further calls raise; None: it is usable, or closed."""
+        """The exception that made the communicator unusable and that further calls raise; None if usable or closed."""
         if self.closed:
             return None
         try:
@@ -310,7 +311,7 @@ class Communicator:
         return None
 
     def statistics(self) -> CommunicatorStatistics:
-        """Return what this rank has counted, of what is open; local, without communication."""
+        """Return this rank's counters, summed over the open collectives; local, without communication."""
         each = [collective.statistics() for collective in self.open]
         return CommunicatorStatistics(
             open=len(each),
@@ -320,14 +321,14 @@ class Communicator:
         )
 
     def advance(self) -> bool:
-        """Move what can be moved, without waiting; whether anything did. For `progress="caller"`."""
+        """Move messages without waiting, for `progress="caller"`; return True if any progress was made."""
         return self._engine.advance()
 
     def flight_record(self) -> dict[str, Any]:
-        """Return the newest rounds as this rank has seen them, and what it waits for: plain data for JSON.
+        """Return this rank's record of the newest rounds and of its current waits, as plain data for JSON.
 
-        The last `PYC_FLIGHT_ROUNDS` (256) of all collectives together. Any thread may call it at any time. The keys are
-        explained in docs/tutorial.md, "When it hangs".
+        The record has the last `PYC_FLIGHT_ROUNDS` (default 256) rounds of all collectives together. Any thread may
+        call it at any time. docs/tutorial.md, "When it hangs", explains the keys.
 
         >>> import numpy as np, pycollectives as pc
         >>> from mpi4py import MPI
@@ -341,33 +342,34 @@ class Communicator:
         return record
 
     def agree(self, call: str, check: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
-        """Compare the arguments of a call that is built on this communicator; collective.
+        """Check that all ranks make the same call with the same arguments; collective.
 
-        For calls that need all ranks with the same arguments: a mistake on one rank is an error on all of them, before
-        anything else is sent. Threads of a rank take turns.
+        Use it in calls of your own that need all ranks with the same arguments. A mistake on one rank is then an error
+        on all ranks, before anything else is sent. Threads of a rank take turns.
 
         Parameters
         ----------
         call
-            What ranks call, for messages: "train".
+            The name of the call, for messages, such as "train".
         check
-            Checks this rank's arguments, and returns something whose `signature()` must be the same on all ranks: a
-            mapping of names to texts, numbers or None. What it raises is raised here, after the others got it.
+            Checks this rank's arguments, and returns an object whose `signature()` must be the same on all ranks: a
+            mapping of names to texts, numbers or None. If it raises, the call raises that error here after the other
+            ranks have received it.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
         Signed
-            What `check` returned.
+            The object that `check` returned.
 
         Raises
         ------
         MismatchError
-            Signatures differ between ranks, another rank's `check` raised, or another rank makes another call; names
-            ranks and values. On all ranks.
+            Signatures differ between ranks, another rank's `check` raised, or another rank makes another call. All
+            ranks raise it; the text names ranks and values.
         StallError
-            Some ranks do not make this call in time; no collective can be made on it afterwards.
+            Some ranks do not make this call in time. No collective can be made on this communicator afterwards.
         ClosedError
             The communicator is closed.
         """
@@ -376,17 +378,17 @@ class Communicator:
             return self._context.rendezvous.agree(call, check)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Deliver everything that any rank handed over to what is open, in the order of creation; collective.
+        """Flush all open collectives, in the order of creation; collective.
 
         Parameters
         ----------
         timeout
-            Seconds for all of it; None for the communicator's default, `math.inf` for no limit.
+            Seconds for all of them together; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left; names them. Call it again to go on.
+            Some ranks have neither flushed nor left in time; the text names them. Call it again to continue.
         ClosedError
             The communicator is closed.
         """
@@ -394,10 +396,10 @@ class Communicator:
         self._context.flush(Deadline(self._context.limit(timeout)))
 
     def leave(self) -> None:
-        """Leave what is open and the communicator, without waiting for other ranks.
+        """Leave the open collectives and the communicator, without waiting for other ranks.
 
-        What this rank handed over is still delivered: the engine serves the others until the process ends, or all have
-        closed. Leaving again does nothing.
+        This rank's pending data is still delivered: its engine serves the other ranks until all have closed or the
+        process ends. Leaving again does nothing.
         """
         if self.closed or not self._engine.in_own_process:
             return
@@ -408,22 +410,23 @@ class Communicator:
             self._context.leave()
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Flush and close what is open, in the order of creation, and wait for all ranks to do so; collective.
+        """Flush and close the open collectives, in the order of creation, and wait for all ranks; collective.
 
         Parameters
         ----------
         timeout
-            Seconds for all of it; None for the communicator's default, `math.inf` for no limit.
+            Seconds for the whole call; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         StallError
-            Names the ranks that have not closed. The communicator stays open: call again, or `abort`.
+            Some ranks have not closed in time; the text names them. The communicator stays open: call `close` again to
+            continue, or `abort`.
         MismatchError
-            With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all. The communicator stays
-            open here too, without checks.
+            With `PYC_CHECK=1`: ranks make different calls, or a round was not the same on all ranks. The communicator
+            stays open, without checks.
         RuntimeError
-            The function of a parameter server that this rank served has raised. The communicator is closed.
+            The update function of a parameter server on this rank has raised. The communicator is closed.
         """
         if self.closed:
             return
@@ -438,9 +441,9 @@ class Communicator:
         self._context.check_closed()
 
     def abort(self) -> int:
-        """Close at once, without waiting for other ranks; the number of contributions that are discarded.
+        """Close at once, without waiting for other ranks; return the number of discarded contributions.
 
-        The engine serves the other ranks' rounds, with this rank absent, until the process ends.
+        This rank's engine serves the other ranks' rounds, in which this rank is absent, until the process ends.
         """
         if self.closed or not self._engine.in_own_process:
             return 0
@@ -455,7 +458,7 @@ class Communicator:
         open_communicators.pop(self, None)
 
     def __repr__(self) -> str:
-        """Show the rank and what is open."""
+        """Show the rank and the number of open collectives."""
         state = "closed" if self.closed else f"{len(self._context.open)} open"
         return f"<Communicator rank {self._rank} of {self._size}, {state}>"
 
@@ -467,13 +470,13 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; after an exception close at once and warn of what is discarded."""
+        """Close the communicator; after an exception, abort it and warn of discarded data."""
         can_lose = any(collective.discards for collective in self._context.open)
         exit_context(repr(self), kind, self, self._context, is_open=can_lose)
 
 
 def _measured_costs(engine: _core.Engine, nodes: list[int], places: list[Place], timeout: float | None) -> Costs | None:
-    """Return what messages between nodes cost, the same on all ranks; None: a table serves. Collective."""
+    """Return the costs of messages between nodes, the same on all ranks; None if a table is used. Collective."""
     from .support.native import core
 
     other = farthest_of(nodes, places)

@@ -1,14 +1,14 @@
-"""Group generators: which workers average with whom (Ripples, sections 4 and 5).
+"""Group generators: which workers average together (Ripples, sections 4 and 5).
 
-A generator is an immutable value, the same on all ranks. What depends on the communicator's size is checked when a
-collective is created with it.
+A generator is an immutable value, the same on all ranks. Limits that depend on the number of ranks are checked when a
+collective is made with it.
 
 | generator | a group is |
 |---|---|
 | `RandomGroups(size, seed)` | drawn from all workers (Ripples 4.1) |
-| `SmartGroups(size, seed)` | part of a division of all workers that are in none (Ripples 5) |
-| `PunctualGroups(size, seed)` | of workers that are due at the same time (our own) |
-| `StaticGroups(ranks_per_node)` | what a rule on rank and step says (Ripples 4.2) |
+| `SmartGroups(size, seed)` | a part of all workers that are in no group (Ripples 5) |
+| `PunctualGroups(size, seed)` | made of workers that are due at the same time (ours) |
+| `StaticGroups(ranks_per_node)` | computed by a rule from rank and step (Ripples 4.2) |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 USUAL_SIZE = 3
-"""Members of a group where a text says none."""
+"""Members of a group if the text of a generator gives no number."""
 
 
 def node_of_each(size: int, ranks_per_node: int) -> list[int]:
@@ -49,7 +49,7 @@ def node_of_each(size: int, ranks_per_node: int) -> list[int]:
 
 @dataclass(frozen=True)
 class GeneratedGroups:
-    """Base of the generators that a state machine executes, in one place for all workers."""
+    """Base of the generators that one state machine runs for all workers."""
 
     size: int = 3
     seed: int = 0
@@ -65,12 +65,12 @@ class GeneratedGroups:
         return {"size": self.size, "seed": self.seed}
 
     def check(self, size: int) -> None:
-        """Raise `ValueError` if there cannot be a group of that size."""
+        """Raise `ValueError` if `size` workers are too few for a group."""
         if self.size > size > 1:
             raise ValueError(f"{self!r}: expected a size of 2 to {size}, the number of workers, got {self.size}")
 
     def machine(self, node_of: Sequence[int]) -> GroupGenerator:
-        """Return a new state machine for the workers whose nodes are given; it moves no data."""
+        """Return a new state machine for workers on the given nodes; it moves no data."""
         from .support.native import core
 
         return core.GroupGenerator(node_of, **self.engine_arguments())
@@ -78,9 +78,9 @@ class GeneratedGroups:
 
 @dataclass(frozen=True)
 class RandomGroups(GeneratedGroups):
-    """A group is its initiator and others drawn from all workers (Ripples 4.1).
+    """Form a group from its initiator and others drawn from all workers (Ripples 4.1).
 
-    Mixes best, and conflicts: a worker may be drawn into several groups, which wait for each other.
+    These groups mix best, but they conflict: a worker may be in several groups, which then wait for each other.
 
     Parameters
     ----------
@@ -89,12 +89,12 @@ class RandomGroups(GeneratedGroups):
     seed
         0 <= seed < 2**64, the same on all ranks.
     group_buffer
-        Whether a request is answered by a group that the worker is in already, if there is one (5.1), so that each
-        synchronisation is one P-Reduce. If not, each request makes a group, and those before it are performed on the
-        way, as in section 4.1.
+        True: a request returns a pending group of the worker, if there is one (5.1), so that each synchronization is
+        one P-Reduce. False: each request makes a new group, and the worker's pending groups are performed before it
+        (4.1).
     connectivity
-        If so many of each worker's newest groups do not connect all workers that were in them, the next group is made
-        to (P-Reduce, SIGMOD 2021); None: never looked at.
+        Number of each worker's newest groups to look at. If they do not connect all of their workers, the next group
+        is chosen to connect them (P-Reduce, SIGMOD 2021). None: no check.
 
     >>> RandomGroups(size=4)
     RandomGroups(size=4, seed=0, group_buffer=True, connectivity=None)
@@ -118,26 +118,26 @@ class RandomGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class SmartGroups(GeneratedGroups):
-    """A request divides all workers that are in no group into groups (Ripples 5): no conflicts.
+    """Divide all workers that are in no group into groups at a request (Ripples 5), without conflicts.
 
     Parameters
     ----------
     size
-        Members of a group, >= 2; a division that leaves one over makes a group of one more.
+        Members of a group, >= 2. If a division leaves one worker over, one group has one member more.
     seed
         0 <= seed < 2**64, the same on all ranks.
     inter_intra
-        Whether a division makes two groups for each worker: one worker of each node with those of other nodes and the
-        rest within their node, then all of a node (5.2). Fewer messages between nodes; but a slow worker holds its
-        node's others (see `PunctualGroups`).
+        True: a division makes two groups for each worker. In the first, one worker of each node meets workers of other
+        nodes, and the rest meet within their node; the second is the whole node (5.2). This needs fewer messages
+        between nodes, but a slow worker delays the others of its node (see `PunctualGroups`).
     slowdown_threshold
-        Workers that have asked so many times less than the initiator are left out of its division (5.3); None: nobody
-        is. A smaller one leaves a straggler out sooner, but as well who is behind by chance.
+        A division leaves out workers that have made this many requests fewer than its initiator (5.3). None: it leaves
+        out no worker. A smaller number leaves out a straggler sooner, but also workers that are behind by chance.
     group_buffer, global_division
-        The mechanisms of section 5.1, to be switched off for comparison. Each needs those before it: inter_intra the
-        division, that the buffer.
+        The mechanisms of section 5.1, which can be switched off for comparison. `inter_intra` needs `global_division`,
+        which needs `group_buffer`.
     connectivity
-        As in `RandomGroups`.
+        As for `RandomGroups`.
 
     >>> SmartGroups(size=4, inter_intra=False).slowdown_threshold
     8
@@ -174,24 +174,24 @@ class SmartGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class PunctualGroups(GeneratedGroups):
-    """A group is its initiator and workers that are due at the same time: nobody waits for a straggler.
+    """Form a group from its initiator and workers that are due at the same time, so that no worker waits for a straggler.
 
-    Our own rule, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md says why. A worker is due one interval (a
-    running mean of how long it computes) after its last group.
+    This rule is ours, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md gives the reasons. A worker is due
+    one interval after its last group; the interval is a running mean of its compute time.
 
     Parameters
     ----------
     size
-        Members of a group, >= 2; one more if only one more is due.
+        Members of a group, >= 2; one more if only one more worker is due.
     seed
         0 <= seed < 2**64, the same on all ranks.
     tolerance
-        Mates are drawn from those due within this fraction of the initiator's interval.
+        The other members are drawn from the workers that are due within this fraction of the initiator's interval.
     patience
-        If nobody is due, it waits for the first that will be within this fraction of its interval; if nobody will be,
-        it is alone in its group.
+        If no other worker is due, the initiator waits for the first that will be due within this fraction of its
+        interval. If there is none, the initiator is the only member of its group.
     connectivity
-        As in `RandomGroups`: classes of workers that are in step with themselves only are brought together.
+        As for `RandomGroups`: it brings together workers that are in step only with each other.
 
     >>> PunctualGroups(size=4)
     PunctualGroups(size=4, seed=0, tolerance=0.1, patience=1.0, connectivity=8)
@@ -222,30 +222,31 @@ class PunctualGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class StaticGroups:
-    """A rule says who averages with whom in which step (Ripples 4.2): no generator is asked, no conflicts.
+    """Compute the groups of each step by a rule, without a generator and without conflicts (Ripples 4.2).
 
-    The rule of Fig. 10, generalised. Every four steps, with the workers of a node numbered from 0, n of them:
+    The rule generalizes Fig. 10. It repeats every four steps; a node has n workers, numbered from 0:
 
     ====  ======================  =============================  ===========================  ===================
     step  worker 0                worker 1                       the others                   worker n - 1
     ====  ======================  =============================  ===========================  ===================
-    0     workers 0 of all nodes  nobody                         in pairs: 2 and 3, 4 and 5   (is one of those)
+    0     workers 0 of all nodes  none                           in pairs: 2 and 3, 4 and 5   (is one of those)
     1     all of the node         all                            all                          all
     2     worker n - 1            worker 1 of the opposite node  in pairs: 2 and 3            worker 0
     3     all of the node         all                            all                          all
     ====  ======================  =============================  ===========================  ===================
 
-    - An odd one of the pairs joins the last pair; if there is none, nobody.
-    - Nodes of one or two workers: their last one meets the opposite node in step 2.
-    - The opposite node is half-way round the ring of nodes. Of an odd number of nodes, one has none, another every four
-      steps, and joins a pair.
+    - If the number of workers in pairs is odd, the last one joins the last pair. Without a pair it does not synchronize.
+    - In a node of one or two workers, the last worker meets the opposite node in step 2.
+    - The opposite node is half-way round the ring of nodes. If the number of nodes is odd, one node has no opposite, and
+      joins a pair of nodes; every four steps it is another node.
 
-    A straggler holds everybody, sooner or later. A worker of which the table says "nobody" does not synchronise.
+    A straggler delays all workers sooner or later. A worker with "none" in the table does not synchronize in that step.
 
     Parameters
     ----------
     ranks_per_node
-        Ranks 0 to `ranks_per_node` - 1 are the first node, and so on; the last one may have fewer.
+        Ranks of a node, >= 1: ranks 0 to `ranks_per_node` - 1 are the first node, and so on. The last node may have
+        fewer.
 
     >>> StaticGroups(4).group_of(rank=0, step=0, size=16)
     (0, 4, 8, 12)
@@ -265,12 +266,31 @@ class StaticGroups:
         integer_field(self, "ranks_per_node", at_least=1)
 
     def check(self, size: int) -> None:
-        """Do nothing: the rule serves every number of workers."""
+        """Do nothing: the rule works for every number of workers."""
 
     def group_of(self, rank: int, step: int, size: int) -> tuple[int, ...]:
-        """Return the group of a worker in a step, ascending; alone if it does not synchronise.
+        """Return the ranks of a worker's group in a step; only the worker itself if it does not synchronize.
 
-        Pure: every member computes the same.
+        The function is pure: every member computes the same group.
+
+        Parameters
+        ----------
+        rank
+            The worker, 0 <= rank < size.
+        step
+            The number of the step, >= 0.
+        size
+            The number of workers.
+
+        Returns
+        -------
+        tuple
+            Ranks, ascending.
+
+        Raises
+        ------
+        ValueError
+            `rank` or `step` is out of range.
         """
         if not 0 <= rank < size:
             raise ValueError(f"expected 0 <= rank < {size}, got {rank}")
@@ -293,7 +313,7 @@ class StaticGroups:
         return sorted({self.group_of(rank, step, size) for rank in range(size)})
 
     def cycle(self, size: int) -> int:
-        """Return after how many steps the groups repeat: four, or four for each node if their number is odd."""
+        """Return the number of steps after which groups repeat: 4, or 4 * nodes if the number of nodes is odd."""
         nodes = self._nodes(size)
         return self.PHASES * (nodes if nodes % 2 else 1)
 
@@ -311,7 +331,7 @@ class StaticGroups:
 
 
 def _paired(rank: int, workers: Sequence[int]) -> tuple[int, ...]:
-    """The group of `rank` among `workers` in pairs, an odd one with the last pair; alone if it is none of them."""
+    """Return the group of `rank` among `workers` in pairs (the last may have three); only itself if not in them."""
     if rank not in workers or len(workers) < 2:
         return (rank,)
     pair = min(workers.index(rank) // 2, len(workers) // 2 - 1)
@@ -320,7 +340,7 @@ def _paired(rank: int, workers: Sequence[int]) -> tuple[int, ...]:
 
 
 def _opposite(node: int, nodes: int, cycle: int) -> list[int]:
-    """The nodes that meet `node`, itself included: the one half-way round a ring that each cycle turns by a node."""
+    """Return the nodes that meet `node`, itself included: half-way round a ring that turns by one node each cycle."""
     half = nodes // 2
     place = (node + cycle) % nodes
     if half == 0:
@@ -332,7 +352,7 @@ def _opposite(node: int, nodes: int, cycle: int) -> list[int]:
 
 
 AnyGroups: TypeAlias = GeneratedGroups | StaticGroups
-"""Who says the groups: a generator or a rule."""
+"""The source of groups: a generator or a rule."""
 
 GENERATORS: dict[str, type[GeneratedGroups]] = {
     "smart": SmartGroups,
@@ -342,15 +362,15 @@ GENERATORS: dict[str, type[GeneratedGroups]] = {
 
 
 def as_groups(groups: object, size: int) -> AnyGroups:
-    """Return who says the groups of `size` workers, given as an object, or as a text.
+    """Return the generator or rule of groups for `size` workers, given as an object or as a text.
 
-    "smart", "punctual" or "random", of 3 members or as many as there are workers, or with their number, such as
-    "smart:4"; "static:N", with N ranks on each node.
+    The texts are "smart", "punctual" and "random", with the members of a group such as "smart:4" (default: 3, or all
+    workers if there are fewer), and "static:N" for N ranks on each node.
 
     Raises
     ------
     TypeError, ValueError
-        It is neither, or there cannot be such groups.
+        `groups` is neither, or does not fit `size` workers.
 
     >>> as_groups("static:4", 8)
     StaticGroups(ranks_per_node=4)

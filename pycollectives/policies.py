@@ -1,7 +1,7 @@
-"""Policies: who may start a round of a partial collective.
+"""Policies: when a round of a partial collective starts.
 
-A policy is an immutable value, the same on all ranks. What depends on the communicator's size is checked when a
-collective is created with it. "Arrives" and "late" are defined in docs/semantics.
+A policy is an immutable value, the same on all ranks. Limits that depend on the number of ranks are checked when a
+collective is made with it. docs/semantics.md defines "arrives" and "late".
 
 | policy | a round starts when |
 |---|---|
@@ -23,7 +23,7 @@ from .support.validation import integer_field, number_field, seed_field
 __all__ = ["AllOf", "AnyOf", "Full", "Majority", "Policy", "Quorum", "Solo", "as_policy", "parse"]
 
 DEFAULT_SEED = 2020
-"""Any fixed number serves; it must be the same on all ranks."""
+"""Any fixed number works; it must be the same on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Policy:
         return {"policy": self.kind}
 
     def for_size(self, size: int) -> Policy:
-        """Return the policy for `size` ranks, with nothing left open; `ValueError` if there is none."""
+        """Return the policy with its defaults resolved for `size` ranks; `ValueError` if it does not fit."""
         del size
         return self
 
     def waits_for_arrivals(self, size: int) -> bool:
-        """Whether a rank may wait for others that have made as many calls: late calls, which are no arrivals."""
+        """Return True if a rank can wait although all ranks made equally many calls: late calls do not arrive."""
         return size > 1
 
 
@@ -61,9 +61,9 @@ def _check_ranks_of(policy: Policy, field: str, size: int) -> None:
 
 @dataclass(frozen=True)
 class Solo(Policy):
-    """Any rank starts a round: the first that arrives.
+    """Start a round when the first rank arrives.
 
-    Never waits for another rank's application; a round often has a single fresh contributor (eager-SGD 4.1).
+    No call waits for another rank's application. A round often has a single fresh contributor (eager-SGD 4.1).
 
     >>> Solo()
     Solo()
@@ -79,10 +79,10 @@ class Solo(Policy):
 
 @dataclass(frozen=True)
 class Majority(Policy):
-    """One designated rank starts each round; every rank knows which, without a message.
+    """Start a round when its designated rank arrives; all ranks know it without a message.
 
-    The rank is drawn uniformly by a hash of (seed, round), so that on average half of the ranks are in time
-    (eager-SGD 4.2). A designated rank that has left is replaced by the next of the sequence.
+    A hash of (seed, round) draws the rank uniformly, so that on average half of the ranks are in time (eager-SGD 4.2).
+    If the designated rank has left, the next rank of the sequence takes its place.
 
     Parameters
     ----------
@@ -107,16 +107,17 @@ class Majority(Policy):
 
 @dataclass(frozen=True)
 class Quorum(Policy):
-    """A round starts when `k` ranks have arrived, and `grace` seconds later at the latest for the others.
+    """Start a round when `k` ranks have arrived, or up to `grace` seconds later if more ranks may come.
 
-    An exact bound in every round, where `Majority` promises one on average.
+    The bound holds in every round; `Majority` has one only on average.
 
     Parameters
     ----------
     k
-        Ranks that must arrive, 1 <= k <= size. None: half of them, rounded up.
+        Ranks that must arrive, 1 <= k <= size. None: half of the ranks, rounded up.
     grace
-        Seconds, >= 0, that the round waits for further ranks once it has its quorum. Rounds with all ranks do not wait.
+        Seconds, >= 0, that the round waits for further ranks after it has its quorum. It does not wait once all ranks
+        have arrived.
 
     >>> Quorum(4, grace=0.001)
     Quorum(k=4, grace=0.001)
@@ -129,7 +130,7 @@ class Quorum(Policy):
     grace: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the size."""
+        """Check the fields that do not depend on the number of ranks."""
         if self.k is not None:
             integer_field(self, "k", at_least=1)
         number_field(self, "grace", unit="seconds")
@@ -161,7 +162,7 @@ class _OfDesignatedRanks(Policy):
     seed: int = DEFAULT_SEED
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the size."""
+        """Check the fields that do not depend on the number of ranks."""
         integer_field(self, "m", at_least=1)
         seed_field(self)
 
@@ -181,7 +182,9 @@ class _OfDesignatedRanks(Policy):
 
 @dataclass(frozen=True)
 class AnyOf(_OfDesignatedRanks):
-    """A round starts when the first of `m` designated ranks arrives: m = 1 is `Majority`, m = size is `Solo`.
+    """Start a round when the first of `m` designated ranks arrives.
+
+    m = 1 is `Majority`, m = size is `Solo`.
 
     Parameters
     ----------
@@ -199,7 +202,9 @@ class AnyOf(_OfDesignatedRanks):
 
 @dataclass(frozen=True)
 class AllOf(_OfDesignatedRanks):
-    """A round starts when all of `m` designated ranks have arrived: m = 1 is `Majority`, m = size is `Full`.
+    """Start a round when all of `m` designated ranks have arrived.
+
+    m = 1 is `Majority`, m = size is `Full`.
 
     Parameters
     ----------
@@ -217,7 +222,7 @@ class AllOf(_OfDesignatedRanks):
 
 @dataclass(frozen=True)
 class Full(Policy):
-    """A round starts when all ranks have arrived: synchronous, as `max_staleness=0`.
+    """Start a round when all ranks have arrived: synchronous, as with `max_staleness=0`.
 
     >>> Full()
     Full()
@@ -232,7 +237,7 @@ class Full(Policy):
 
 
 def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return the policy that a command line names.
+    """Return the policy for its text on a command line.
 
     Parameters
     ----------
@@ -240,12 +245,12 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
         "solo", "majority", "quorum" (half of the ranks), "quorum:K", "quorum:K:GRACE" (seconds), "any-of:M", "all-of:M"
         or "full".
     seed
-        For the policies that draw ranks.
+        Seed of the policies that draw ranks.
 
     Raises
     ------
     ValueError
-        For anything else.
+        The text is not one of these.
 
     >>> parse("quorum:4:0.001")
     Quorum(k=4, grace=0.001)
@@ -279,12 +284,12 @@ def parse(text: str, *, seed: int = DEFAULT_SEED) -> Policy:
 
 
 def as_policy(policy: object, *, seed: int = DEFAULT_SEED) -> Policy:
-    """Return a policy that is given as an object, or as its text, as `parse` takes it.
+    """Return a policy that is given as an object or as a text for `parse`.
 
     Raises
     ------
     TypeError, ValueError
-        It is neither.
+        `policy` is neither a policy nor such a text.
 
     >>> as_policy("quorum:2")
     Quorum(k=2, grace=0.0)

@@ -1,4 +1,4 @@
-"""Requests: what a call returns that does not wait for other ranks."""
+"""Requests: the results of calls that do not wait for other ranks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NAP = 50e-6
 
 
 class Request(ABC):
-    """A call under way: of a contribution, a push, or a step. Dropping a request loses nothing."""
+    """A pending contribution, push or step. If you drop a request, no data is lost."""
 
     @abstractmethod
     def wait(self, *, timeout: float | None = None) -> Any:
-        """Wait until it is done.
+        """Wait until the request is done.
 
         Parameters
         ----------
@@ -38,51 +38,52 @@ class Request(ABC):
         Returns
         -------
         info
-            What the call is told, such as a `RoundInfo`.
+            A description of the result, such as a `RoundInfo`.
 
         Raises
         ------
         StallError
-            It is not done in time: names the ranks that it waits for. It stays under way: wait again.
+            The request is not done in time; the text names the missing ranks. It stays pending: wait again.
         """
 
     @abstractmethod
     def test(self) -> bool:
-        """Whether it is done. Moves messages, waits for nothing."""
+        """Return True if the request is done; moves messages, does not wait."""
 
     @property
     def done(self) -> bool:
-        """As `test`."""
+        """Whether the request is done; the same as `test()`."""
         return self.test()
 
     @property
     @abstractmethod
     def default_timeout(self) -> float | None:
-        """Seconds that `wait` takes at most if it is given no limit; None: there is none."""
+        """Time limit of `wait` without `timeout`, in seconds; None: no limit."""
 
 
 def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:
     """Wait until all requests are done.
 
-    A collective's `result` is then that of its last request in the list: of several contributions to one partial
-    allreduce, wait for one after the other, and read `result` after each.
+    Afterwards a collective's `result` belongs to its last request in the list. If the list has several contributions to
+    one partial allreduce, wait for each request by itself and read `result` after each wait.
 
     Parameters
     ----------
     requests
-        Of one or more collectives, of any kinds. Inactive requests of `Allreduce_init` are ignored, as in MPI_Waitall.
+        Requests of one or more collectives, of any kinds. Inactive requests of `Allreduce_init` are ignored, as in
+        MPI_Waitall.
     timeout
-        Seconds for all of them together; None for the default of the communicator that the first active one is of.
+        Seconds for all requests together; None for the default of the first active request's communicator.
 
     Returns
     -------
     list
-        What `wait` of each returns, in the order given; of an inactive request of `Allreduce_init` its `info`.
+        The return value of each request's `wait`, in the order given; the `info` of an inactive request.
 
     Raises
     ------
     StallError
-        At the first that is not done in time; names its collective and the ranks that are missing.
+        A request is not done in time. The text names the first one's collective and the missing ranks.
     """
     requests = _checked("wait_all", requests)
     deadline = _deadline(requests, timeout)
@@ -93,24 +94,29 @@ def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> li
 
 
 def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> int:
-    """Wait until one of the requests is done and return its index: the lowest, if several are.
+    """Wait until one of the requests is done and return its index.
 
-    A request that is done stays done, so take it out of the sequence before the next call. Inactive requests of
+    A request that is done stays done: remove it from the sequence before the next call. Inactive requests of
     `Allreduce_init` are ignored, as in MPI_Waitany.
 
     Parameters
     ----------
     requests
-        Of one or more collectives, of any kinds.
+        Requests of one or more collectives, of any kinds.
     timeout
-        Seconds; None for the default of the communicator that the first active one is of.
+        Seconds; None for the default of the first active request's communicator.
+
+    Returns
+    -------
+    int
+        The index of a request that is done; the lowest if several are.
 
     Raises
     ------
     ValueError
-        If there are none, or all are inactive.
+        There are no requests, or all are inactive.
     StallError
-        None is done in time; the text is that of the first active one.
+        No request is done in time. The text describes the first active one.
     """
     requests = _checked("wait_any", requests)
     if not requests:
@@ -125,7 +131,7 @@ def wait_any(requests: Iterable[Request], *, timeout: float | None = None) -> in
             if request.test():
                 return index
         if deadline.passed:
-            active[0][1].wait(timeout=0.0)  # raises, with the collective's own account; or it is done by now
+            active[0][1].wait(timeout=0.0)  # raises the collective's own error, unless it is done by now
             return active[0][0]
         passes += 1
         time.sleep(0 if passes <= _YIELDS else _NAP)
@@ -142,7 +148,7 @@ def _checked(call: str, requests: Iterable[Request]) -> list[Request]:
 
 
 def _active(requests: Sequence[Request]) -> list[tuple[int, Request]]:
-    """Return those that are under way or done, with their places: not those that were never started, or are idle."""
+    """Return the pending and done requests with their indices, without those that are idle or were never started."""
     return [(index, request) for index, request in enumerate(requests) if _is_active(request)]
 
 
