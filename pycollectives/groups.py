@@ -174,7 +174,7 @@ class SmartGroups(GeneratedGroups):
 
 @dataclass(frozen=True)
 class PunctualGroups(GeneratedGroups):
-    """Form a group from its initiator and workers that are due at the same time, so that no worker waits for a straggler.
+    """Form a group from its initiator and workers that are due at the same time: no worker waits for a straggler.
 
     This rule is ours, in place of sections 5.1 to 5.3 of Ripples; docs/groups.md gives the reasons. A worker is due
     one interval after its last group; the interval is a running mean of its compute time.
@@ -235,9 +235,10 @@ class StaticGroups:
     3     all of the node         all                            all                          all
     ====  ======================  =============================  ===========================  ===================
 
-    - If the number of workers in pairs is odd, the last one joins the last pair. Without a pair it does not synchronize.
+    - If the number of workers in pairs is odd, the last one joins the last pair. Without a pair it does not
+      synchronize.
     - In a node of one or two workers, the last worker meets the opposite node in step 2.
-    - The opposite node is half-way round the ring of nodes. If the number of nodes is odd, one node has no opposite, and
+    - The opposite node is half-way round the ring of nodes. If the number of nodes is odd, one node has no opposite and
       joins a pair of nodes; every four steps it is another node.
 
     A straggler delays all workers sooner or later. A worker with "none" in the table does not synchronize in that step.

@@ -1,4 +1,4 @@
-"""The arguments of Hop and of its queues, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of Hop and of its queues: checks on one rank, and a form that ranks can compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["HopArguments", "TokenQueueArguments", "UpdateQueueArguments"]
 
 COMPUTATIONS = ("parallel", "serial")
 LONGEST_GAP = 1 << 16
-"""More sub-queues than any model leaves memory for."""
+"""Limit of `max_ig`: more sub-queues than fit into memory."""
 
 
 def _topology(topology: Topology | str) -> Topology:
@@ -56,29 +56,30 @@ def _computation(computation: Literal["parallel", "serial"]) -> str:
 
 @attrs.frozen
 class HopArguments(Arguments):
-    """Make a Hop, decentralized training in which ranks may be several iterations apart; collective.
+    """Make a `Hop`: decentralized training in which ranks may be several iterations apart; collective.
 
     Parameters
     ----------
     initial
-        A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: this rank's initial
-        parameters, which are copied.
+        This rank's initial parameters, which are copied: a buffer, or `[buffer, count, type]`, of float16, bfloat16,
+        float32 or float64.
     topology
-        Who sends updates to whom: a graph of `pycollectives.topology`, connected, or its name. Averages are plain
-        means, so that the mean over ranks is kept where all ranks have as many neighbors (section 3.1).
+        The graph along which ranks send updates: a connected graph of `pycollectives.topology`, or its name. Averages
+        are plain means; they keep the mean over ranks if all ranks have equally many neighbors (section 3.1).
     max_ig
-        At least 1: how many iterations a rank may be ahead of an out-neighbor, by token queues (section 4.2). A
-        rank has memory for max_ig + 1 updates of each in-neighbor, and for as many copies of its own if it has
-        out-neighbors on other nodes.
+        The largest number of iterations that a rank can be ahead of an out-neighbor, at least 1, by token queues
+        (section 4.2). A rank allocates memory for max_ig + 1 updates of each in-neighbor, and for as many copies of
+        its own if it has out-neighbors on other nodes.
     mode
-        `Standard()`, the default, `NotifyAck()`, `BackupWorkers(n)`, `BoundedStaleness(s)` or `Hybrid(n, s)` of
-        `pycollectives.hop`; or a text such as "backup:1" or "skip:10", as `pycollectives.hop.parse` takes it.
+        The updates for which a rank waits: `Standard()` (default), `NotifyAck()`, `BackupWorkers(n)`,
+        `BoundedStaleness(s)` or `Hybrid(n, s)` of `pycollectives.hop`; or a text for `pycollectives.hop.parse`, such as
+        "backup:1" or "skip:10".
     skip
-        `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Not under `Standard()`
-        and `NotifyAck()`, which leave nobody behind.
+        `Skip(max_jump, trigger)`: a rank that is far behind skips iterations (section 5). Default: None. Not allowed
+        under `Standard()` and `NotifyAck()`, where no rank is far behind.
     computation
-        "parallel": updates are sent before gradients are computed, and travel meanwhile; "serial": afterwards, with
-        the gradients in them (section 3.2).
+        "parallel": ranks send their updates before they compute gradients, so that messages travel during the
+        computation. "serial": they send them afterwards, with the gradients applied (section 3.2).
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -97,7 +98,7 @@ class HopArguments(Arguments):
     computation: str = attrs.field(default="parallel", kw_only=True, converter=_computation)
 
     def __attrs_post_init__(self) -> None:
-        """Resolve a text of both `mode` and `skip`, and check them with the graph and with each other."""
+        """Resolve a text with `mode` and `skip`, and check both against the graph and each other."""
         if isinstance(self.mode, str):
             mode, skip = _parsed(self.mode, self.skip)
             object.__setattr__(self, "mode", mode)
@@ -130,7 +131,7 @@ class HopArguments(Arguments):
 
 
 def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
-    """Return the mode and `skip` that a text names; `ValueError` if there is a `skip` beside it."""
+    """Return the mode and `skip` of a text; `ValueError` if `skip` is given twice."""
     try:
         mode, named_skip = parse(text)
     except ValueError as error:
@@ -140,7 +141,7 @@ def _parsed(text: str, skip: Skip | None) -> tuple[Mode, Skip | None]:
     return mode, skip if named_skip is None else named_skip
 
 
-# --- Queues by themselves
+# --- Queues
 
 
 def _owner(owner: int) -> int:
@@ -162,7 +163,7 @@ def _tokens(tokens: int) -> int:
 
 @attrs.frozen
 class UpdateQueueArguments(Arguments):
-    """Make the update queue of one rank by itself, for schemes of your own; collective.
+    """Make an `UpdateQueue` of one rank, for schemes of your own; collective.
 
     Parameters
     ----------
@@ -171,9 +172,9 @@ class UpdateQueueArguments(Arguments):
     owner
         The rank that dequeues.
     senders
-        The ranks that enqueue; by default all others.
+        The ranks that enqueue; by default all other ranks.
     max_ig
-        At least 1: there are max_ig + 1 slots for each sender.
+        At least 1: the queue has max_ig + 1 slots for each sender.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -198,7 +199,7 @@ class UpdateQueueArguments(Arguments):
 
 @attrs.frozen
 class TokenQueueArguments(Arguments):
-    """Make a token queue between two ranks by itself; collective.
+    """Make a `TokenQueue` between two ranks, for schemes of your own; collective.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ class TokenQueueArguments(Arguments):
     taker
         The rank that takes them out.
     tokens
-        In it at first: max_ig in Hop, at least 0.
+        The initial number of tokens, at least 0; max_ig in Hop.
     name
         In messages and traces; by default a number in the order of creation.
     timeout

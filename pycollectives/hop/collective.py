@@ -1,4 +1,4 @@
-"""Hop: each rank's own model, averaged with those of its neighbors as far as they have come."""
+"""Hop: each rank has a model, which it averages with the updates of its neighbors that have arrived."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ __all__ = ["Hop", "HopStatistics"]
 
 @dataclass(frozen=True, kw_only=True)
 class HopStatistics(Statistics):
-    """What `Hop.statistics` says of one rank: numbers of iterations and of updates.
+    """Counters of one rank, in iterations and updates; `Hop.statistics` returns them.
 
     Attributes
     ----------
     iterations
         Iterations that ended with `step`.
     jumps
-        How often it went on to a later iteration than the next.
+        Jumps to an iteration later than the next.
     skipped
-        The iterations that were left out.
+        Iterations that the jumps left out.
     received
         Updates of neighbors that were averaged.
     stale
-        Updates that had come and were discarded: too late, or overtaken by a newer one.
+        Updates that arrived and were discarded, because they were too late or a newer one had arrived.
     unsent
-        Updates that were not sent, since the receiver was past them (section 6.2).
+        Updates that were not sent, because the receiver was already past their iteration (section 6.2).
     """
 
     iterations: int
@@ -57,14 +57,14 @@ class HopStatistics(Statistics):
 class Hop(Collective[HopArguments]):
     """Decentralized training in which ranks may be several iterations apart; made by `Communicator.hop`.
 
-    Each rank has a model of its own, `parameters`. In every iteration it sends them to its out-neighbors, averages them
-    with those that its in-neighbors have sent, and adds the caller's change: -rate * gradient, or what an optimizer
-    makes of it. In which order, `computation` says; for which updates it waits, `mode`. Token queues keep a rank at
-    most `max_ig` iterations ahead of each out-neighbor, so that the updates in a queue are never more than there is
-    room for. (Luo et al., "Hop: Heterogeneity-aware Decentralized Training", ASPLOS 2019, Figs 4, 7, 8 and 9.)
+    Each rank has its own model, `parameters`. In every iteration it sends the parameters to its out-neighbors, averages
+    them with those of its in-neighbors, and adds the caller's change, such as -rate * gradient or an optimizer's step.
+    `computation` sets the order of these steps, and `mode` the updates for which a rank waits. Token queues keep a rank
+    at most `max_ig` iterations ahead of each out-neighbor, so that update queues never overflow. (Luo et al., "Hop:
+    Heterogeneity-aware Decentralized Training", ASPLOS 2019, Figs 4, 7, 8 and 9.)
 
-    One thread at a time. Ranks may make different numbers of iterations: a rank that leaves takes part in no further
-    one, and its neighbors go on without it.
+    One thread at a time may call it. Ranks may make different numbers of iterations: a rank that leaves takes part in
+    no further iteration, and its neighbors continue without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -102,28 +102,34 @@ class Hop(Collective[HopArguments]):
         )
 
     def iterations(self, steps: int, *, timeout: float | None = None) -> Iterator[int]:
-        """Go through the next iterations; `step` ends each. A later call goes on where this one has ended.
+        """Iterate over the next iterations; call `step` once in each. A later call continues where this one ended.
 
-        Yields the number of each iteration, from 0 over all calls. Under `skip` numbers may be left out, never the last
-        one. Between two of them it waits for tokens of the out-neighbors, and for updates before a jump.
+        Before each iteration it waits for tokens of the out-neighbors, and before a jump also for updates.
 
         Parameters
         ----------
         steps
-            How many, those that are skipped included; at least 0.
+            The number of iterations, including skipped ones; at least 0.
         timeout
-            Seconds, for each iteration; None for the communicator's default, `math.inf` for no limit.
+            Seconds for each iteration; None for the communicator's default, `math.inf` for no limit.
+
+        Yields
+        ------
+        int
+            The number of the iteration, counted from 0 over all calls. Under `skip`, numbers may be left out, but never
+            the last one.
 
         Raises
         ------
         ValueError, TypeError
             An argument is refused.
         StallError
-            An iteration does not begin in time: names the neighbors and what they have not done. A new call goes on.
+            An iteration does not begin in time. The text names the neighbors and their missing steps. A new call
+            continues.
         RankFailedError
-            Ranks have died: names them.
+            Ranks have died; the text names them.
         RuntimeError
-            `step` has not been called in the iteration before, or another thread is in a call of this object.
+            `step` was not called in the last iteration, or another thread is in a call of this object.
         ClosedError
             This rank has left.
         """
@@ -136,10 +142,10 @@ class Hop(Collective[HopArguments]):
             yield self._collective.enter(end - 1, timeout=limit)
 
     def step(self, delta: BufferSpec, *, timeout: float | None = None) -> None:
-        """End the iteration: average the parameters with those of neighbors, and add `delta`.
+        """End the iteration: average the parameters with those of the neighbors, and add `delta`.
 
-        In the parallel graph parameters = average + delta, where the average is of what ranks had as the iteration
-        began. In the serial one parameters = the average of (parameters + delta) (section 3.2).
+        In the parallel graph, parameters = average + delta, where the average is over the parameters at the beginning
+        of the iteration. In the serial graph, parameters = average of (parameters + delta) (section 3.2).
 
         Parameters
         ----------
@@ -152,12 +158,12 @@ class Hop(Collective[HopArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
+            `delta` has a wrong count or dtype, is no buffer, or is not contiguous. Nothing is sent.
         StallError
-            Not done in time: names the neighbors and what they have not done. `step` may be called again, with the same
-            delta: it is added once.
+            Not done in time. The text names the neighbors and their missing steps. Call `step` again with the same
+            `delta`: it is added once.
         RankFailedError
-            Ranks have died: names them.
+            Ranks have died; the text names them.
         RuntimeError
             No iteration has begun, or another thread is in a call of this object.
         ClosedError
@@ -175,7 +181,7 @@ class Hop(Collective[HopArguments]):
     def parameters(self) -> Array:
         """This rank's model, an array of the shape and dtype of `initial`.
 
-        It is the same read-only array all the time: `iterations` and `step` change it.
+        It is always the same read-only array; `iterations` and `step` change its values.
         """
         return self._parameters
 
@@ -186,36 +192,37 @@ class Hop(Collective[HopArguments]):
 
     @property
     def received(self) -> tuple[tuple[int, int], ...]:
-        """What was averaged last besides the own parameters: pairs (rank, iteration), in the order of ranks."""
+        """The neighbors' updates in the last average, as pairs (rank, iteration) in the order of ranks."""
         return tuple(self._collective.received)
 
     def statistics(self) -> HopStatistics:
-        """Return what this rank has done so far; local, without communication.
+        """Return this rank's counters; local, without communication.
 
-        `memory_bytes` is for updates on their way to and from this rank, made at creation and touched as it is used:
-        (max_ig + 1) updates of each in-neighbor; as many of its own if it has out-neighbors on other nodes; and what is
-        said of them: 72 bytes for each update that it can receive, 128 for each in-neighbor, and 12 KiB at most.
+        `memory_bytes` counts the buffers of updates to and from this rank, which are allocated at creation and touched
+        as they are used: (max_ig + 1) updates of each in-neighbor, as many of its own if it has out-neighbors on other
+        nodes, and a description of them: 72 bytes for each update that it can receive, 128 for each in-neighbor, and at
+        most 12 KiB.
         """
         return HopStatistics(**self._collective.statistics())
 
     @property
     def topology(self) -> Topology:
-        """Who sends updates to whom."""
+        """The graph along which ranks send updates."""
         return self._arguments.topology
 
     @property
     def mode(self) -> Mode:
-        """For which updates it waits."""
+        """The mode: the updates for which a rank waits."""
         return self._arguments.mode
 
     @property
     def skip(self) -> Skip | None:
-        """When it skips iterations; None: never."""
+        """The rule for skipping iterations; None: never."""
         return self._arguments.skip
 
     @property
     def max_ig(self) -> int:
-        """How many iterations a rank may be ahead of an out-neighbor."""
+        """The largest number of iterations that a rank can be ahead of an out-neighbor."""
         return self._arguments.max_ig
 
     @property

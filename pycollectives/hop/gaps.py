@@ -1,4 +1,4 @@
-"""How far ranks can be apart: Theorems 1 and 2 and Table 1 of Hop."""
+"""Bounds of the iteration gap between ranks: Theorems 1 and 2 and Table 1 of Hop."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = ["gap_bounds"]
 def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.NDArray[np.float64]:
     """Return the upper bound of Iter(i) - Iter(j) at any time, for each pair of ranks: Hop, Table 1.
 
-    With length(i -> j) for the least number of edges from i to j, it is
+    With length(i -> j) for the least number of edges from i to j, the bound is
 
     - length(j -> i) in `Standard` mode, which is Theorem 1;
     - min(length(j -> i), 2 length(i -> j)) under `NotifyAck`;
     - (s + 1) length(j -> i) under `BoundedStaleness(s)`;
     - none under `BackupWorkers` and `Hybrid`;
 
-    and, with token queues, at most max_ig length(i -> j), which is Theorem 2. Skipped iterations change none of it.
+    and, with token queues, at most max_ig length(i -> j), which is Theorem 2. Skipped iterations do not change it.
 
     Parameters
     ----------
     topology
-        Who sends updates to whom.
+        The graph along which ranks send updates.
     mode
-        One of this package's modes, or a text such as "backup:1"; skipping does not change it.
+        One of this package's modes, or a text such as "backup:1"; a "+skip" in it has no effect.
     max_ig
-        Of the token queues, at least 1. None: without them, which `Communicator.hop` never is.
+        Lead that the token queues allow, at least 1. None: without token queues; `Communicator.hop` always has them.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def gap_bounds(topology: Topology, mode: Mode | str, max_ig: int | None) -> npt.
     Raises
     ------
     ValueError, TypeError
-        max_ig, or the text of a mode.
+        `max_ig` or the text of a mode is refused.
 
     >>> import pycollectives as pc
     >>> pc.hop.gap_bounds(pc.topology.ring(6), pc.hop.BackupWorkers(1), max_ig=5)[0]

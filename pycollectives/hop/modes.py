@@ -1,15 +1,15 @@
 """How a rank of Hop waits for its neighbors.
 
-Sections are those of Luo et al., "Hop: Heterogeneity-aware Decentralized Training", ASPLOS 2019. The in-neighbors of a
-rank include the rank itself there, whose own update is always at hand.
+Section numbers refer to Luo et al., "Hop: Heterogeneity-aware Decentralized Training", ASPLOS 2019. In the paper, the
+in-neighbors of a rank include the rank itself; its own update is always available.
 
 | mode | a rank ends iteration k when it has |
 |---|---|
 | `Standard()` | the update of iteration k of each in-neighbor (section 4.1) |
 | `NotifyAck()` | the same, and sends its next update when all out-neighbors have acknowledged the last (section 3.3) |
 | `BackupWorkers(n)` | the updates of iteration k of all in-neighbors but n (section 4.3) |
-| `BoundedStaleness(s)` | of each in-neighbor an update of iteration k - s or later (section 4.4) |
-| `Hybrid(n, s)` | ... of all in-neighbors but n |
+| `BoundedStaleness(s)` | an update of iteration k - s or later of each in-neighbor (section 4.4) |
+| `Hybrid(n, s)` | an update of iteration k - s or later of all in-neighbors but n (Table 1) |
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from ..support.validation import integer_field
 
 MOST = 1 << 62
-"""Of iterations and updates: sums of two of them are integers of 64 bits."""
+"""Limit of iterations and updates: the sum of two fits into 64 bits."""
 
 __all__ = ["BackupWorkers", "BoundedStaleness", "Hybrid", "Mode", "NotifyAck", "Skip", "Standard", "parse"]
 
@@ -31,12 +31,12 @@ class Mode:
 
     @property
     def backup(self) -> int:
-        """In-neighbors whose update need not have come."""
+        """The number of in-neighbors whose update may be missing."""
         return 0
 
     @property
     def staleness(self) -> int | None:
-        """How many iterations old an update may be; None: updates are of the same iteration."""
+        """The largest age of an update in iterations; None: all updates are of the same iteration."""
         return None
 
     @property
@@ -46,7 +46,7 @@ class Mode:
 
     @property
     def bound_by_updates(self) -> float:
-        """How far a rank can be ahead of an in-neighbor, by what it waits for: Table 1, first column."""
+        """The largest lead over an in-neighbor that the waits allow, in iterations: Table 1, first column."""
         if self.backup:
             return float("inf")
         return (self.staleness or 0) + 1
@@ -67,9 +67,10 @@ class Standard(Mode):
 
 @dataclass(frozen=True)
 class NotifyAck(Mode):
-    """Send an update only after all out-neighbors have reduced the one before: the older scheme of section 3.3.
+    """Send an update only after all out-neighbors have acknowledged the last one: Hop, section 3.3.
 
-    For comparison: it keeps neighbors within 2 iterations of each other, and so leaves no room for the other modes.
+    This older scheme is for comparison. It keeps neighbors within 2 iterations of each other, which leaves no room for
+    the other modes.
 
     >>> NotifyAck()
     NotifyAck()
@@ -85,8 +86,7 @@ class NotifyAck(Mode):
 class BackupWorkers(Mode):
     """Wait for the updates of the same iteration of all in-neighbors but `n`: Hop, section 4.3.
 
-    Updates that are there in time are all averaged; those that come later are discarded. For ranks that are slow now
-    and then.
+    All updates that arrive in time are averaged; later ones are discarded. Use it for ranks that are slow occasionally.
 
     Parameters
     ----------
@@ -113,14 +113,14 @@ class BackupWorkers(Mode):
 class BoundedStaleness(Mode):
     """Wait until the newest update of every in-neighbor is at most `s` iterations old: Hop, section 4.4.
 
-    The newest update of each in-neighbor is averaged; it may be of a later iteration than the own. One of iteration i,
-    reduced in iteration k, has the weight i - (k - s) + 1 (equation 2). The own one is of iteration k. What was reduced
-    once is not reduced again.
+    The newest update of each in-neighbor is averaged; it may be of a later iteration than this rank's. An update of
+    iteration i has the weight i - (k - s) + 1 in iteration k (equation 2). This rank's own update is of iteration k.
+    No update is averaged twice.
 
     Parameters
     ----------
     s
-        At least 0.
+        The largest age of an update in iterations, at least 0.
 
     >>> BoundedStaleness(5)
     BoundedStaleness(s=5)
@@ -140,12 +140,14 @@ class BoundedStaleness(Mode):
 
 @dataclass(frozen=True)
 class Hybrid(Mode):
-    """`BoundedStaleness(s)` in which `n` in-neighbors may be older still, as with `BackupWorkers(n)`: Hop, Table 1.
+    """Combine `BoundedStaleness(s)` with `BackupWorkers(n)`: `n` in-neighbors may be older than `s`. Hop, Table 1.
 
     Parameters
     ----------
-    n, s
-        As of these.
+    n
+        The number of in-neighbors for which a rank does not wait: at least 1, at most the in-neighbors of each rank.
+    s
+        The largest age of the other in-neighbors' updates in iterations, at least 0.
 
     >>> Hybrid(1, 5)
     Hybrid(n=1, s=5)
@@ -172,18 +174,18 @@ class Hybrid(Mode):
 
 @dataclass(frozen=True)
 class Skip:
-    """A rank that is far behind skips iterations: Hop, section 5.
+    """Let a rank that is far behind skip iterations: Hop, section 5.
 
-    At the end of an iteration, a rank that is more than `trigger` iterations behind all its out-neighbors goes on to a
-    later one: not beyond any of them, and by at most `max_jump`. Before that it averages its parameters with updates of
-    the iteration before that one. For ranks that are always slow.
+    At the end of an iteration, a rank that is more than `trigger` iterations behind all of its out-neighbors jumps
+    ahead by at most `max_jump` iterations, and not beyond any of them. Before the jump it averages its parameters with
+    updates of the iteration before its target. Use it for ranks that are always slow.
 
     Parameters
     ----------
     max_jump
-        At least 1: by how many iterations a rank goes on at most; 1 is no jump.
+        The largest advance in iterations, at least 1; 1 is no jump.
     trigger
-        At least 1.
+        The lag in iterations above which a rank jumps, at least 1.
 
     >>> Skip(10)
     Skip(max_jump=10, trigger=1)
@@ -199,15 +201,25 @@ class Skip:
 
 
 def parse(text: str) -> tuple[Mode, Skip | None]:
-    """Return a mode, and when it skips, of a text as on command lines.
+    """Return the mode and the rule for skipping that a text describes, as on command lines.
 
-    "standard", "notify-ack", "backup:N", "staleness:S", "hybrid:N:S"; with "+skip:J" behind it, iterations are skipped,
-    J at most. "skip:J" alone is "backup:1+skip:J", as in section 7.3.5.
+    Parameters
+    ----------
+    text
+        "standard", "notify-ack", "backup:N", "staleness:S" or "hybrid:N:S". With "+skip:J" at its end, a rank jumps
+        ahead by at most J iterations. "skip:J" is short for "backup:1+skip:J" (section 7.3.5).
+
+    Returns
+    -------
+    mode : Mode
+        For `Communicator.hop`.
+    skip : Skip or None
+        None if the text has no "skip".
 
     Raises
     ------
     ValueError
-        Another text.
+        The text is not one of these.
 
     >>> parse("hybrid:1:5")
     (Hybrid(n=1, s=5), None)

@@ -1,4 +1,4 @@
-"""What update queues and token queues have in common: who may call what."""
+"""The common part of update queues and token queues: which ranks may call which method."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ArgumentsT = TypeVar("ArgumentsT", bound="Arguments")
 
 
 class Queue(Collective[ArgumentsT]):
-    """Base of both queues. What is queued when the owner leaves is lost."""
+    """Base of both queues. When the owner leaves, the queued entries are lost."""
 
     def statistics(self) -> Statistics:
-        """Return what this rank has counted; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         return Statistics(**self._collective.statistics())  # type: ignore[attr-defined]
 
     def _check_is(self, what: str, ranks: tuple[int, ...], call: str) -> None:

@@ -1,4 +1,4 @@
-"""Token queues by themselves (Hop, section 4.2), for schemes of your own."""
+"""Token queues (Hop, section 4.2), for schemes of your own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["TokenQueue"]
 
 
 class TokenQueue(Queue[TokenQueueArguments]):
-    """TokenQ(owner -> taker): tokens that one rank puts in and another takes out; made by `Communicator.token_queue`.
+    """A queue TokenQ(owner -> taker): one rank puts tokens in, another takes them out.
 
-    In Hop a rank takes a token for each iteration that it enters, and puts one in for each, so that there are
-    Iter(owner) - Iter(taker) + max_ig (Luo et al., "Hop", ASPLOS 2019, section 4.2). An owner that has left gives
-    tokens without end.
+    Made by `Communicator.token_queue`. In Hop, a rank takes a token for each iteration that it enters, and puts one
+    into its own queue for each, so that the queue has Iter(owner) - Iter(taker) + max_ig tokens (Luo et al., "Hop",
+    ASPLOS 2019, section 4.2). After the owner has left, the taker gets any number of tokens.
 
     Attributes
     ----------
@@ -65,29 +65,30 @@ class TokenQueue(Queue[TokenQueueArguments]):
         )
 
     def enqueue(self, tokens: int = 1) -> None:
-        """Put tokens in; for the owner. Does not wait.
+        """Put tokens in, without waiting; only the owner may call it.
 
         Parameters
         ----------
         tokens
-            At least 0.
+            The number of tokens, at least 0.
 
         Raises
         ------
-        ValueError, TypeError, ClosedError
-            An argument is refused, this rank is not the owner, or there would be more than 2^62 tokens; this rank has
-            left.
+        ValueError, TypeError
+            An argument is refused, this rank is not the owner, or the queue would have more than 2^62 tokens.
+        ClosedError
+            This rank has left.
         """
         self._check_is("the owner", (self.owner,), "enqueue")
         self._collective.enqueue(checked_integer("tokens", tokens, at_least=0, at_most=MOST))
 
     def dequeue(self, tokens: int = 1, *, timeout: float | None = None) -> None:
-        """Take tokens out, all or none; for the taker. Waits until there are as many.
+        """Take tokens out, all or none; waits until the queue has enough. Only the taker may call it.
 
         Parameters
         ----------
         tokens
-            At least 0.
+            The number of tokens, at least 0.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
@@ -96,16 +97,20 @@ class TokenQueue(Queue[TokenQueueArguments]):
         ValueError, TypeError
             An argument is refused, or this rank is not the taker.
         StallError
-            There are fewer in time. None is taken out.
-        RuntimeError, ClosedError, RankFailedError
-            Another thread is in a call of this object; this rank has left; ranks have died.
+            The queue does not have enough tokens in time. No token is taken out.
+        RuntimeError
+            Another thread is in a call of this object.
+        ClosedError
+            This rank has left.
+        RankFailedError
+            Ranks have died.
         """
         self._check_is("the taker", (self.taker,), "dequeue")
         number = checked_integer("tokens", tokens, at_least=0, at_most=MOST)
         self._collective.dequeue(number, timeout=self._context.limit(timeout))
 
     def size(self) -> int:
-        """Return how many tokens there are, as far as this rank knows; for both."""
+        """Return the number of tokens that this rank knows of; only owner and taker may call it."""
         self._check_is("owner and taker", (self.owner, self.taker), "size")
         return self._collective.size()
 

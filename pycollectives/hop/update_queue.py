@@ -1,4 +1,4 @@
-"""Update queues by themselves (Hop, section 4.1), for schemes of your own."""
+"""Update queues (Hop, section 4.1), for schemes of your own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Update(NamedTuple):
     update
         The values: a new array of the shape and dtype of `like`.
     iteration
-        In which it was generated.
+        The iteration in which it was generated.
     sender
         The rank that sent it.
     """
@@ -38,23 +38,24 @@ class Update(NamedTuple):
 
 
 class UpdateQueue(Queue[UpdateQueueArguments]):
-    """UpdateQ(owner): updates of some ranks, tagged with iteration and sender; made by `Communicator.update_queue`.
+    """A queue UpdateQ(owner) of updates, each tagged with its iteration and sender.
 
-    It has max_ig + 1 slots for each sender, made at creation. The update of iteration k goes to slot k modulo their
-    number (Luo et al., "Hop", ASPLOS 2019, sections 4.1 and 6.1). When the owner has asked for updates of iteration k,
-    those of earlier iterations are stale: they are discarded, there or before they are sent (section 6.2).
+    Made by `Communicator.update_queue`. It has max_ig + 1 slots for each sender, allocated at creation. The update of
+    iteration k goes to slot k modulo (max_ig + 1) (Luo et al., "Hop", ASPLOS 2019, sections 4.1 and 6.1). After the
+    owner has asked for updates of iteration k, earlier ones are stale: they are discarded in the queue or before they
+    are sent (section 6.2).
 
-    One thread at a time. Of a node's ranks the sender copies the update into the slot; between nodes it keeps a copy
-    until the owner's engine has taken it.
+    One thread at a time may call it. A sender on the owner's node copies the update into the slot. A sender on another
+    node keeps a copy until the owner's engine has taken it.
 
     Attributes
     ----------
     owner
-        Whose queue it is.
+        The rank that dequeues.
     senders
         The ranks that enqueue, ascending.
     max_ig
-        As given.
+        The number of slots for each sender, minus 1.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -92,30 +93,32 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         )
 
     def enqueue(self, update: BufferSpec, iteration: int, *, timeout: float | None = None) -> None:
-        """Put an update into the queue; for senders.
+        """Put an update into the queue; only senders may call it.
 
-        It waits for the owner only if the slot still has an update that is not stale, of max_ig + 1 iterations before.
-        A stale update is discarded, and so is one for an owner that has closed the queue.
+        The call waits for the owner only if the slot still has the update of max_ig + 1 iterations before and that one
+        is not stale. A stale update is discarded, and so is an update for an owner that has closed the queue.
 
         Parameters
         ----------
         update
-            C-contiguous host memory of the count and dtype of `like`. It is copied: it may be changed at once.
+            C-contiguous host memory of the count and dtype of `like`. It is copied, so you may change it afterwards.
         iteration
-            In which it was generated, at least 0.
+            The iteration in which it was generated, at least 0.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count or dtype; not a sender. Nothing is sent.
+            `update` has a wrong count or dtype, or this rank is not a sender. Nothing is sent.
         StallError
-            There is no room in time: names the owner.
+            The slot is not free in time; the text names the owner.
         RuntimeError
             Another thread is in a call of this object.
-        ClosedError, RankFailedError
-            This rank has left; ranks have died.
+        ClosedError
+            This rank has left.
+        RankFailedError
+            Ranks have died.
         """
         self._check_is("senders", self.senders, "enqueue")
         number = checked_integer("iteration", iteration, at_least=0, at_most=MOST)
@@ -129,32 +132,35 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
     def dequeue(
         self, m: int, iteration: int | None = None, sender: int | None = None, *, timeout: float | None = None
     ) -> list[Update]:
-        """Take out `m` updates with the tags given; for the owner. Waits until there are as many.
+        """Take out `m` updates with the given tags; waits until they have arrived. Only the owner may call it.
 
         Parameters
         ----------
         m
-            At least 0, and no more than can be there: one of each sender and iteration, of max_ig + 1 iterations.
+            The number of updates: at least 0, at most one per sender for each of max_ig + 1 iterations.
         iteration, sender
-            Of which iteration, and of which sender; None: of any. What is older than `iteration` is discarded.
+            Take only updates of this iteration and this sender; None: of any. Updates older than `iteration` are
+            discarded.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
-        list
-            The first `m`, by iteration and then by sender.
+        list of Update
+            The first `m`, ordered by iteration, then by sender.
 
         Raises
         ------
         ValueError, TypeError
-            An argument is refused, or this rank is not the owner; or it has asked for a later iteration before.
+            An argument is refused, this rank is not the owner, or it has asked for a later iteration before.
         StallError
-            There are fewer in time: names the senders and the iteration. None is taken out.
+            Fewer updates arrive in time; the text names the senders and the iteration. No update is taken out.
         ClosedError
-            All senders that could have sent more have left; or this rank has.
-        RuntimeError, RankFailedError
-            Another thread is in a call of this object; ranks have died.
+            All senders that could have sent more have left, or this rank has left.
+        RuntimeError
+            Another thread is in a call of this object.
+        RankFailedError
+            Ranks have died.
         """
         tags = self._tags(iteration, sender, "dequeue")
         senders = len(self.senders) if sender is None else 1
@@ -166,12 +172,12 @@ class UpdateQueue(Queue[UpdateQueueArguments]):
         return [Update(data.view(buffer.dtype).reshape(buffer.shape), k, sender) for data, k, sender in taken]
 
     def size(self, iteration: int | None = None, sender: int | None = None) -> int:
-        """Return how many updates with the tags given are there; for the owner.
+        """Return the number of updates in the queue with the given tags; only the owner may call it.
 
         Parameters
         ----------
         iteration, sender
-            Of which iteration, and of which sender; None: of any.
+            Count only updates of this iteration and this sender; None: of any.
         """
         return self._collective.size(*self._tags(iteration, sender, "size"))
 

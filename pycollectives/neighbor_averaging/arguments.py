@@ -1,4 +1,4 @@
-"""The arguments of averages with neighbors, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of averages with neighbors: checks on one rank, and a form that ranks can compare."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ ORDERS = ("random", "round-robin")
 WEIGHTINGS = ("uniform", "frequency")
 LOCKS = ("segment", "model")
 SEGMENT_BYTES = 64 << 10
-"""Two segments are averaged in about 10 microseconds, for which `read` and `apply` may wait."""
+"""An average of two segments of this size takes about 10 microseconds, during which `read` and `apply` may wait."""
 SEGMENT_BYTES_ON_DEVICE = 4 << 20
-"""What is done to a segment costs a launch and a poll, about 20 microseconds; longer ones are little slower."""
+"""Each segment costs a launch and a poll, about 20 microseconds; longer segments would be little slower."""
 
 Step = tuple[float, "Sequence[tuple[int, float]]", "Sequence[tuple[int, float]]"]
 
@@ -43,7 +43,7 @@ def _overlap(steps: int) -> int:
 
 @attrs.frozen
 class NeighborhoodArguments(Arguments):
-    """What the synchronous averages share. `usual_weights`: where neither the caller nor the graph says which."""
+    """Common arguments of the synchronous averages. `usual_weights`: the default if the graph has no weights."""
 
     usual_weights: ClassVar[str]
     overlap = 0
@@ -62,7 +62,7 @@ class NeighborhoodArguments(Arguments):
         object.__setattr__(self, "weights", kind)
 
     def _check_weights(self, kind: str) -> None:
-        """Raise `ValueError` if an average with weights of this kind is none."""
+        """Raise `ValueError` if weights of this kind give no valid average."""
 
     def for_engine(self, rank: int) -> dict[str, Any]:
         """Return the arguments as the engine takes them, on a rank."""
@@ -88,7 +88,7 @@ class NeighborhoodArguments(Arguments):
 
 @attrs.frozen
 class NeighborAveragingArguments(NeighborhoodArguments):
-    """Make a neighbor averaging, the exchange of D-PSGD; collective.
+    """Make a `NeighborAveraging`, the exchange of D-PSGD; collective.
 
     Parameters
     ----------
@@ -96,10 +96,11 @@ class NeighborAveragingArguments(NeighborhoodArguments):
         A buffer, or `[buffer, count, type]`, with the count and dtype of the model: float16, bfloat16, float32 or
         float64.
     topology
-        Who averages with whom: a graph of `pycollectives.topology`, which may change from step to step, or its name.
+        The graph along which ranks average: one of `pycollectives.topology`, which may change from step to step, or its
+        name.
     weights
-        As `Topology.matrix` takes them; rows sum to 1. By default a graph's own ones, if it was given any, else
-        "metropolis", which needs a symmetric graph.
+        A kind of weights of `Topology.matrix` whose rows sum to 1. Default: the graph's own weights if it has any,
+        otherwise "metropolis", which needs a symmetric graph.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -115,7 +116,7 @@ class NeighborAveragingArguments(NeighborhoodArguments):
 
 @attrs.frozen
 class PushSumArguments(NeighborhoodArguments):
-    """Make a push-sum, the exchange of SGP, for directed graphs; collective.
+    """Make a `PushSum`, the exchange of SGP for directed graphs; collective.
 
     Parameters
     ----------
@@ -123,12 +124,14 @@ class PushSumArguments(NeighborhoodArguments):
         A buffer, or `[buffer, count, type]`, with the count and dtype of the model: float16, bfloat16, float32 or
         float64.
     topology
-        Who gives to whom: a graph of `pycollectives.topology`, which may change from step to step, or its name.
+        The graph along which ranks send: one of `pycollectives.topology`, which may change from step to step, or its
+        name.
     weights
-        As `Topology.matrix` takes them; columns sum to 1. By default a graph's own ones, if it was given any, else
-        "push-sum".
+        A kind of weights of `Topology.matrix` whose columns sum to 1. Default: the graph's own weights if it has any,
+        otherwise "push-sum".
     overlap
-        1: what is sent in a step counts one step later, so that it travels while ranks compute. 0: at once.
+        0: messages count in the step in which they are sent. 1: they count one step later, so that they travel while
+        ranks compute.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -194,35 +197,35 @@ def _lock(lock: Literal["segment", "model"]) -> str:
 
 @attrs.frozen
 class PairwiseArguments(Arguments):
-    """Make a model that is averaged with one neighbor at a time, in the background; collective (AD-PSGD).
+    """Make a `PairwiseAveraging`: a model averaged in the background with one neighbor at a time; collective (AD-PSGD).
 
     Parameters
     ----------
     initial
-        A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: this rank's initial model,
-        which is copied. If it is an array on a CUDA device, the models of all ranks are on devices.
+        This rank's initial model, which is copied: a buffer, or `[buffer, count, type]`, of float16, bfloat16, float32
+        or float64. If it is an array on a CUDA device, the models of all ranks are on devices.
     topology
-        Who averages with whom: a graph of `pycollectives.topology`, connected and symmetric, or its name. Between
-        nodes only one side of a bipartite graph begins averages, so that none is declined (section 3.3.1).
+        The graph along which ranks average: a connected, symmetric graph of `pycollectives.topology`, or its name.
+        Between nodes, only one side of a bipartite graph begins averages, so that none is declined (section 3.3.1).
     pace
-        "continuous": again and again. "per_step": one for each `apply`.
+        When this rank begins averages. "continuous": repeatedly, in the background. "per_step": one for each `apply`.
     rate
-        Under "continuous", the most averages per second that this rank begins. By default it rests for a
-        millisecond, or for 30 times as long as an average on its node took. It may differ between ranks.
+        Under "continuous", the largest number of averages per second that this rank begins. Default: it rests for a
+        millisecond, or for 30 times the duration of an average on its node. It may differ between ranks.
     order
-        Of neighbors: "random", as in the paper, or "round-robin". It may differ between ranks.
+        The order of neighbors: "random", as in the paper, or "round-robin". It may differ between ranks.
     seed
-        Of the neighbors drawn.
+        Seed for drawing neighbors.
     acceleration
         "a2cid2": momentum between averages, for graphs in which averages spread slowly, such as rings (Nabli,
-        Belilovsky and Oyallon 2023). Takes the memory of a second model.
+        Belilovsky and Oyallon 2023). It takes the memory of a second model. Default: None.
     weighting
-        "uniform": each `apply` counts alike, so that the common model leans towards the optima of ranks that apply
-        more often. "frequency": it counts in proportion to the time between this rank's calls, over all ranks'
-        mean.
+        "uniform": each `apply` has the same weight, so that the common model is biased towards the optima of ranks that
+        apply more often. "frequency": the weight is proportional to the time between this rank's calls, divided by the
+        mean over all ranks.
     lock
-        "segment": parts of 64 KiB, on a device 4 MiB, are averaged one by one. "model": all of it under one lock,
-        for comparison; `read` and `apply` then wait for whole averages.
+        "segment": segments of 64 KiB, on a device 4 MiB, are averaged one by one. "model": the whole model is averaged
+        under one lock, for comparison; `read` and `apply` then wait for whole averages.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -247,7 +250,7 @@ class PairwiseArguments(Arguments):
     lock: str = attrs.field(default="segment", kw_only=True, converter=_lock)
 
     def __attrs_post_init__(self) -> None:
-        """Check the rate with the pace."""
+        """Check the rate against the pace."""
         if self.rate is not None and self.pace != "continuous":
             raise ValueError(
                 f"rate: expected None under pace={self.pace!r}, which says when averages begin, got {self.rate!r}"
@@ -272,16 +275,15 @@ class PairwiseArguments(Arguments):
         }
 
     def _segment_bytes(self) -> int:
-        """Return the length of a segment; 0: the model is one."""
+        """Return the bytes of a segment; 0: the whole model is one segment."""
         if self.lock == "model":
             return 0
         return SEGMENT_BYTES if self.initial.device is None else SEGMENT_BYTES_ON_DEVICE
 
     def _acceleration(self) -> tuple[float, float] | None:
-        """What is kept of x - x~ from one average to the next, and alpha~ (A2CiD2, sections 3.1 and 3.3).
+        """Return the fraction of x - x~ that is kept between two averages, and alpha~ (A2CiD2, sections 3.1 and 3.3).
 
-        Time is counted in averages that a rank takes part in: then it needs no clock, and a slow network is no less
-        accelerated.
+        The unit of time is an average of this rank: it needs no clock, and slow networks are accelerated as well.
         """
         if self.acceleration is None or self.topology.size == 1:
             return None

@@ -1,4 +1,4 @@
-"""The application's arrays in calls of pairwise averaging: in memory of the host, or on a CUDA device."""
+"""The application's arrays in calls of pairwise averaging: in host memory or on a CUDA device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DeviceArrays", "HostArrays"]
 
 
 class HostArrays:
-    """The engine's collective on the host, and arrays there."""
+    """The engine's collective for arrays in host memory."""
 
     def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
         """Make the collective with the engine's arguments `made`; collective."""
@@ -58,11 +58,10 @@ class HostArrays:
 
 
 class DeviceArrays:
-    """The engine's collective on a device, and arrays there, with the streams that the caller works on.
+    """The engine's collective for arrays on a device, with the caller's streams.
 
-    A call waits on the host until the stream of its array has done what it was given, then works on the array. What
-    `read` returns without `out` is written in order with the stream of the newest call; the first one is that of
-    `initial`.
+    A call waits on the host until the stream of its array has finished its work, and works on the array afterwards. A
+    `read` without `out` writes its result in the order of the newest call's stream, at first the stream of `initial`.
     """
 
     def __init__(self, arguments: PairwiseArguments, made: dict[str, Any]) -> None:
@@ -109,7 +108,7 @@ class DeviceArrays:
         return self.collective.shown
 
     def fetched(self) -> Array:
-        """Return what is in it, on the host."""
+        """Return a copy of that memory on the host."""
         values = np.empty(self.buffer.shape, self.buffer.dtype)
         self.collective.fetch(values)
         return values

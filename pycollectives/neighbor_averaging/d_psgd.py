@@ -9,15 +9,15 @@ __all__ = ["NeighborAveraging"]
 
 
 class NeighborAveraging(Neighborhood[NeighborAveragingArguments]):
-    """Averages with neighbors in a graph; made by `Communicator.neighbor_averaging`.
+    """Averages with neighbors in a graph, step by step; made by `Communicator.neighbor_averaging`.
 
     In step k all ranks compute x[k + 1] = W[k] x[k], where x[k] are the models and W[k] the weights of the topology
     (Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms?", NeurIPS 2017, Algorithm 1, line 4).
-    A rank waits for its neighbors alone. Sums are computed in the order own, then neighbors ascending, so results have
-    the same bits in every run; 16-bit floats are added up in float32, and rounded once per step.
+    A rank waits only for its neighbors. It adds up its own model first, then the neighbors' in ascending order, so that
+    results have the same bits in every run. 16-bit floats are summed in float32 and rounded once per step.
 
-    If a rank has left, its weight goes to the own models of its neighbors: weights still sum to one, and under
-    symmetric ones, such as "metropolis", the mean of the remaining ranks does not change.
+    After a rank has left, each neighbor adds the weight of that rank to the weight of its own model. Weights still sum
+    to 1, and symmetric weights such as "metropolis" keep the mean of the remaining ranks.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks

@@ -1,4 +1,4 @@
-"""Makes the models of all ranks that have not left equal: the exact mean."""
+"""Gives all ranks that have not left the exact mean of their models."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["Equalizer"]
 
 LONGEST_CHUNK = 64 << 10
-"""Elements that are averaged at a time: the memory it takes, on a node, is some chunks for each rank."""
+"""Elements that are averaged at a time; a node needs memory for some chunks per rank."""
 
 
 class Equalizer:
-    """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, and has no part.
+    """Averages chunk after chunk in rounds of all ranks; a rank that has left counts as arrived, without data.
 
-    Every rank calls `average` as often. After a `StallError` it goes on where it was when it is called again; after
-    another error a rank can call it no more.
+    All ranks call `average` equally often. After a `StallError`, the next call continues where it was; after another
+    error, a rank can no longer call it.
     """
 
     def __init__(self, context: Context, *, count: int, dtype: np.dtype[Any], name: str, deadline: Deadline) -> None:
-        """Make it for arrays of `count` elements; collective."""
+        """Make an equalizer for arrays of `count` elements; collective."""
         from ..support.native import core
 
         self._count = count
@@ -55,9 +55,9 @@ class Equalizer:
         )
 
     def average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None], deadline: Deadline) -> Array:
-        """Return the mean over ranks of what `read` returns, and `replace` the one by the other; collective.
+        """Return the mean over ranks of the arrays that `read` returns, and `replace` each by the mean; collective.
 
-        All ranks have called it before one reads, and all have replaced before one returns.
+        No rank reads before all have called it, and no rank returns before all have replaced.
         """
         if self._failed:
             raise RuntimeError(
@@ -79,7 +79,7 @@ class Equalizer:
         return self._mean
 
     def _average(self, read: Callable[[], Array], replace: Callable[[Array, Array], None]) -> Iterator[_core.Round]:
-        """Yield each round that is to be waited for."""
+        """Yield each round for which the caller must wait."""
         yield self._meet()
         before = read()
         self._mean = before.copy()
@@ -93,20 +93,20 @@ class Equalizer:
 
     @property
     def failed(self) -> bool:
-        """Whether a call has ended by an error after which it cannot go on."""
+        """Whether a call has ended with an error after which it cannot continue."""
         return self._failed
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a call ran into its time limit, and is to be called again."""
+        """Whether a call ran into its time limit and must be called again."""
         return self._under_way is not None
 
     def statistics(self) -> dict[str, Any]:
-        """Return what its rounds have counted on this rank."""
+        """Return the counters of its rounds on this rank."""
         return self._rounds.statistics()
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
+        """Leave without waiting."""
         self._rounds.leave()
 
     def abort(self) -> None:

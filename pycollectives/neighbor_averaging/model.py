@@ -1,4 +1,4 @@
-"""The arrays that averages of models take and fill."""
+"""Checks of the arrays that averages of models read and write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["readable_array", "writable_array"]
 
 
 def readable_array(value: object, model: buffers.BufferDescription, name: str) -> Array:
-    """Return the memory of an argument; raise, with the collective's name, if it has not the model's count and type."""
+    """Return the memory of an argument; raise, with the collective's name, if count or type differ from the model's."""
     try:
         return buffers.matching_array(value, model)
     except (ValueError, TypeError, BufferError) as error:
@@ -22,7 +22,7 @@ def readable_array(value: object, model: buffers.BufferDescription, name: str) -
 
 
 def writable_array(out: object, model: buffers.BufferDescription, name: str) -> Array:
-    """Return the memory that a model is written into; raise as `readable_array`."""
+    """Return the memory to which a model is written; raise as `readable_array`."""
     try:
         return buffers.writable_array(out, model)
     except (ValueError, TypeError, BufferError) as error:

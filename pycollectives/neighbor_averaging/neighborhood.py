@@ -1,4 +1,4 @@
-"""What the synchronous averages with neighbors share: a step of them."""
+"""The common part of the synchronous averages with neighbors: a step and its request."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ArgumentsT = TypeVar("ArgumentsT", bound=NeighborhoodArguments)
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What a step of `NeighborAveraging` or `PushSum` is told.
+    """Describes a step of `NeighborAveraging` or `PushSum`.
 
     Attributes
     ----------
     step
-        Its number, from 0.
+        The number of the step, from 0.
     weight
-        Under push-sum that of the result; else 1.
+        The weight of the result under push-sum, otherwise 1.
     """
 
     step: int
@@ -43,52 +43,58 @@ class StepInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighborhoodStatistics(Statistics):
-    """What `statistics` of `NeighborAveraging` and `PushSum` says of one rank.
+    """Counters of one rank; `statistics` of `NeighborAveraging` and `PushSum` returns them.
 
     Attributes
     ----------
     steps
-        That it has started.
+        Steps that this rank has started.
     """
 
     steps: int
 
 
 class StepRequest(Request):
-    """A step under way: done when its result is there. `start` returns it.
+    """A pending step, done when its result is complete; returned by `start`.
 
     Attributes
     ----------
     step
-        Its number, from 0.
+        The number of the step, from 0.
     """
 
     def __init__(self, collective: Neighborhood[Any], step: int) -> None:
         """For `Neighborhood`."""
         self._collective = collective
         self._info: StepInfo | None = None
-        self._in_place: Array | None = None  # what `average` was given
+        self._in_place: Array | None = None  # the array given to `average`
         self._said_done = False
         self.step = step
 
     def wait(self, *, out: BufferSpec | None = None, timeout: float | None = None) -> StepInfo:
-        """Wait until the result is there: then it is the collective's `result`.
+        """Wait until the step is done; its average is then the collective's `result`.
 
         Parameters
         ----------
         out
-            Where to write the result instead: C-contiguous, writable host memory of the count and dtype of `like`.
+            Memory for the average instead of `result`: C-contiguous, writable host memory of the count and dtype of
+            `like`.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        StepInfo
+            The number of the step, and under push-sum the weight.
 
         Raises
         ------
         StallError
-            Not done in time: names the neighbors that have not come, and the step. `out` is unchanged. Wait again.
+            Not done in time; the text names the step and the missing neighbors. `out` is unchanged. Wait again.
         RankFailedError
-            Ranks have died: names them.
+            Ranks have died; the text names them.
         RuntimeError
-            Another thread is in a call of the collective; or `out` is given, and the step is done already.
+            Another thread is in a call of the collective, or `out` is given and the step is already done.
         ValueError, TypeError, BufferError
             `out` is refused.
         ClosedError
@@ -102,25 +108,25 @@ class StepRequest(Request):
         return self._info
 
     def test(self) -> bool:
-        """Whether the result is there: `wait` does not wait then. Moves messages, waits for nothing."""
+        """Return True if the step is done, so that `wait` returns at once; moves messages, does not wait."""
         self._said_done = self._info is not None or self._collective._test()
         return self._said_done
 
     @property
     def default_timeout(self) -> float | None:
-        """The communicator's default limit."""
+        """The communicator's default time limit, in seconds; None: no limit."""
         return self._collective.comm.timeout
 
     def __repr__(self) -> str:
-        """Show which step it is."""
+        """Show the number of the step."""
         return f"<StepRequest {self.step} of {self._collective.name!r}>"
 
 
 class Neighborhood(Collective[ArgumentsT]):
-    """An average with neighbors, step by step; a derived class says which.
+    """Base of the synchronous averages with neighbors.
 
-    One thread at a time. Ranks may make different numbers of steps: a rank that leaves takes part in no further step,
-    and its neighbors go on without it.
+    One thread at a time may call it. Ranks may make different numbers of steps: a rank that leaves takes part in no
+    further step, and its neighbors continue without it.
     """
 
     push_sum: ClassVar[bool]
@@ -143,26 +149,26 @@ class Neighborhood(Collective[ArgumentsT]):
         )
 
     def start(self, w: BufferSpec) -> StepRequest:
-        """Begin the next step with this rank's model; does not wait for another rank.
+        """Begin the next step with this rank's model, without waiting for another rank.
 
         Parameters
         ----------
         w
-            C-contiguous host memory of the count and dtype of `like`. It is copied: it may be changed at once. Several
-            arrays: see `flatten`.
+            C-contiguous host memory of the count and dtype of `like`. It is copied, so you may change it after the
+            call. For several arrays see `flatten`.
 
         Returns
         -------
         Request
-            `wait` returns a `StepInfo`; the average is in `result` then.
+            Its `wait` returns a `StepInfo`; afterwards `result` is the average.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous. Nothing is sent.
+            `w` has a wrong count or dtype, is no buffer, or is not contiguous. Nothing is sent.
         RuntimeError
-            The step before was not waited for (wait on `request`), nor said by its `test` to be done; or another thread
-            is in a call of this object.
+            The last step is not done: call `wait` on `request`, or `test` until it returns True. Or another thread is
+            in a call of this object.
         ClosedError
             This rank has left.
         """
@@ -180,7 +186,7 @@ class Neighborhood(Collective[ArgumentsT]):
         return self._request
 
     def average(self, w: BufferSpec, *, timeout: float | None = None) -> StepInfo:
-        """Do a step in place: `start` and `wait`.
+        """Do a step in place: start it, wait for it, and write the average to `w`.
 
         Parameters
         ----------
@@ -189,15 +195,21 @@ class Neighborhood(Collective[ArgumentsT]):
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
+        Returns
+        -------
+        StepInfo
+            The number of the step, and under push-sum the weight.
+
         Raises
         ------
         StallError
-            Not done in time: names the neighbors that have not come, and the step. `w` is unchanged. Call it again,
-            with the same `w`: the step continues, with the values of the first call.
+            Not done in time; the text names the step and the missing neighbors. `w` is unchanged. Call it again with
+            the same `w`: the step continues with the values of the first call.
         RuntimeError
-            A step that ended by an error, or by Ctrl-C, began with other memory: pass that, or wait on `request`.
+            A step that ended with an error or by Ctrl-C began with other memory: pass that memory, or wait on
+            `request`.
         ValueError, TypeError, BufferError, RankFailedError, ClosedError
-            As `start` and its request's `wait`.
+            As for `start` and its request's `wait`.
         """
         self._context.limit(timeout)
         array = self._writable(w)
@@ -214,34 +226,41 @@ class Neighborhood(Collective[ArgumentsT]):
 
     @property
     def result(self) -> Array:
-        """The average of the newest step that was waited for: read-only, of the shape of `like`.
+        """The average of the newest step for which `wait` returned: read-only, of the shape of `like`.
 
-        It does not change until a later step is waited for. `RuntimeError` before the first. What was written to `out`,
-        or averaged in place, is not here.
+        It does not change until `wait` of a later step returns. Before the first step it raises `RuntimeError`. It does
+        not show averages that were written to `out` or in place.
         """
         if self._shown is None:
             raise RuntimeError(f"{self.name!r}: no step has given a result yet")
         return self._shown
 
     def final(self, out: BufferSpec | None = None, *, timeout: float | None = None) -> Array:
-        """Return what this rank's model is after its last step; no call of another rank is needed besides its steps.
+        """Return this rank's model after its last step; the neighbors need to make no extra call.
 
-        It may be asked for after `leave` too, as long as the communicator is open. With `overlap` it includes what has
-        been sent to this rank for its next step: go on with `result`, not with this one, which would be counted twice.
+        You may also call it after `leave`, while the communicator is open. With `overlap=1` the model includes the
+        messages for this rank's next step. To make further steps, continue with `result` instead: these messages would
+        count twice.
 
         Parameters
         ----------
         out
-            Where to write it; None for a new array.
+            Memory for the model: C-contiguous, writable host memory of the count and dtype of `like`; None for a new
+            array.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        numpy.ndarray
+            The model: `out`, or a new array of the shape of `like`.
 
         Raises
         ------
         RuntimeError
             No step was started.
         StallError, RankFailedError, ValueError, TypeError, BufferError
-            As `wait` of a request.
+            As for `wait` of a request.
         """
         limit = self._context.limit(timeout)
         array = self._new_array() if out is None else self._writable(out)
@@ -249,23 +268,23 @@ class Neighborhood(Collective[ArgumentsT]):
         return array
 
     def statistics(self) -> NeighborhoodStatistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         return NeighborhoodStatistics(**self._collective.statistics())
 
     @property
     def topology(self) -> AnyTopology:
-        """Who is whose neighbor."""
+        """The graph of neighbors."""
         return self._arguments.topology
 
     @property
     def weights(self) -> str:
-        """The kind of weights."""
+        """The kind of weights, such as "metropolis"."""
         assert self._arguments.weights is not None
         return self._arguments.weights
 
     @property
     def steps(self) -> int:
-        """How many steps this rank has started."""
+        """The number of steps that this rank has started."""
         return self._collective.steps
 
     def _choices(self) -> list[str]:

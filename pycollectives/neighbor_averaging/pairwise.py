@@ -28,26 +28,26 @@ __all__ = ["PairwiseAveraging", "PairwiseStatistics"]
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseStatistics(Statistics):
-    """What `PairwiseAveraging.statistics` says of one rank, since it was made.
+    """Counters of one rank since creation; `PairwiseAveraging.statistics` returns them.
 
     Attributes
     ----------
     exchanges
-        Averages that this rank's model was in.
+        Averages in which this rank's model took part.
     begun
-        Those that this rank began.
+        Averages that this rank began.
     begun_between_nodes
-        Of these, with ranks of other nodes, by messages.
+        Averages that this rank began with ranks of other nodes, by messages.
     declined
-        Requests that a rank of another node declined, because it was in an average already.
+        Requests that a rank of another node declined because it was in an average already.
     skipped
-        Segments that were left out of an average, because another average held them.
+        Segments that were left out of an average because another average held them.
     applied
         Calls of `apply`.
     staleness_mean
-        Averages that the model was in between a `read` and the `apply` that follows, in the mean.
+        Mean number of averages of this model between a `read` and the following `apply`.
     staleness_max
-        The most of them.
+        Largest number of averages between a `read` and the following `apply`.
     waited
         Seconds that `read` and `apply` have waited for the lock of a segment, and `equalize` for other ranks.
     """
@@ -63,15 +63,15 @@ class PairwiseStatistics(Statistics):
 
 
 class PairwiseAveraging(Collective[PairwiseArguments]):
-    """A model that is averaged with neighbors in the background; made by `Communicator.pairwise_averaging`.
+    """A model that the engine averages with neighbors in the background; made by `Communicator.pairwise_averaging`.
 
-    `read` and `apply` wait for no other rank's application; any thread may call them. In Algorithm 1 of AD-PSGD a rank
-    reads x', computes the gradient at x', and applies it to x, which averages have changed meanwhile.
+    `read` and `apply` wait for no other rank's application, and any thread may call them. In Algorithm 1 of AD-PSGD, a
+    rank reads x', computes the gradient at x', and applies it to x, which averages may have changed in between.
 
-    An average changes no element's sum over ranks (under "a2cid2": that of the model and its momentum), and a delta is
-    applied exactly once. A rank that leaves, or dies, is averaged with no more.
+    An average keeps each element's sum over ranks (under "a2cid2", the sum of the model and its momentum). Each delta
+    is applied exactly once. After a rank leaves or dies, no average includes its model.
 
-    To flush it is to `equalize`: so `close`, and the end of a `with` block, make all models equal (collective).
+    `flush` calls `equalize`, and so do `close` and the end of a `with` block: all models are then equal (collective).
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -120,27 +120,33 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
     def read(self, out: BufferSpec | None = None, *, stream: Any = None) -> Array:
         """Return a copy of this rank's model.
 
-        Each segment of it (64 KiB, on a device 4 MiB) is as it was at one moment; with `lock="model"` all of it.
+        Each segment of the copy (64 KiB, on a device 4 MiB) is a snapshot; with `lock="model"` the whole copy is one.
 
         Parameters
         ----------
         out
-            C-contiguous, writable host memory of the count and dtype of `initial`, to write it to; by default a new
-            array of the shape of `initial`. If `initial` is on a CUDA device: an array on that device; by default
-            memory of the library's own, an object with `__cuda_array_interface__` and `to_host()`, which the next
-            `read` or `equalize` overwrites.
+            Where to write the copy: C-contiguous, writable host memory of the count and dtype of `initial`; by default
+            a new array of the shape of `initial`. If `initial` is on a CUDA device: an array on that device; by default
+            memory of the library, an object with `__cuda_array_interface__` and `to_host()`, which the next `read` or
+            `equalize` overwrites.
         stream
-            Only of models on a device: the stream on which you work with what is written to, as for `apply`. Without
-            `out` and `stream`, that of the newest call.
+            Only for models on a device: the stream on which you work with the copy, as for `apply`. Default without
+            `out`: the stream of the newest call.
+
+        Returns
+        -------
+        numpy.ndarray
+            The copy: `out`, or a new array; on a device the object described above.
 
         Raises
         ------
         ValueError, TypeError, BufferError
             `out` is refused.
         RankFailedError
-            Neighbors have died: once for each. Later calls go on without them.
+            Neighbors have died. It is raised once for each; later calls continue without them.
         RuntimeError
-            This rank's device has failed, or a neighbor's: the latter once for each, and later calls go on without it.
+            This rank's device or a neighbor's has failed. For a neighbor it is raised once; later calls continue
+            without that neighbor.
         ClosedError
             This rank has left.
         """
@@ -148,61 +154,61 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         return array
 
     def apply(self, delta: BufferSpec, *, stream: Any = None) -> None:
-        """Add to whatever the model has become (AD-PSGD, Algorithm 1, line 6): `delta` is minus rate times gradient.
+        """Add `delta` to the current model (AD-PSGD, Algorithm 1, line 6), such as -rate * gradient.
 
         Parameters
         ----------
         delta
-            C-contiguous memory of the count and dtype of `initial`, on the host or on its device; may be
-            overwritten at once.
+            C-contiguous memory of the count and dtype of `initial`, on the host or on its device. You may overwrite it
+            after the call.
         stream
-            Only of models on a device: the stream on which you work with `delta`, of PyTorch, CuPy or Numba, an object
-            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names. The call
-            waits on the host until that has made the values.
+            Only for models on a device: the stream on which you work with `delta`. A stream of PyTorch, CuPy or Numba,
+            an object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array
+            names. The call waits on the host until that stream has made the values.
 
         Raises
         ------
         ValueError, TypeError, BufferError
             `delta` is refused. Nothing is added.
         RankFailedError
-            Neighbors have died: once for each. Nothing is added; later calls go on without them.
+            Neighbors have died. It is raised once for each, and nothing is added; later calls continue without them.
         RuntimeError
-            As for `read`. Nothing is added, unless this rank's device fails meanwhile: then its model is lost.
+            As for `read`. Nothing is added. If this rank's device fails during the call, its model is lost.
         ClosedError
             This rank has left. Nothing is added.
         KeyboardInterrupt
-            In a wait for a part of the model that is being averaged, which takes microseconds unless a process is
-            stopped in it. All of `delta` has been added, unless it was interrupted twice.
+            Ctrl-C during a wait for a segment that is being averaged. The wait takes microseconds unless a process is
+            stopped in an average. All of `delta` has been added, unless the call was interrupted twice.
         """
         self._arrays.apply(delta, stream)
 
     def equalize(self, *, timeout: float | None = None) -> Array:
         """Give every rank the mean of all ranks' models; collective among the ranks that have not left.
 
-        Averages rest until it is done. What other threads apply meanwhile is added to the mean. After a `StallError`
-        call it again: it goes on where it was. After another error some ranks may have the mean and others not, and
-        `equalize` can be called no more; `read`, `apply` and averages go on. Leave on all ranks then.
+        No averages run until it is done. Deltas that other threads apply during the call are added to the mean. After a
+        `StallError`, call it again to continue. After another error, some ranks may have the mean and others not:
+        `equalize` is then unusable, while `read`, `apply` and averages continue. Leave the collective on all ranks.
 
         Parameters
         ----------
         timeout
-            Seconds, for all of it; None for the communicator's default.
+            Seconds for the whole call; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
         numpy.ndarray
-            The mean, of the shape and dtype of `initial`; on a device as `read` returns it. It goes through the host.
+            The mean, of the shape and dtype of `initial`; on a device as for `read`. Device data goes through the host.
 
         Raises
         ------
         StallError
-            Not done in time: names who has not come.
+            Not done in time; the text names the ranks that have not arrived.
         RankFailedError
             A rank has died.
         ClosedError
             This rank has left.
         RuntimeError
-            Another thread is in it, an earlier call ended by an error, or as for `read`.
+            Another thread is in `equalize`, an earlier call ended with an error, or as for `read`.
         """
         deadline = Deadline(self._context.limit(timeout))
         if not self._equalizing.acquire(blocking=False):
@@ -226,7 +232,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         self.equalize(timeout=timeout)
 
     def close(self, *, timeout: float | None = None) -> None:
-        """See `Collective.close`. After an error of `equalize` it only leaves, with a warning: models may differ."""
+        """See `Collective.close`. After a failed `equalize` it only leaves, and warns that models may differ."""
         if not self.closed and self._equalizer.failed:
             text = f"{self.name}: models may differ: equalize has ended by an error"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -234,7 +240,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         super().close(timeout=timeout)
 
     def leave(self) -> None:
-        """See `Collective.leave`: this rank's model is averaged no more."""
+        """See `Collective.leave`. No average includes this rank's model afterwards."""
         self._collective.leave()
         self._equalizer.leave()
         self._context.forget(self)
@@ -246,7 +252,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
         return 0  # what was applied is in the model
 
     def statistics(self) -> PairwiseStatistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         counts = self._collective.statistics()
         equalizing = self._equalizer.statistics()
         return PairwiseStatistics(
@@ -264,7 +270,7 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
 
     @property
     def topology(self) -> Topology:
-        """Who averages with whom."""
+        """The graph along which ranks average."""
         return self._arguments.topology
 
     def _choices(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Push-sum: averages over directed graphs, in which not all ranks have as many in- as out-neighbors (SGP)."""
+"""Push-sum: averages over directed graphs, where ranks may have more in- than out-neighbors or fewer (SGP)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ __all__ = ["PushSum"]
 
 
 class PushSum(Neighborhood[PushSumArguments]):
-    """Push-sum over a directed graph; made by `Communicator.push_sum`.
+    """Averages over a directed graph by push-sum; made by `Communicator.push_sum`.
 
-    Each rank holds a sum x and a weight, from the start 1, and gives shares of both to its out-neighbors: in step k all
-    ranks compute x = P[k] x and weight = P[k] weight, where the columns of P[k] sum to 1. The model is x / weight, the
-    *de-biased* value, which is a step's result (Assran et al., "Stochastic Gradient Push for Distributed Deep
-    Learning", ICML 2019, Algorithm 1). The sums of x and of the weights over all ranks never change.
+    Each rank holds a sum x and a weight, initially 1, and gives shares of both to its out-neighbors. In step k all
+    ranks compute x = P[k] x and weight = P[k] weight, where the columns of P[k] sum to 1. The result of a step is the
+    model x / weight, the *de-biased* value (Assran et al., "Stochastic Gradient Push for Distributed Deep Learning",
+    ICML 2019, Algorithm 1). The sums of x and of the weights over all ranks never change.
 
-    What the caller changes in the model between a step and the next, such as a gradient step, is added to x as
-    it is, as in line 4 of that algorithm.
+    If the caller changes the model between two steps, for example by a gradient step, the change is added to x (line 4
+    of that algorithm).
 
-    With `overlap=1` a step waits for what was sent in the step before, so that messages travel during computation
-    (Algorithm 2 of the paper with tau = 1, but always the same messages, whatever their speed). `final` gives the model
-    with what is on its way included.
+    With `overlap=1`, a step waits for the messages of the step before, so that messages travel during computation. This
+    is Algorithm 2 of the paper with tau = 1, except that the set of messages does not depend on their speed. `final`
+    returns the model with the pending messages included.
 
-    A rank that has left keeps its x and weight. What was meant for it afterwards returns to who would have given it,
-    one step later. If all in-neighbors of a rank have left, it still sends shares but receives none: its weight falls
-    with each step, and what is added to x counts ever more. So ranks should make as many steps, or leave too.
+    A rank that has left keeps its x and weight. Later shares for it return to their senders, one step later. If all
+    in-neighbors of a rank have left, the rank still sends shares but receives none: its weight falls with each step,
+    and changes of x count more and more. All ranks should therefore make equally many steps, or leave together.
 
     Attributes
     ----------
     overlap
-        0 or 1: how many steps later what is sent counts.
+        0 or 1: the number of steps after which messages count.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -49,10 +49,10 @@ class PushSum(Neighborhood[PushSumArguments]):
 
     @property
     def overlap(self) -> int:
-        """How many steps later what is sent counts."""
+        """The number of steps after which messages count: 0 or 1."""
         return self._arguments.overlap
 
     @property
     def weight(self) -> float:
-        """The weight of the model that a step or `final` gave last, at first 1: x is that model times it."""
+        """The weight of the last model from a step or `final`, initially 1; x is that model times the weight."""
         return self._collective.weight

@@ -1,4 +1,4 @@
-"""What a partial allreduce is: its arguments, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of a partial allreduce: checks on one rank, and a form that ranks can compare."""
 
 from __future__ import annotations
 
@@ -62,44 +62,44 @@ def _history(rounds: int) -> int:
 
 @attrs.frozen
 class PartialAllreduceArguments(Arguments):
-    """Make a partial allreduce; collective (eager-SGD, section 4).
+    """Make a `PartialAllreduce`, whose rounds do not wait for stragglers; collective (eager-SGD, section 4).
 
     Parameters
     ----------
     like
-        A buffer, or `[buffer, count, type]`, whose dtype and number of elements contributions have, and whose shape
-        results have. If it is an array on a CUDA device, they are on that device too: "Arrays on a device" in the
-        documentation's Semantics.
+        A buffer, or `[buffer, count, type]`, with the dtype and count of contributions and the shape of results. If it
+        is an array on a CUDA device, all contributions and results are on that device: see "Arrays on a device" in
+        docs/semantics.md.
     count, dtype
-        Instead of `like`: elements, and NumPy's or MPI's type of them. Results are flat.
+        Use them instead of `like`. `count`: the number of elements. `dtype`: the element type, of NumPy or MPI. Results
+        are flat.
     op
-        An operation of MPI, such as `MPI.SUM`, on element types on which MPI defines it; or `pycollectives.AVG`,
-        which divides by the number of contributors; or the name of one.
+        An operation of MPI, such as `MPI.SUM`, on element types for which MPI defines it; or `pycollectives.AVG`, which
+        divides by the number of contributors; or the name of one.
     policy
-        Who may start a round: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: half of the
-        ranks, once they have arrived.
+        When a round starts: an object such as `Quorum(2)`, or its text, such as "quorum:2". Default: when half of the
+        ranks have arrived.
     late
-        What becomes of data that came too late for a round. "accumulate": it goes into the next round, combined
-        with `op` with what this rank contributes until then. "replace": it goes into the next round, unless newer
-        data of this rank replaces it first. "drop": data that misses the round that its call completes with is
-        discarded at once, unless a round waits for it (`max_staleness`); other data that no round has taken yet is
-        replaced by newer.
+        The use of data that is too late for a round. "accumulate": it goes into the next round, combined by `op` with
+        this rank's later contributions. "replace": it goes into the next round, unless newer data of this rank replaces
+        it. "drop": data that misses the round with which its call completes is discarded at once, unless a round waits
+        for it (`max_staleness`); newer data replaces other data that no round has taken.
     missed
-        What a late call is given: "sum", the sum of all results that this rank had not been given (`op` SUM or
-        AVG), so that ranks that add up their results end with the same; or "latest", the newest result alone.
-        Default: "sum" where `op` has it, else "latest".
+        The result of a late call. "sum" (only `op` SUM and AVG): the sum of all results that this rank has not
+        received, so that ranks that add up their results end with the same total. "latest": only the newest result.
+        Default: "sum" for SUM and AVG, otherwise "latest".
     max_staleness
-        After so many rounds in a row for which a rank had nothing to give, the next waits for it. None: never.
+        After this many rounds in a row without data of a rank, the next round waits for that rank. None: never.
     algorithm
-        "auto": what costs least for these ranks, nodes and bytes if every rank has a core, or else what was
-        measured to be best (`python -m pycollectives tune`).
-        "board": in shared memory within nodes, and messages between nodes by the best schedule, or by a chosen one:
-        "board+NAME". NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists them. Of
-        arrays on a CUDA device, messages go through memory of the host ("staged").
+        "auto": the best one for these ranks, nodes and bytes. A cost model chooses it if every rank has a core and
+        there is no table of `python -m pycollectives tune`; otherwise a table of measurements does.
+        "board": shared memory within nodes, and messages between nodes by the best schedule. "board+NAME": the same
+        with the schedule NAME. NAME: messages among all ranks by that schedule; `python -m pycollectives info` lists
+        the names. For arrays on a CUDA device, messages go through host memory ("staged").
     history
-        Rounds, at least 1, that a call can have missed before `RoundInfo.overrun` is True. Under `missed="sum"`
-        so many results are kept one by one, and older ones are added to a running total: nothing is lost, and memory
-        stays bounded.
+        The number of rounds, at least 1, that a call can miss before `RoundInfo.overrun` is True. Under
+        `missed="sum"`, this many results are kept one by one, and older ones are added to a running total: no result is
+        lost, and memory stays bounded.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -122,7 +122,7 @@ class PartialAllreduceArguments(Arguments):
     selection_table: str | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Resolve what depends on several arguments: what is left open, and the algorithm."""
+        """Resolve the defaults and the algorithm, which depend on several arguments."""
         object.__setattr__(self, "like", self._template_or_count())
         like, group = self.like, creation().group
         operations.checked_op_on(self.op, like.buffer.dtype)
@@ -164,7 +164,7 @@ class PartialAllreduceArguments(Arguments):
         }
 
     def readable(self, x: object) -> Array:
-        """Return the memory of a contribution that is not simply an array of our shape and dtype; raise if wrong."""
+        """Return the memory of a contribution that is not already such an array; raise if it does not fit."""
         try:
             array = buffers.matching_array(x, self.like.buffer)
         except (ValueError, TypeError, BufferError) as error:
@@ -172,7 +172,7 @@ class PartialAllreduceArguments(Arguments):
         return buffers.as_bytes_exporter(array)
 
     def writable(self, out: object) -> Array:
-        """Return an array of our shape over memory that a result is to be written to; raise if it cannot be."""
+        """Return an array of this shape over the memory for a result; raise if it does not fit."""
         return buffers.writable_array(out, self.like.buffer).reshape(self.like.buffer.shape)
 
     def for_engine(self, nodes: Sequence[int]) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class PartialAllreduceArguments(Arguments):
 def _choose(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Return what `algorithm` stands for, and the table that was asked; None: it left nothing open."""
+    """Return the choice for `algorithm`, and the table that was used for it, or None."""
     size, count = len(nodes), len(set(nodes))
     asked = algorithm == "auto" or (count < size and algorithm.startswith(choice.BOARD)) or costs is not None
     table = tables.for_costs(costs) if asked else tables.built_in()
@@ -217,7 +217,7 @@ def _choose(
 def _choose_on_device(
     algorithm: str, algorithms: Sequence[str], nodes: Sequence[int], nbytes: int, sparse: bool, costs: Costs | None
 ) -> tuple[choice.Choice, str | None]:
-    """Return the same of arrays on devices, where "auto" means a board wherever there can be one: nothing is staged."""
+    """Return the same for arrays on devices, where "auto" means a board if possible, so that no data is staged."""
     count = len(set(nodes))
     if count == 1 and algorithm in ("auto", choice.BOARD):
         return choice.Choice(board=True, schedule=None), None

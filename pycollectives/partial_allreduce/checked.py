@@ -1,4 +1,4 @@
-"""The partial allreduce under `PYC_CHECK=1`: what ranks call and what rounds gave them is compared across ranks."""
+"""The partial allreduce under `PYC_CHECK=1`: ranks compare their calls and the results of their rounds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["checked"]
 def checked(
     collective: _core.PartialAllreduce, checks: NoChecks, arguments: PartialAllreduceArguments
 ) -> _core.PartialAllreduce:
-    """Return the engine's collective with the checks around it, or as it is if nothing is checked."""
+    """Return the engine's collective, wrapped in checks if they are on."""
     if not isinstance(checks, Checks):
         return collective
     number = checks.register(arguments.name)
@@ -42,7 +42,7 @@ def checked(
 
 
 class CheckedAllreduce:
-    """The engine's collective; calls are passed on, and their results are noted."""
+    """Wraps the engine's collective: it forwards calls and notes their results."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class CheckedAllreduce:
         self._writable = arguments.writable
         self._sums_missed_rounds = arguments.missed == "sum"
         self._calls = 0
-        self._given = 0  # rounds before this one were given to this rank, or superseded
+        self._given = 0  # this rank has received the rounds before this one, or they were superseded
         self._is_finite = True  # no result had inf or NaN
-        self._rounds: dict[int, dict[str, str | int]] = {}  # what this rank got of its newest rounds, ascending
+        self._rounds: dict[int, dict[str, str | int]] = {}  # this rank's results of its newest rounds, ascending
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)
@@ -86,7 +86,7 @@ class CheckedAllreduce:
         return into, info
 
     def _round_of(self, x: Any, timeout: float | None, stream: Any) -> _core.RoundInfo:
-        """Contribute and wait, without a handle with which the caller could wait again."""
+        """Contribute and wait; the caller gets no request with which it could wait again."""
         limit = checked_timeout(timeout)
         handle = self.contribute(x, stream=stream)
         try:
@@ -101,7 +101,7 @@ class CheckedAllreduce:
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Say what the engine says to a second thread, also while the first is between two of its calls."""
+        """Refuse a second thread as the engine does, also while the first one is between two calls of the engine."""
         if not self._in_use.acquire(blocking=False):
             raise RuntimeError(
                 f"{self._collective.name}: called while another thread is in a call of this collective; one thread at "
@@ -130,12 +130,12 @@ class CheckedAllreduce:
         return self._collective.abort()
 
     def note_call(self, call: int, info: _core.RoundInfo) -> None:
-        """Note what the newest handle has given: the result need not be of an older one's round."""
+        """Note the result of the newest request only: with an older one, the result may be of another round."""
         if call == self._calls:
             self.note(info)
 
     def note(self, info: _core.RoundInfo) -> None:
-        """Note what a look has given: unless an earlier one gave that round, or the result is of several rounds."""
+        """Note a result, unless its round was noted before or it is of several rounds."""
         if info.round < self._given:
             return
         self._given = info.round + 1
@@ -172,12 +172,12 @@ class CheckedAllreduce:
         return self._collective.result
 
     def _compare(self, what: str, timeout: float | None) -> None:
-        """Meet, and compare the rounds that ranks have in common with those that make the same call.
+        """Meet the other ranks, and compare the rounds that this rank shares with those that make the same call.
 
         Raises
         ------
         MismatchError
-            One is not the same; on all ranks that make this call. Ends the checks.
+            A round differs. All ranks that make this call raise it, and the checks end.
         """
         deadline = Deadline(timeout)
         local = {str(number): _digest(repr(given)) for number, given in self._rounds.items()}
@@ -203,7 +203,7 @@ class CheckedAllreduce:
 
 
 class CheckedOnDevice(CheckedAllreduce):
-    """The same of arrays on a CUDA device."""
+    """The same for arrays on a CUDA device."""
 
     _collective: Any  # a DeviceCollective
 
@@ -220,7 +220,7 @@ class CheckedOnDevice(CheckedAllreduce):
 
 
 class CheckedRound:
-    """The engine's handle; a round that it gives is noted."""
+    """Wraps the engine's request and notes the round with which it completes."""
 
     def __init__(self, handle: _core.Round, collective: CheckedAllreduce, call: int) -> None:
         self._handle = handle
@@ -229,7 +229,7 @@ class CheckedRound:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self._handle)  # so that it is an instance of the engine's, which cannot be derived from
+        return type(self._handle)  # isinstance must hold, and the engine's class cannot be derived from
 
     @property
     def default_timeout(self) -> float | None:

@@ -24,22 +24,22 @@ __all__ = ["AllreduceStatistics", "PartialAllreduce"]
 
 @dataclass(frozen=True, kw_only=True)
 class AllreduceStatistics(Statistics):
-    """What `PartialAllreduce.statistics` says of one rank.
+    """Counters of one rank; `PartialAllreduce.statistics` returns them.
 
     Attributes
     ----------
     rounds
         Rounds that this rank has seen complete.
     contributions
-        Its calls.
+        Calls of this rank.
     included
-        Of those that are done, whose data was in the round that they completed with.
+        Completed calls whose data was in the round with which they completed.
     late
-        Of those that are done, which were late: rounds had completed that this rank had not been given.
+        Completed calls that were late: they came after a round whose result this rank had not received.
     missed
-        Rounds that this rank was given only as part of a later look.
+        Rounds whose result this rank received only with a later round.
     overrun
-        Looks that had missed more rounds than `history`.
+        Calls that had missed more rounds than `history`.
     """
 
     rounds: int
@@ -51,11 +51,11 @@ class AllreduceStatistics(Statistics):
 
 
 class PartialAllreduce(Collective[PartialAllreduceArguments]):
-    """A reduction over all ranks that is repeated round by round; made by `Communicator.partial_allreduce`.
+    """A reduction over all ranks, repeated round by round; made by `Communicator.partial_allreduce`.
 
-    Every rank contributes when it has something; the policy says when a round starts; ranks with nothing to give are
-    absent from it, which is not the same as zero. Made, flushed and left by all ranks; contributed to by each as often
-    as it likes, by one thread at a time.
+    Each rank contributes when it has data, as often as it likes. The policy decides when a round starts. Ranks without
+    data are absent from the round, which differs from contributing zeros. All ranks make, flush and leave it together.
+    One thread at a time may call it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
@@ -87,36 +87,36 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         else:
             made = DeviceCollective(core.DevicePartialAllreduce(context.engine, **options), arguments.like)
         self._collective = checked(made, context.checks, arguments)
-        # The engine's own methods, without a frame of Python around them: after a while of sleep or work, when nothing
-        # of it is in the caches, such a frame costs 10 us more. What a derived class overrides is left to it.
+        # The engine's own methods, without a Python frame around them: with cold caches, after sleep or work, a frame
+        # costs 10 us. Methods that a derived class overrides stay.
         if type(self).contribute is PartialAllreduce.contribute:
             self.contribute = self._collective.contribute  # type: ignore[method-assign]
         if type(self).allreduce is PartialAllreduce.allreduce:
             self.allreduce = self._collective.allreduce  # type: ignore[assignment,method-assign]
 
     def contribute(self, x: BufferSpec, *, stream: Any = None) -> Round:
-        """Hand data over; it may be reused as soon as this returns.
+        """Contribute data to a round without waiting; you may reuse the array as soon as this returns.
 
         Parameters
         ----------
         x
-            C-contiguous host memory of the collective's count and dtype, of any shape: a NumPy array or anything that
-            exports PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made like an array on a CUDA
-            device: an array on that device. It is handed over when its stream has made it, and work that you queue on
-            that stream next may overwrite it.
+            C-contiguous host memory of the collective's count and dtype, of any shape: a NumPy array, an object that
+            exports PEP 3118 or DLPack, or `[buffer, count, type]`. If the collective was made with a `like` on a CUDA
+            device: an array on that device. The data is handed over once its stream has made it; work that you queue on
+            that stream after this call may overwrite it.
         stream
-            Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
-            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names.
+            Only for arrays on a device: the stream on which you work with them. A stream of PyTorch, CuPy or Numba, an
+            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
 
         Returns
         -------
         Request
-            Completes with the round that this call takes part in; `wait` returns its `RoundInfo`.
+            Completes with the round in which this call takes part. Its `wait` returns a `RoundInfo`.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous, or in other memory. Nothing is sent.
+            `x` has a wrong count or dtype, is no buffer, is not contiguous, or is in other memory. Nothing is sent.
         ClosedError
             This rank has left.
         RuntimeError
@@ -127,30 +127,30 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
     def allreduce(
         self, x: BufferSpec, out: BufferSpec | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> tuple[Array, RoundInfo]:
-        """Contribute and wait.
+        """Contribute data and wait for the result.
 
         Parameters
         ----------
         x
             As for `contribute`.
         out
-            Writable memory of the same count and dtype, for the result.
+            Writable memory of the same count and dtype for the result. Default: the result is `self.result`.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
         stream
-            As for `contribute`; also of `out`.
+            As for `contribute`; also for `out`.
 
         Returns
         -------
         result : ndarray
-            Of the collective's shape and dtype: the memory of `out`, or if there is none, what `result` gives.
+            The result, of the collective's shape and dtype: in the memory of `out`, or the read-only `self.result`.
         info : RoundInfo
-            Who is in the result.
+            Describes the round, with its contributors.
 
         Raises
         ------
         ValueError, TypeError, BufferError, ClosedError, RuntimeError
-            As `contribute`, for `x` and `out`.
+            As for `contribute`, for `x` and `out`.
         StallError
             The round is not done in time. The data is contributed: do not contribute it again. Contribute the next
             data, or `flush`.
@@ -159,49 +159,53 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @property
     def result(self) -> Array:
-        """The newest result that this rank was given: read-only, of the collective's shape and dtype.
+        """The newest result that this rank has received: read-only, of the collective's shape and dtype.
 
-        Of arrays on a CUDA device it is an object with `__cuda_array_interface__`, of which CuPy and PyTorch make an
-        array without a copy; its `to_host()` is a copy on the host.
+        If arrays are on a CUDA device, the result is an object with `__cuda_array_interface__`: CuPy and PyTorch make
+        an array from it without a copy, and its `to_host()` returns a copy on the host.
 
         It does not change until this rank contributes again, flushes, or calls `wait`, `test` or `done` of another
-        request. Then it is the result of that request. Under `missed="sum"` a result has only the rounds that this rank
-        has not received before. If there are none, it is the identity of the op. Of several calls that have not been
-        waited for, it may be of a later round than the one whose handle `wait` is called on first. `RuntimeError`
-        before the first round.
+        request. Then it is the result of that request. Under `missed="sum"`, it includes only rounds that this rank has
+        not received before; without such a round it is the identity of the op. With several pending calls, it may be of
+        a later round than the request on which you call `wait` first. Before the first round it raises `RuntimeError`.
         """
         return self._collective.result
 
     @property
     def must_flush(self) -> bool:
-        """Whether this thread has contributed since the last `flush`, and other ranks may wait for its next call."""
+        """Whether this thread has contributed since the last `flush` and other ranks can wait for its next call."""
         return self._collective.has_contributed and self.policy.waits_for_arrivals(self._context.size)
 
     def start_flush(self) -> None:
-        """Begin a `flush`, which is to follow: from now on no round waits for this rank.
+        """Announce a `flush`: from now on no round waits for this rank.
 
-        With several collectives, call it on all of them before the first `flush`: otherwise a rank may wait in another
-        collective for this rank, which waits in a flush. Nothing can be contributed until `flush` has returned.
+        With several collectives, call it on all of them before the first `flush`. Otherwise this rank may wait in a
+        flush while another rank waits for it in another collective. Do not contribute until `flush` has returned.
         """
         self._collective.start_flush()
 
     def flush(self, *, timeout: float | None = None) -> RoundInfo:
-        """Deliver all data that still waits, of all ranks, in one synchronous round; collective.
+        """Deliver the pending data of all ranks in one synchronous round; collective. The collective stays usable.
 
-        Afterwards `result` is the result of this round or, under `missed="sum"`, the sum of all that this rank had not
-        been given yet, however many rounds that are. A round in which nobody had anything waiting gives the identity of
-        the op: 0 for SUM and AVG. The collective stays usable.
+        Afterwards `result` is the result of this round. Under `missed="sum"`, it is the sum of all results that this
+        rank had not received, including this round. If no rank had pending data, the round's result is the identity of
+        the op: 0 for SUM and AVG.
 
         Parameters
         ----------
         timeout
             Seconds to wait for the other ranks; None for the communicator's default, `math.inf` for no limit.
 
+        Returns
+        -------
+        RoundInfo
+            Describes the round.
+
         Raises
         ------
         StallError
-            Some ranks have neither flushed nor left in time; names them. Call `flush` again to go on waiting:
-            nothing can be contributed until it has returned.
+            Some ranks have neither flushed nor left in time; the text names them. Call `flush` again to continue; do
+            not contribute until it has returned.
         ClosedError
             This rank has left.
         """
@@ -215,12 +219,12 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         return self._collective.abort()
 
     def statistics(self) -> AllreduceStatistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         return AllreduceStatistics(**self._collective.statistics())
 
     @property
     def policy(self) -> Policy:
-        """Who may start a round."""
+        """The policy that decides when a round starts."""
         return self._arguments.policy
 
     @property
@@ -235,7 +239,7 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
     @property
     def rounds(self) -> int:
-        """Rounds that this rank has seen complete."""
+        """The number of rounds that this rank has seen complete."""
         return self._collective.rounds
 
     def _choices(self) -> list[str]:
@@ -243,5 +247,5 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
 
 
 def _given(stream: Any) -> dict[str, Any]:
-    """Return the argument, if there is one: collectives of arrays on the host have none."""
+    """Return `stream` as keyword arguments, if given: collectives of host arrays do not have it."""
     return {} if stream is None else {"stream": stream}

@@ -1,4 +1,4 @@
-"""The partial allreduce of arrays on a CUDA device: the engine's collective, as the public class expects it."""
+"""The partial allreduce of arrays on a CUDA device: wraps the engine's collective for the public class."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["DeviceCollective"]
 
 
 class DeviceCollective:
-    """The engine's collective on a device. Calls take arrays on it, and the stream on which the caller works."""
+    """Wraps the engine's collective on a device: calls take arrays on it, and the caller's stream."""
 
     def __init__(self, collective: _core.DevicePartialAllreduce, like: Template) -> None:
-        """`like`: an array on that device."""
+        """Wrap `collective`; `like` describes an array on its device."""
         assert like.device is not None
         assert like.stream is not None
         self._collective = collective
@@ -35,7 +35,7 @@ class DeviceCollective:
         self.buffer = like.buffer
 
     def __getattr__(self, name: str) -> Any:
-        """What needs no array is the engine's."""
+        """Return the engine's attribute: calls without arrays need no wrapper."""
         return getattr(self._collective, name)
 
     def contribute(self, x: object, *, stream: Any = None) -> Round:
@@ -47,7 +47,7 @@ class DeviceCollective:
         return handle
 
     def contribute_and_wait(self, x: object, *, timeout: float | None = None, stream: Any = None) -> RoundInfo:
-        """Return `contribute(x).wait(timeout=timeout)`; a wrong limit is refused before anything is handed over."""
+        """Return `contribute(x).wait(timeout=timeout)`; refuse a wrong time limit before contributing."""
         limit = checked_timeout(timeout)
         return self.contribute(x, stream=stream).wait(timeout=limit)
 
@@ -64,14 +64,14 @@ class DeviceCollective:
         return self.given(out, receiver), info
 
     def receiver(self, out: object, stream: Any = None) -> DeviceArray:
-        """Return where a result is to be written to; raise if it cannot be."""
+        """Return the array for a result; raise if it does not fit."""
         array = self._described(out, stream)
         if array.readonly:
             raise BufferError(f"{self.name}: out: expected a writable array, got one that is read-only")
         return array
 
     def given(self, out: object, receiver: DeviceArray | None) -> Any:
-        """Return the newest result, in `out` if there is one."""
+        """Return the newest result, in `out` if given."""
         if receiver is None:
             return self.result
         self._collective.give(receiver.pointer, receiver.stream)
@@ -79,13 +79,13 @@ class DeviceCollective:
 
     @property
     def result(self) -> DeviceResult:
-        """The newest result, in order with the stream of the newest contribution."""
+        """The newest result, in the order of the newest contribution's stream."""
         self._collective.give(self._collective.shown, self._stream)
         return DeviceResult(self, self._stream)
 
     @property
     def shown(self) -> int:
-        """The address of the memory that `result` is in."""
+        """The address of `result`."""
         return self._collective.shown
 
     def fetched(self) -> Array:

@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 __all__ = ["DivideBy", "EagerMean", "check_divide_by"]
 
 DivideBy: TypeAlias = Literal["world", "contributors"]
-"""By what a sum of gradients is divided: by all ranks, as in the paper, or by those that are in the round."""
+"""The divisor of a sum of gradients: the number of all ranks, as in the paper, or of the round's contributors."""
 
 
 def check_divide_by(divide_by: object) -> None:
-    """Raise ValueError if it is no `DivideBy`."""
+    """Raise ValueError unless it is a `DivideBy`."""
     if divide_by not in ("world", "contributors"):
         raise ValueError(f"divide_by: expected 'world' or 'contributors', got {divide_by!r}")
 
 
 class EagerMean:
-    """The mean over ranks of arrays, some of which come late; made collectively.
+    """The mean over ranks of arrays, some of which arrive late; made by all ranks (collective).
 
-    Arrays are NumPy's, or what a derived class takes in their place.
+    Arrays are NumPy arrays, unless a derived class takes others.
 
     Parameters
     ----------
     comm
-        All ranks.
+        The communicator of all ranks.
     like
         An array of the shape and type of each contribution.
     divide_by
         See `DivideBy`.
     missed
-        What a rank that is behind is given: "sum", all means that it missed, or "latest", the newest alone.
+        The result for a rank that is behind: "sum", the sum of all missed means, or "latest", only the newest mean.
     flushed_by
-        What the application calls to flush it, for messages.
+        The call that flushes it, for messages.
     options
-        Of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
+        Options of `Communicator.partial_allreduce`: `policy`, `late`, `max_staleness`, `history`, `name`.
     """
 
     def __init__(
@@ -67,24 +67,24 @@ class EagerMean:
 
     @property
     def waits_for_arrivals(self) -> bool:
-        """Whether a rank may wait for others that have contributed as often as it has."""
+        """Whether a rank can wait for others that have contributed equally often."""
         return self._collective.policy.waits_for_arrivals(self._size)
 
     @property
     def rounds(self) -> int:
-        """How many rounds have completed, as far as this rank knows."""
+        """The number of complete rounds that this rank knows of."""
         return self._collective.rounds
 
     def contribute(self, gradient: Any) -> Round:
-        """Hand this rank's gradient over; the handle completes when there is a mean for this rank."""
+        """Contribute this rank's gradient; the request completes when this rank has a mean."""
         return self._collective.contribute(gradient)
 
     def write_to(self, out: Any) -> Any:
-        """Write the newest mean that this rank was given into an array, and return it."""
+        """Write this rank's newest mean into an array, and return the array."""
         return np.divide(self._collective.result, self._divisor, out=out)
 
     def add_to(self, out: Any) -> None:
-        """Add the newest mean that this rank was given to an array."""
+        """Add this rank's newest mean to an array."""
         out += self._collective.result / self._divisor
 
     def start_flush(self) -> None:
@@ -92,23 +92,23 @@ class EagerMean:
         self._collective.start_flush()
 
     def flush(self, *, timeout: float | None = None) -> bool:
-        """Deliver all that still waits; collective. Whether this rank is owed a mean, which is then the newest.
+        """Deliver all pending gradients; collective. Return True if this rank has a new mean.
 
-        Owed is the mean of a last round, of all gradients that waited, and, under missed="sum", the rounds that this
-        rank had missed. If there is neither, there is no mean, which is not a mean of 0.
+        The new mean is that of a last round with all pending gradients and, under missed="sum", includes the rounds
+        that this rank missed. Without either there is no new mean, which differs from a mean of 0.
         """
         info = self._collective.flush(timeout=timeout)
         return bool(info.contributors) or (self._sums and info.missed > 0)
 
     def leave(self) -> None:
-        """Take no further part; without waiting."""
+        """Leave without waiting."""
         self._collective.leave()
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The partial allreduce that it stands on."""
+        """The partial allreduce that it uses."""
         return self._collective
 
     def abort(self) -> int:
-        """Leave at once; the number of contributions that are discarded."""
+        """Leave at once; return the number of discarded contributions."""
         return self._collective.abort()

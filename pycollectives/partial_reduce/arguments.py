@@ -1,4 +1,4 @@
-"""What a partial reduce is: its arguments, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of a partial reduce: checks on one rank, and a form that ranks can compare."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["PartialReduceArguments", "explicit_group_algorithm", "group_algorith
 
 WEIGHTINGS = ("uniform", "staleness")
 SHORTEST_ON_BOARD = 1 << 16
-"""Bytes from which a group meets in shared memory, if its members share a node: below, messages are handed over faster
-(measured with 2, 4 and 8 members on 2 cores). On devices it always does."""
+"""Least bytes for a group on one node to use shared memory: below, messages are faster (measured with 2, 4 and 8
+members on 2 cores). Groups on devices always use it."""
 
 
 def explicit_group_algorithm(
     table: SelectionTable | CostModel, group: Sequence[int], nodes: Sequence[int], nbytes: int
 ) -> str:
-    """Return "board", in shared memory, or what a table takes for messages: the same on all members."""
+    """Return "board" for shared memory, or the table's schedule of messages; the same on all members."""
     if nbytes >= SHORTEST_ON_BOARD and len({nodes[member] for member in group}) == 1:
         return "board"
     return group_algorithm(table, len(group), nbytes)
 
 
 def group_algorithm(table: SelectionTable | CostModel, members: int, nbytes: int) -> str:
-    """Return what a table takes for messages among so many ranks."""
+    """Return a table's schedule of messages among `members` ranks."""
     schedule = table.complete(False, ranks=members, nodes=members, nbytes=nbytes).schedule
     if schedule is None:
         raise AssertionError("ranks without a board have a schedule")
@@ -62,22 +62,23 @@ def _weighting(weighting: Literal["uniform", "staleness"]) -> str:
 
 @attrs.frozen
 class PartialReduceArguments(Arguments):
-    """Make a partial reduce, which averages in groups that a generator forms; collective (Ripples, section 4).
+    """Make a `PartialReduce`, which averages in groups that a generator forms; collective (Ripples, section 4).
 
     Parameters
     ----------
     like
         A buffer, or `[buffer, count, type]`, with the count and dtype of the weights.
     groups
-        Who averages with whom: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)` of
-        `pycollectives.groups`; or a text such as "smart", "random:4" or "static:8", as its `as_groups` takes it.
+        The groups: `SmartGroups()`, `PunctualGroups()`, `RandomGroups()` or `StaticGroups(n)` of
+        `pycollectives.groups`; or a text for `pycollectives.groups.as_groups`, such as "smart", "random:4" or
+        "static:8".
     op
         As for `partial_allreduce`; AVG divides by the number of members.
     coordinator_rank
-        The rank whose engine, in the background, has the generator. It is a worker as the others are.
+        The rank whose engine runs the generator in the background. The rank is also a worker like the others.
     weighting
-        "uniform": members count alike. "staleness": a member that is s steps behind the newest step that the
-        generator knew of when the group started counts 1 / (1 + s) times (op AVG, floats).
+        "uniform": all members have the same weight. "staleness" (only `op` AVG of floats): a member has the weight
+        1 / (1 + s) if it is s steps behind the newest step that the generator knew when the group started.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -94,7 +95,7 @@ class PartialReduceArguments(Arguments):
     table: SelectionTable | CostModel = attrs.field(init=False, metadata=compared_as(tables.describe))
 
     def __attrs_post_init__(self) -> None:
-        """Check what depends on several arguments, and find which algorithm serves a group, by its size."""
+        """Check arguments that depend on each other, and choose the algorithm for each size of a group."""
         buffer = self.like.buffer
         operations.checked_op_on(self.op, buffer.dtype)
         if self.like.device is not None:
@@ -107,7 +108,7 @@ class PartialReduceArguments(Arguments):
         object.__setattr__(self, "table", tables.for_costs(creation().group.costs))
 
     def for_plans(self, size: int) -> dict[str, Any]:
-        """Return those of the engine's arguments that the plans of groups depend on, for `size` ranks."""
+        """Return the engine's arguments that determine the plans of groups, for `size` ranks."""
         buffer = self.like.buffer
         nbytes = buffer.count * buffer.dtype.itemsize
         return {

@@ -1,4 +1,4 @@
-"""The partial reduce: weights averaged in groups that a generator forms (Ripples, sections 3 and 4)."""
+"""The partial reduce: averages of weights in groups that a generator forms (Ripples, sections 3 and 4)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 __all__ = ["GroupInfo", "PartialReduce", "ReduceStatistics"]
 
 END_OF_STEPS = 1 << 39
-"""In shared memory a word has 40 bits for a group; under a rule its number is the step."""
+"""Limit of steps: a word in shared memory has 40 bits for a group's number, which may be the step."""
 
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """What `PartialReduce.average` says of the group that answered it.
+    """Describes the group in which a call of `PartialReduce.average` took part.
 
     Attributes
     ----------
     group
-        Its members, ascending; this rank alone if nobody is averaged with.
+        The members, ascending; only this rank if it averaged with no other.
     sequence
-        Its number, in the order of generation; under `StaticGroups` the step.
+        The number of the group, in the order of generation; under `StaticGroups` the step.
     waited
         Seconds from the request until this rank began its part of the reduction.
     conflicts
-        Earlier groups that it had to wait for when it was generated.
+        The number of earlier groups for which this group had to wait when it was generated.
     """
 
     group: tuple[int, ...]
@@ -48,16 +48,17 @@ class GroupInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceStatistics(Statistics):
-    """What `PartialReduce.statistics` says of one rank.
+    """Counters of one rank; `PartialReduce.statistics` returns them.
 
     Attributes
     ----------
     averages
-        Calls of `average` that were answered.
+        Completed calls of `average`.
     cache_hits
-        Groups that were performed by messages with an existing plan: of their size and this rank's position.
+        Groups that exchanged messages by an existing plan. A plan fits groups of the same size in which this rank has
+        the same position.
     cache_misses
-        For how many it had to be made. The newest 64 are kept.
+        Groups that needed a new plan. The newest 64 plans are kept.
     """
 
     averages: int
@@ -68,9 +69,9 @@ class ReduceStatistics(Statistics):
 class PartialReduce(Collective[PartialReduceArguments]):
     """Averages among changing groups of ranks; made by `Communicator.partial_reduce`.
 
-    A rank calls `average` after each iteration, as often as it likes; the others may call it more or less often. One
-    thread at a time. A rank that leaves is in no new group. If a `with` block raises, groups that this rank is in
-    already are performed without it.
+    A rank calls `average` after each iteration, as often as it likes; other ranks may call it more or less often. One
+    thread at a time may call it. A rank that leaves is in no new group. If a `with` block raises, the pending groups of
+    this rank are performed without it.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -113,35 +114,42 @@ class PartialReduce(Collective[PartialReduceArguments]):
     def average(
         self, weights: BufferSpec, step: int | None = None, *, timeout: float | None = None, stream: Any = None
     ) -> GroupInfo:
-        """Average with the next group of this rank, in place; blocks until that is done.
+        """Average weights in place with the next group of this rank; waits until the average is complete.
 
         Parameters
         ----------
         weights
-            C-contiguous, writable host memory of the count and dtype of `like`. Several arrays: see `flatten`. If the
-            object was made like an array on a CUDA device: an array on that device.
+            C-contiguous, writable host memory of the count and dtype of `like`. For several arrays see `flatten`. If
+            `like` was an array on a CUDA device: an array on that device.
         step
-            The number of the iteration, from 0 to 2**39 - 1. By default that of the call before and one more. Under
-            `StaticGroups` it says which group this is: all ranks must count alike, and upwards.
+            The number of the iteration, from 0 to 2**39 - 1. Default: the number of the last call plus 1. Under
+            `StaticGroups` it selects the group: all ranks must use the same numbers, ascending.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
         stream
-            Only of arrays on a device: the stream on which you work with them, of PyTorch, CuPy or Numba, an object
-            with `__cuda_stream__`, or a handle. None: PyTorch's current one, or the one that the array names. The call
-            waits for what that stream was given before, then asks for a group; on return the averages are there.
+            Only for arrays on a device: the stream on which you work with them. A stream of PyTorch, CuPy or Numba, an
+            object with `__cuda_stream__`, or a handle. None: PyTorch's current stream, or the one that the array names.
+            The call waits for the earlier work of that stream before it requests a group. When it returns, the average
+            is complete.
+
+        Returns
+        -------
+        GroupInfo
+            Describes the group.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous, read-only, or in other memory. Nothing is sent.
+            `weights` has a wrong count or dtype, is no buffer, is not contiguous, is read-only, or is in other memory.
+            Nothing is sent.
         StallError
-            Not done in time: names the group and who has not come to it. Nothing can be averaged any more;
-            `weights` may still be changed, by a group that completes late. If it is the stream that is not done in
-            time, nothing was asked for, and this may be called again.
+            Not done in time; the text names the group and its missing members. The object cannot average afterwards,
+            and a group that completes late may still change `weights`. If only the stream is not done in time, no group
+            was requested, and you may call this again.
         ClosedError
-            This rank has left, or after an error.
+            This rank has left, or an earlier call failed.
         RuntimeError
-            Another thread is in a call of this object. Or a device has failed, of this rank or of one that is named.
+            Another thread is in a call of this object, or the device of this rank or of a named rank has failed.
         """
         limit = self._context.limit(timeout)
         number = self._step if step is None else operator.index(step)
@@ -160,15 +168,15 @@ class PartialReduce(Collective[PartialReduceArguments]):
         return GroupInfo(group, sequence, waited, conflicts)
 
     def leave(self, weights: BufferSpec | None = None, *, stream: Any = None) -> None:
-        """Take no further part, without waiting for anybody: this rank is in no new group.
+        """Leave without waiting: this rank is in no new group.
 
-        Groups that it is in already are performed by its engine, in the background, with a copy of the final weights.
-        Leaving again does nothing.
+        Its engine performs its pending groups in the background, with a copy of the final weights. Leaving again does
+        nothing.
 
         Parameters
         ----------
         weights
-            The final weights; by default what the buffer holds that was passed to `average` last.
+            The final weights; by default the current content of the last buffer passed to `average`.
         stream
             As for `average`.
         """
@@ -179,12 +187,12 @@ class PartialReduce(Collective[PartialReduceArguments]):
                 self._context.forget(self)
 
     def statistics(self) -> ReduceStatistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         return ReduceStatistics(**self._collective.statistics())
 
     @property
     def groups(self) -> AnyGroups:
-        """Who says the groups."""
+        """The generator or rule that forms the groups."""
         return self._arguments.groups
 
     @property

@@ -32,10 +32,10 @@ __all__ = ["ExplicitGroups"]
 
 
 class ExplicitGroups:
-    """One rank's part in them. The engine's are made when a group needs them first."""
+    """One rank's part in P-Reduces. The engine's part is made when a group first needs it."""
 
     def __init__(self, context: Context) -> None:
-        """One for each communicator: see `Context.part`."""
+        """Make the part of a communicator: see `Context.part`."""
         self._context: Context = weakref.proxy(context)  # which owns this
         self._made: _core.ExplicitGroups | None = None
         self._making = threading.Lock()
@@ -67,7 +67,7 @@ class ExplicitGroups:
 
     def _prepared(self, x: BufferSpec, members: Sequence[int], op: Op, stream: Any) -> Callable[..., None] | None:
         """Return the engine's call with its checked arguments; None if this rank is the only member."""
-        is_of_host = isinstance(x, (np.ndarray, list, tuple))  # of most calls, at once
+        is_of_host = isinstance(x, (np.ndarray, list, tuple))  # fast, for most calls
         on_device = None if is_of_host else describe_device(x, stream=stream)
         if on_device is not None:
             return self._prepared_on_device(on_device, members, op)
@@ -122,12 +122,12 @@ class ExplicitGroups:
         return (0, 0) if self._made is None else (self._made.cache_hits, self._made.cache_misses)
 
     def close(self) -> None:
-        """Perform no more."""
+        """Close the engine's part."""
         if self._made is not None:
             self._made.leave()
 
     def in_use(self) -> _core.ExplicitGroups:
-        """Return the engine's part, which receives the other ranks' messages from then on."""
+        """Return the engine's part, which receives the other ranks' messages from its creation on."""
         from ..support.native import core
 
         with self._making:

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 __all__ = ["mean", "plan_cache", "preduce", "reduce_on_all_ranks"]
 
 MAX_SHAPE = 200
-"""Characters of a shape; of a longer one a hash is compared."""
+"""Limit of a shape's text in characters; of a longer one, ranks compare a hash."""
 
 
 @dataclass(frozen=True)
 class Averaged:
-    """The checked argument of `mean`: a copy, which is reduced in place."""
+    """The checked argument of `mean`: a copy that is reduced in place."""
 
     values: Array
 
     @classmethod
     def of(cls, x: SupportsFloat | BufferSpec) -> Averaged:
-        """Copy it; `TypeError` if it is not real."""
+        """Copy `x`; `TypeError` if its elements are not real numbers."""
         array = np.asarray(float(x)) if isinstance(x, SupportsFloat) and getattr(x, "ndim", 0) == 0 else array_of(x)
         if array.dtype.kind == "c":
             raise TypeError(f"mean: expected real numbers, got {array.dtype}")
@@ -54,51 +54,49 @@ def preduce(
     timeout: float | None = None,
     stream: Any = None,
 ) -> None:
-    """Reduce in place among exactly the ranks of a group: a P-Reduce; collective among them (Ripples, section 3).
+    """Reduce an array in place among the ranks of a group: a P-Reduce (Ripples, section 3); collective among them.
 
-    Nobody else takes part, and nothing is created for a group. Ranks must perform the groups that they have in
-    common in the same order. Members that are all of one node meet in shared memory if `x` is long, from 64 KiB on.
+    The other ranks take no part, and no object is made for a group. Ranks must perform their common groups in the same
+    order. If all members are on one node and `x` has 64 KiB or more, they reduce in shared memory.
 
     Parameters
     ----------
     x
-        C-contiguous and writable, of the same count and dtype on all members: memory of the host, or on all members
-        arrays on CUDA devices, which go through the host. Several arrays: see `flatten`.
+        The array, C-contiguous and writable, of the same count and dtype on all members. On all members it is in host
+        memory, or on all members on a CUDA device; device data goes through the host. For several arrays see `flatten`.
     group
         The members, in any order.
     op
         As for `partial_allreduce`; AVG divides by the number of members.
     timeout
-        Seconds; None for the communicator's default.
+        Seconds; None for the communicator's default, `math.inf` for no limit.
     stream
-        Only of an array on a device: the stream on which you work with it, as for `PartialReduce.average`. The call
-        waits for what that stream was given before, then comes to the group; on return the result is there.
+        Only for an array on a device: the stream on which you work with it, as for `PartialReduce.average`. The call
+        waits for the earlier work of that stream before it joins the group. When it returns, the result is complete.
 
     Raises
     ------
     ValueError, TypeError
-        A member is no rank of this communicator, is there twice, or this rank is not; `op` or `x` is refused.
+        A member is no rank of this communicator or is listed twice, this rank is no member, or `op` or `x` is refused.
     BufferError
-        `x` is read-only or not C-contiguous. In these cases the other members of a valid group raise
+        `x` is read-only or not C-contiguous. In this case and the one above, the other members of a valid group raise
         `MismatchError` with the reason, no data is sent, and all may call again.
     StallError
-        Not done in time: names the group and who has not come. `x` may still be changed, if they come late. If the
-        stream is not done in time, nothing was said to the others, and this may be called again.
+        Not done in time; the text names the group and the missing members. `x` may still change if they arrive late. If
+        only the stream is not done in time, no member was affected, and you may call this again.
     MismatchError
-        A member is in another P-Reduce with this rank: other members, another order, count, dtype or `op`, or with
-        an array on the host where others are on devices. Or it is in another call, such as `mean`; or its call was
-        refused.
+        A member is in another P-Reduce with this rank: with other members, in another order, with another count, dtype
+        or `op`, or with an array on the host where others are on devices. Or it is in another call, such as `mean`, or
+        its call was refused.
     RankFailedError
-        A rank of this node that this one has met in a group has died.
+        A rank of this node that this rank has met in a group has died.
     RuntimeError
-        Shared memory, or memory for an array on a device, cannot be had. A device has failed, of this rank or of a
-        member that is named, which has lost a part of the result; `x` may be overwritten in part. Or all ranks are
-        members, and a partial allreduce on which this thread has contributed is not flushed: ranks could wait for
-        each other.
+        Shared memory or device memory cannot be allocated. Or the device of this rank or of a named member has failed
+        and lost a part of the result, so that `x` may be partly overwritten. Or all ranks are members, and this thread
+        has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
     ClosedError
-        The communicator is closed, here or on a member; or an earlier P-Reduce ended by an error, here or on a
-        member. After such an error this rank can perform no P-Reduce on this communicator any more; what else is
-        open on it goes on.
+        The communicator is closed, here or on a member; or an earlier P-Reduce failed, here or on a member. After such
+        an error this rank cannot perform P-Reduces on this communicator. Its other collectives continue.
 
     >>> import numpy as np
     >>> from pycollectives.testing import run_ranks
@@ -119,33 +117,34 @@ def preduce(
 def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None = None) -> float | Array:
     """Return the mean over all ranks of a number, or of an array element by element; collective.
 
-    For metrics, such as a loss. All ranks wait for all: before it, `flush` the partial allreduces that are open, or
-    use `EagerOptimizer.average`, which does.
+    Use it for metrics, such as a loss. Every rank waits for all others: `flush` open partial allreduces before it, or
+    use `EagerOptimizer.average`, which flushes.
 
     Parameters
     ----------
     x
-        A number, or host memory of any shape, the same on all ranks. Integers are averaged as float64.
+        A number, or host memory of any shape; the shape must be the same on all ranks. Integers are averaged as
+        float64.
     timeout
-        Seconds; None for the communicator's default.
+        Seconds; None for the communicator's default, `math.inf` for no limit.
 
     Returns
     -------
     float or ndarray
-        A number for a number, else a new array of the shape of `x`. The same bits on all ranks.
+        A float if `x` is a number, otherwise a new array of the shape of `x`. It has the same bits on all ranks.
 
     Raises
     ------
     RuntimeError
-        A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
+        This thread has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
     TypeError, BufferError
-        `x` is refused: on this rank. The others raise `MismatchError`.
+        `x` of this rank is refused. The other ranks raise `MismatchError`.
     MismatchError
-        Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` was refused.
+        Shapes or dtypes differ between ranks, ranks make different calls, or another rank's `x` is refused.
     StallError, ClosedError
-        As making a collective: on this communicator neither `mean` nor a new collective is possible afterwards.
+        As for making a collective. Afterwards, neither `mean` nor a new collective is possible on this communicator.
     RankFailedError
-        As `preduce`.
+        As for `preduce`.
 
     >>> from pycollectives.testing import run_ranks
     >>> run_ranks(4, lambda comm: comm.mean(comm.rank))
@@ -169,11 +168,11 @@ def mean(comm: Creator, x: SupportsFloat | BufferSpec, *, timeout: float | None 
 
 
 def reduce_on_all_ranks(comm: Creator, x: BufferSpec, op: Op, timeout: float | None, *, caller: str) -> None:
-    """Reduce in place among all ranks, which all make the call `caller`."""
+    """Reduce in place among all ranks, which all make the call named `caller`."""
     context = comm._context
     context.part(ExplicitGroups).reduce(x, range(context.size), op, timeout, caller=caller)
 
 
 def plan_cache(comm: Creator) -> tuple[int, int]:
-    """Return how many calls of `preduce` found an existing plan, and how many needed a new one."""
+    """Return the numbers of `preduce` calls that found a plan, and that needed a new one."""
     return comm._context.part(ExplicitGroups).cache

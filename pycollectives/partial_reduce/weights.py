@@ -1,4 +1,4 @@
-"""The weights that a partial reduce averages in place: in memory of the host, or on a CUDA device."""
+"""The weights that a partial reduce averages in place: in host memory or on a CUDA device."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["DeviceWeights", "HostWeights"]
 
 
 class HostWeights:
-    """Buffers of the host."""
+    """Weights in host memory."""
 
     def __init__(self, collective: _core.PartialReduce, arguments: PartialReduceArguments) -> None:
         """`arguments`: of its creation."""
         self._collective = collective
         self._name = arguments.name
         self._like = arguments.like
-        self._last: Array | None = None  # what was passed last
+        self._last: Array | None = None  # the array of the last call
 
     def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None
@@ -58,7 +58,7 @@ class HostWeights:
 
 
 class DeviceWeights:
-    """Arrays on a device, with the streams on which the caller works with them."""
+    """Weights on a device, with the caller's streams."""
 
     def __init__(self, collective: _core.DevicePartialReduce, arguments: PartialReduceArguments) -> None:
         """`arguments`: of its creation."""
@@ -67,8 +67,8 @@ class DeviceWeights:
         self._name = arguments.name
         self._buffer = arguments.like.buffer
         self._device = arguments.like.device
-        self._last: Any = None  # what was passed last
-        self._stream: Any = None  # ... and the stream that was given with it
+        self._last: Any = None  # the array of the last call
+        self._stream: Any = None  # ... and its stream
 
     def average(
         self, weights: Any, stream: Any, *, step: int, group: Sequence[int], timeout: float | None

@@ -1,4 +1,4 @@
-"""The parameter server (ElasticBSP): how it updates weights, and when its workers go on."""
+"""The parameter server (ElasticBSP): how it updates weights, and when its workers continue."""
 
 from __future__ import annotations
 

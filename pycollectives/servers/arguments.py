@@ -1,4 +1,4 @@
-"""The arguments of a parameter server, checked on one rank and put into a form that ranks can compare."""
+"""The arguments of a parameter server: checks on one rank, and a form that ranks can compare."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Servers = int | Iterable[int] | Literal["node"]
 
 
 class Placement(NamedTuple):
-    """Where the weights are.
+    """The place of the weights.
 
     Attributes
     ----------
     ranks
-        That have shards, ascending; if `direct`, those whose first weights count.
+        The ranks that have shards, ascending; if `direct`, the ranks whose first weights count.
     direct
-        Whoever pushes updates the weights, in the node's memory.
+        True if the pushing worker updates the weights in the node's memory.
     by_node
-        They were asked for as "node".
+        True if the argument was "node".
     """
 
     ranks: tuple[int, ...]
@@ -38,7 +38,7 @@ class Placement(NamedTuple):
     by_node: bool
 
     def __str__(self) -> str:
-        """Return what ranks compare."""
+        """Return the text that ranks compare."""
         return "node" if self.direct else str(self.ranks)
 
 
@@ -70,32 +70,32 @@ def _described(update: object) -> str:
 
 @attrs.frozen
 class ParameterServerArguments(Arguments):
-    """Make a parameter server: weights that workers change by gradients, each when it has one; collective.
+    """Make a `ParameterServer`: shared weights to which workers push gradients; collective.
 
     Parameters
     ----------
     initial
-        A buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or float64: the first weights. Those of
-        the servers count, with servers="node" on one node those of rank 0. They are copied.
+        The first weights, which are copied: a buffer, or `[buffer, count, type]`, of float16, bfloat16, float32 or
+        float64. The values of the servers count; with servers="node" on one node, the values of rank 0.
     sync
-        When gradients are used, and who goes on: `BSP()`, the default, `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
-        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` and others of `pycollectives.servers`; or a text such as
-        "ssp:3", as `pycollectives.servers.parse` takes it.
+        When gradients are used and workers continue: `BSP()` (default), `ASP()`, `SSP(s)`, `DSSP(lo, hi)`,
+        `ElasticBSP(lookahead)`, `EAMSGD(period, alpha)` and others of `pycollectives.servers`; or a text for
+        `pycollectives.servers.parse`, such as "ssp:3".
     update
-        How gradients change the weights: `SGD(rate, momentum)` or `Adam(rate)`; or a function `update(weights,
-        gradient)`, which changes `weights` in place. Each server calls that of its own rank, in a thread, with its
-        part of both: of the shape of `initial` if it is the only server, else one-dimensional. With servers="node" on
-        one node the rank that pushes calls it, one at a time. Required; None under `EAMSGD`.
+        The rule that applies gradients: `SGD(rate, momentum)`, `Adam(rate)`, or a function `update(weights, gradient)`
+        that changes `weights` in place. Each server calls the function of its own rank, in a thread, with its part of
+        both arrays: in the shape of `initial` if it is the only server, otherwise one-dimensional. With servers="node"
+        on one node, the pushing worker calls it, one worker at a time. Required; None under `EAMSGD`.
     servers
-        Who has the weights: a number of ranks, the lowest, or a list of ranks. Each serves its part in the
-        background, whatever its application does. "node": the weights lie in the node's shared memory, and whoever
-        pushes updates them, so that no rank serves; on several nodes the lowest rank of each serves a part.
+        The ranks that have the weights: a number n for the n lowest ranks, or a list of ranks. Each serves its part in
+        the background, independent of its application. "node": the weights are in the node's shared memory, and the
+        pushing worker updates them, so that no rank serves; on several nodes the lowest rank of each serves a part.
     workers
-        The ranks that push. By default all with servers="node" and where every rank serves, else those that do not
+        The ranks that push. Default: all ranks if servers="node" or every rank serves, otherwise the ranks that do not
         serve.
     nan
-        What a push does whose values are not all finite: "reject" raises `ValueError`, "skip" counts it without an
-        effect, "accept" does not look.
+        The effect of a push with values that are not finite: "reject" raises `ValueError`, "skip" counts the push
+        without applying it, "accept" does not check.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -114,7 +114,7 @@ class ParameterServerArguments(Arguments):
     nan: str = attrs.field(default="reject", kw_only=True, converter=_nan)
 
     def __attrs_post_init__(self) -> None:
-        """Check what depends on several arguments, and find the workers."""
+        """Check arguments that depend on each other, and find the workers."""
         count, serving = self.initial.buffer.count, self.servers.ranks
         if count < 1:
             raise ValueError("initial: expected at least one element, got none")
@@ -155,7 +155,7 @@ class ParameterServerArguments(Arguments):
 
 
 def checked_sync(sync: Any) -> Synchronization:
-    """Return when who goes on; `ValueError` or `TypeError`."""
+    """Return the checked synchronization; raise `ValueError` or `TypeError`."""
     if isinstance(sync, str):
         try:
             return parse(sync)
@@ -167,7 +167,7 @@ def checked_sync(sync: Any) -> Synchronization:
 
 
 def check_update(update: Any, sync: Synchronization) -> None:
-    """Raise `ValueError` or `TypeError` if it does not say how gradients change the weights."""
+    """Raise `ValueError` or `TypeError` unless `update` is a rule or a function."""
     if isinstance(sync, EAMSGD):
         if update is not None:
             raise ValueError(
@@ -199,7 +199,7 @@ def checked_servers(servers: Any, nodes: Sequence[int]) -> tuple[int, ...]:
 
 
 def distinct(what: str, ranks: Iterable[Any], size: int) -> tuple[int, ...]:
-    """Return ranks, ascending: at least one, and none twice."""
+    """Return the checked ranks, ascending: at least one, and no rank twice."""
     checked = sorted(checked_rank(what, rank, size) for rank in ranks)
     if not checked:
         raise ValueError(f"{what}: expected at least one rank, got none")

@@ -1,4 +1,4 @@
-"""The parameter server: weights that all workers change by their gradients, each when it has one."""
+"""The parameter server: shared weights, to which workers push gradients whenever they have one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["ParameterServer", "PushRequest"]
 
 
 class PushRequest(Request):
-    """A push under way: done when its worker may go on. `ParameterServer.push` returns it.
+    """A pending push, done when its worker may continue; returned by `ParameterServer.push`.
 
     Attributes
     ----------
@@ -46,23 +46,28 @@ class PushRequest(Request):
         self.clock = clock
 
     def test(self) -> bool:
-        """Whether the worker may go on: a `pull` then waits for no other worker."""
+        """Return True if the worker may continue: a `pull` then waits for no other worker."""
         return self._info is not None or self._server._collective.test(self.clock)
 
     def wait(self, *, timeout: float | None = None) -> PushInfo:
-        """Wait until the worker may go on.
+        """Wait until the worker may continue.
 
         Parameters
         ----------
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
+        Returns
+        -------
+        PushInfo
+            Describes the outcome of the push.
+
         Raises
         ------
         StallError
-            It may not go on in time: names the ranks whose pushes are missing. Wait again.
+            The worker may not continue in time; the text names the ranks whose pushes are missing. Wait again.
         RankFailedError, RuntimeError, ClosedError
-            As `ParameterServer.push`.
+            As for `ParameterServer.push`.
         """
         if self._info is None:
             self._server._collective.wait(self.clock, timeout=self._server._context.limit(timeout))
@@ -71,22 +76,22 @@ class PushRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """The communicator's default limit."""
+        """The communicator's default time limit, in seconds; None: no limit."""
         return self._server._context.timeout
 
     def __repr__(self) -> str:
-        """Show which push it is."""
+        """Show the number of the push."""
         return f"<PushRequest {self.clock} of {self._server.name!r}>"
 
 
 class ParameterServer(Collective[ParameterServerArguments]):
-    """Weights in one place, which workers change by gradients; made by `Communicator.parameter_server`.
+    """Shared weights, to which workers push gradients; made by `Communicator.parameter_server`.
 
-    A worker pulls the weights, computes a gradient, and pushes it. When the gradient is used, and when the worker may
-    go on, is that of `sync`. (Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.)
+    A worker pulls the weights, computes a gradient, and pushes it. `sync` decides when the gradient is used and when
+    the worker may continue. (Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.)
 
-    One thread at a time. Workers may make different numbers of pushes: nobody waits for one that has left. To flush it
-    is to wait until what this rank has pushed has come to the server.
+    One thread at a time may call it. Workers may make different numbers of pushes: no worker waits for one that has
+    left. `flush` waits until all pushes of this rank have arrived at the server.
 
     >>> import numpy as np, pycollectives as pc
     >>> from pycollectives.testing import run_ranks
@@ -138,35 +143,36 @@ class ParameterServer(Collective[ParameterServerArguments]):
     # --- workers
 
     def push(self, gradient: BufferSpec, *, timeout: float | None = None) -> PushRequest:
-        """Hand a gradient over; for workers. Does not wait for other workers, unless the push before does.
+        """Push a gradient to the server; only workers may call it.
 
-        With servers="node" it comes behind the updates before it. If they take longer than the limit, since a rank is
-        stopped in one, it returns nonetheless: the push counts, and is done when they go on.
+        The call waits for other workers only if the last push still waits for them. With servers="node", it waits for
+        the updates before it. If a rank is stopped in such an update, the call returns at its time limit all the same:
+        the push counts, and is done when the updates continue.
 
         Parameters
         ----------
         gradient
-            C-contiguous host memory of the count and dtype of `initial`; under `EAMSGD` the weights. It may be changed
-            at once.
+            C-contiguous host memory of the count and dtype of `initial`; under `EAMSGD` the weights. You may change it
+            after the call.
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
         Returns
         -------
         Request
-            Done when the worker may go on; `wait` returns a `PushInfo`.
+            Done when the worker may continue; its `wait` returns a `PushInfo`.
 
         Raises
         ------
         ValueError, TypeError, BufferError
-            Wrong count; wrong dtype, or no buffer; not contiguous; values that are not finite, under nan="reject"; this
-            rank is no worker. Nothing is sent.
+            `gradient` has a wrong count or dtype, is no buffer, is not contiguous, or has values that are not finite
+            (under nan="reject"); or this rank is no worker. Nothing is sent.
         StallError
-            The worker may not go on after the push before in time. Nothing is sent.
+            The last push is not done in time. Nothing is sent.
         RankFailedError
-            Ranks have died: names them.
+            Ranks have died; the text names them.
         RuntimeError
-            Another thread is in a call of this object; or the update is a function, which has raised on a server.
+            Another thread is in a call of this object, or the update function has raised on a server.
         ClosedError
             This rank has left.
         """
@@ -177,11 +183,11 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._request(clock)
 
     def pull(self, out: BufferSpec, *, timeout: float | None = None) -> None:
-        """Get the weights; for all ranks.
+        """Write the weights to `out`; any rank may call it.
 
-        A worker gets them when it may go on after its push: weights of at least the version then. Other ranks, and a
-        worker that is suspended or has not pushed, get the newest. Each shard is as of one moment. Shards of several
-        servers may be some updates apart, but not for a worker that takes part under BSP.
+        A worker gets them when it may continue after its push: weights of that version or a newer one. Other ranks, and
+        a worker that is suspended or has not pushed, get the newest weights. Each shard is a snapshot. Shards of
+        several servers may be some updates apart, but not for a worker that takes part under BSP.
 
         Parameters
         ----------
@@ -193,9 +199,9 @@ class ParameterServer(Collective[ParameterServerArguments]):
         Raises
         ------
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
-            As `push`.
+            As for `push`.
         StallError
-            Not in time: names the ranks whose pushes are waited for. It may be called again.
+            Not done in time; the text names the ranks whose pushes are missing. You may call it again.
         """
         array = self._taken("pull", out)
         deadline = Deadline(self._context.limit(timeout))
@@ -206,24 +212,24 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._pulled = time.monotonic()
 
     def push_pull(self, gradient: BufferSpec, out: BufferSpec, *, timeout: float | None = None) -> None:
-        """Push a gradient and get the weights when the worker may go on; for workers.
+        """Push a gradient, and write the weights to `out` when the worker may continue; only workers may call it.
 
-        Both happen in one pass where the gradient is an update and all servers are on this rank's node.
+        If each gradient is an update and all servers are on this rank's node, both happen in one pass over the data.
 
         Parameters
         ----------
         gradient, out
-            As of `push` and `pull`. They may be the same, but not overlap in part.
+            As for `push` and `pull`. Both may be the same memory, but must not overlap in part.
         timeout
-            Seconds, for each of the two; None for the communicator's default, `math.inf` for no limit.
+            Seconds for each of the two steps; None for the communicator's default, `math.inf` for no limit.
 
         Raises
         ------
         ValueError, TypeError, BufferError, RankFailedError, RuntimeError, ClosedError
-            As `push`.
+            As for `push`.
         StallError
-            Not in time: names the ranks whose pushes, or work on the weights, are waited for. If `clock` has grown the
-            push counts, and `pull` goes on. The same holds for an interrupt.
+            Not done in time; the text names the ranks whose pushes or updates are missing. If `clock` has grown, the
+            push counts: continue with `pull`. The same holds after an interrupt.
         """
         given, taken = self._given("push_pull", gradient), self._taken("push_pull", out)
         deadline = Deadline(self._context.limit(timeout))
@@ -241,19 +247,24 @@ class ParameterServer(Collective[ParameterServerArguments]):
         self._pulled = time.monotonic()
 
     def give_up(self, *, timeout: float | None = None) -> PushRequest:
-        """Push nothing: this trial is given up (`MindFlayer`), but others need not wait for it; for workers.
+        """Give up this trial of `MindFlayer` without a gradient, so that no worker waits for it; only for workers.
 
         Parameters
         ----------
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
 
+        Returns
+        -------
+        Request
+            As for `push`.
+
         Raises
         ------
         ValueError
-            The synchronization is not `MindFlayer`: no other has trials; or this rank is no worker.
+            The synchronization is not `MindFlayer`, the only one with trials; or this rank is no worker.
         StallError, RankFailedError, RuntimeError, ClosedError
-            As `push`.
+            As for `push`.
         """
         self._check_worker("give_up")
         if not isinstance(self.sync, MindFlayer):
@@ -263,7 +274,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._request(self._collective.give_up(timeout=deadline.remaining()))
 
     def _end_push(self, deadline: Deadline) -> None:
-        """Wait for the newest push, whose request has its outcome then."""
+        """Wait for the newest push; its request then has the outcome."""
         if self._pushed is not None:
             self._pushed.wait(timeout=deadline.remaining())
             self._pushed = None
@@ -274,7 +285,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return self._pushed
 
     def is_in_time(self) -> bool:
-        """Whether this worker's trial is within the time that `MindFlayer` allots to it; else True; for workers."""
+        """Return True if this worker's trial is within the time limit of `MindFlayer`; True without trials."""
         self._check_worker("is_in_time")
         if not isinstance(self.sync, MindFlayer):
             return True
@@ -283,10 +294,10 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return time.monotonic() - self._pulled <= allotted
 
     def suspend(self, *, timeout: float | None = None) -> None:
-        """Take no part until the next push, so that nobody waits for this worker; for workers.
+        """Take no part until the next push, so that no worker waits for this one; only workers may call it.
 
-        All that this worker has pushed has come to the server when it returns. A gradient is discarded then if it was
-        computed on weights of before; it counts on weights pulled since.
+        When it returns, all pushes of this worker have arrived at the server. Afterwards, a gradient computed from
+        weights pulled before this call is discarded; a gradient from weights pulled after it counts.
 
         Parameters
         ----------
@@ -298,7 +309,7 @@ class ParameterServer(Collective[ParameterServerArguments]):
         StallError
             The server does not answer in time. Call it again.
         ValueError, RankFailedError, RuntimeError, ClosedError
-            As `push`.
+            As for `push`.
         """
         self._check_worker("suspend")
         deadline = Deadline(self._context.limit(timeout))
@@ -310,21 +321,21 @@ class ParameterServer(Collective[ParameterServerArguments]):
         if self._context.rank in self.workers and self.clock > 0:
             self._newest_version(timeout)
 
-    # --- what is known
+    # --- the state
 
     @property
     def clock(self) -> int:
-        """This rank's pushes, those that were given up included."""
+        """The number of this rank's pushes, including trials that it gave up."""
         return self._collective.clock
 
     @property
     def version(self) -> int:
-        """Updates in the weights that this rank has been given last; of several shards the oldest's."""
+        """The number of updates in the weights that this rank received last; with several shards, the oldest's."""
         return self._collective.version
 
     @property
     def last_push(self) -> PushInfo | None:
-        """How the newest push came out after which this worker was let go; None: there is none.
+        """The outcome of the newest push after which the server released this worker; None if there is none.
 
         Raises
         ------
@@ -337,16 +348,28 @@ class ParameterServer(Collective[ParameterServerArguments]):
         return PushInfo(clock, version, staleness, used) if clock else None
 
     def statistics(self) -> ParameterServerStatistics:
-        """Return what this rank has done so far; local, without communication."""
+        """Return this rank's counters; local, without communication."""
         return ParameterServerStatistics(pushes=self.clock, version=self.version, **self._collective.statistics())
 
     def server_statistics(self, *, timeout: float | None = None) -> ServerStatistics:
-        """Return what the server has counted, of all workers; for all ranks. Asks the server.
+        """Request the server's counters of all workers; any rank may call it.
 
         Parameters
         ----------
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        ServerStatistics
+            The counters of all workers.
+
+        Raises
+        ------
+        StallError
+            The server does not answer in time. Call it again.
+        RankFailedError, RuntimeError, ClosedError
+            As for `push`.
         """
         counted = self._collective.server_statistics(timeout=self._context.limit(timeout))
         return ServerStatistics(
@@ -362,12 +385,12 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     @property
     def is_server(self) -> bool:
-        """Whether this rank has a shard that it serves."""
+        """Whether this rank serves a shard of the weights."""
         return self._context.rank in self.servers
 
     @property
     def servers(self) -> tuple[int, ...]:
-        """The ranks that serve; none if whoever pushes updates the weights itself."""
+        """The ranks that serve; empty if the pushing worker updates the weights itself."""
         return () if self._arguments.servers.direct else self._arguments.servers.ranks
 
     @property
@@ -377,22 +400,22 @@ class ParameterServer(Collective[ParameterServerArguments]):
 
     @property
     def sync(self) -> Synchronization:
-        """When gradients are used, and who goes on."""
+        """The synchronization: when gradients are used and when workers continue."""
         return self._arguments.sync
 
     @property
     def update(self) -> UpdateRule | Callable[..., Any] | None:
-        """How gradients change the weights; None under `EAMSGD`."""
+        """The rule or function that applies gradients to the weights; None under `EAMSGD`."""
         return self._arguments.update
 
     def _takes_no_part(self) -> bool:
-        """Whether no update waits for this rank, so that it does not know of the newest by itself."""
+        """Whether no update waits for this rank, so that it must ask for the newest version."""
         return self._context.rank not in self.workers or self._suspended
 
     def _newest_version(self, limit: float | None) -> int:
-        """Return the updates decided on once all that this rank has sent has come to the server."""
+        """Return the number of updates that are decided when all messages of this rank have arrived at the server."""
         if self._arguments.servers.direct:
-            return 0  # each call has come when it returns
+            return 0  # each call has arrived when it returns
         version: int = self._collective.server_statistics(timeout=limit)["version"]
         return version
 

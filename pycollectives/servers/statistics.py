@@ -1,4 +1,4 @@
-"""What a parameter server says: of a push, of a rank, and of what the server has counted."""
+"""The reports of a parameter server: of a push, of a rank, and of the server's counters."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["ParameterServerStatistics", "PushInfo", "ServerStatistics", "WorkerS
 
 @dataclass(frozen=True)
 class PushInfo:
-    """How a push came out.
+    """Describes the outcome of a push.
 
     Attributes
     ----------
     clock
         The number of the push, from 1.
     version
-        Updates of the weights when the worker was let go.
+        Updates of the weights at the time when the server released the worker.
     staleness
-        Updates between the weights that the worker had and its push.
+        Updates between the worker's weights and its push.
     used
-        Whether the gradient has its part in an update, or will have; else it was discarded.
+        True if the gradient is or will be part of an update; False if it was discarded.
     """
 
     clock: int
@@ -33,14 +33,14 @@ class PushInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterServerStatistics(Statistics):
-    """What `ParameterServer.statistics` says of one rank.
+    """Counters of one rank; `ParameterServer.statistics` returns them.
 
     Attributes
     ----------
     pushes
-        Its own, those that were given up included.
+        Pushes of this rank, including trials that it gave up.
     version
-        Updates in the weights that it has been given last.
+        Updates in the weights that this rank received last.
     """
 
     pushes: int
@@ -49,22 +49,22 @@ class ParameterServerStatistics(Statistics):
 
 @dataclass(frozen=True)
 class WorkerStatistics:
-    """What a worker has done, as the server has counted it.
+    """The server's counters of one worker.
 
     Attributes
     ----------
     rank
-        Which.
+        The worker's rank.
     pushes
-        Gradients that have come.
+        Gradients that have arrived.
     discarded
-        Of them.
+        Gradients that were discarded.
     given_up
-        Trials that it has given up, and pushes without effect under nan="skip".
+        Trials that the worker gave up, and pushes without effect under nan="skip".
     waiting
-        Seconds from its pushes until it was let go.
+        Seconds from the worker's pushes until the server released it.
     present
-        Whether it takes part: not after `suspend` or `leave`, nor if it has been taken out as missing.
+        Whether the worker takes part: False after `suspend` or `leave`, or if the server has taken it out as missing.
     """
 
     rank: int
@@ -77,20 +77,20 @@ class WorkerStatistics:
 
 @dataclass(frozen=True)
 class ServerStatistics:
-    """What the server has counted, of all workers.
+    """The server's counters of all workers.
 
     Attributes
     ----------
     version
         Updates of the weights.
     workers
-        One entry for each worker, by rank.
+        One entry for each worker, in the order of ranks.
     staleness
-        Pushes by their staleness: of 0, 1, 2, ... updates. The last entry counts all that are as old or older.
+        The numbers of pushes with a staleness of 0, 1, 2, ... updates. The last entry also counts older pushes.
     superstep
-        Barriers.
+        The number of barriers.
     supersteps
-        Of the last 256: seconds from the barrier before, and the longest wait for it.
+        For the last 256 barriers: seconds since the barrier before, and the longest wait for this one.
     """
 
     version: int

@@ -1,6 +1,6 @@
-"""When a parameter server uses a gradient, and whom it lets go on.
+"""Synchronization of a parameter server: when it applies gradients, and when workers wait.
 
-Sections are those of Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.
+Section numbers refer to Zhao et al., "ElasticBSP: elastic bulk synchronous parallel", Machine Learning, 2021.
 
 | class | an update is | a worker waits |
 |---|---|---|
@@ -8,15 +8,15 @@ Sections are those of Zhao et al., "ElasticBSP: elastic bulk synchronous paralle
 | `ASP()` | each gradient | never (section 2.2) |
 | `SSP(s)` | each gradient | if it is more than s pushes ahead of the slowest (section 2.2) |
 | `DSSP(lo, hi)` | each gradient | the same, with a threshold from lo to hi chosen at run time (section 7) |
-| `ElasticBSP(lookahead)` | each gradient | for all others, at barriers that are predicted (sections 3 to 5) |
+| `ElasticBSP(lookahead)` | each gradient | for all others, at predicted barriers (sections 3 to 5) |
 | `EAMSGD(period, alpha)` | elastic averaging of weights, every `period` steps | never (section 7) |
-| `Ringmaster(limit)` | each gradient of a delay below `limit` | never |
+| `Ringmaster(limit)` | each gradient with a delay below `limit` | never |
 | `Rennala(batch)` | the mean of `batch` gradients of the newest weights | never |
 | `Ringleader()` | the mean over workers of the mean of each one's gradients | never |
-| `Rescaled()` | each gradient, weighted by the time that its worker takes | never |
-| `MindFlayer(trials, seconds)` | the mean of what comes of a number of trials | for all others, after its trials |
+| `Rescaled()` | each gradient, weighted by its worker's time | never |
+| `MindFlayer(trials, seconds)` | the mean of the gradients of successful trials | for all others, after its trials |
 
-A gradient's delay is the number of updates between the weights on which it was computed and its coming.
+A gradient's delay is the number of updates between the weights on which it was computed and its arrival.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ __all__ = [
 ]
 
 MOST = 1 << 62
-"""Of pushes: sums of two of them are integers of 64 bits."""
+"""Limit of pushes: the sum of two fits into 64 bits."""
 LONGEST_LOOKAHEAD = 1 << 16
 ALGORITHMS = ("linear", "zipline", "zipline_opt", "zipline_opt_bs", "grid_scan", "full_grid_scan")
-"""Those of `pycollectives.zipline` that a server can use."""
+"""The functions of `pycollectives.zipline` that a server can use."""
 
 
 @dataclass(frozen=True)
 class Synchronization:
-    """Base of the classes; not one of them itself.
+    """Base of the synchronizations; not one itself.
 
     Attributes
     ----------
@@ -64,20 +64,20 @@ class Synchronization:
     kind: ClassVar[str]
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe it to the engine and the simulator."""
+        """Return the arguments that describe this synchronization to the engine and the simulator."""
         return {"kind": self.kind}
 
 
 @dataclass(frozen=True)
 class Patient(Synchronization):
-    """Base of those under which workers wait for each other.
+    """Base of the synchronizations under which workers wait for each other.
 
     Parameters
     ----------
     patience
-        A worker that others wait for is taken out, with a warning, if nothing has come of it for `patience` times the
-        longest interval between pushes that is known, and for 1 s. It takes part again when it pushes. > 0;
-        `math.inf`: never.
+        The server takes out a missing worker for which others wait, with a warning, if no push of it has arrived for
+        `patience` times the longest known interval between pushes, and for at least 1 s. The worker takes part again
+        when it pushes. > 0; `math.inf`: the server never takes out a worker.
     """
 
     patience: float = field(default=10.0, kw_only=True)
@@ -96,11 +96,16 @@ class Patient(Synchronization):
 
 @dataclass(frozen=True)
 class BSP(Patient):
-    """Bulk synchronous parallel: all workers push, the mean of their gradients is an update, all go on. Section 2.2.
+    """Bulk synchronous parallel: apply the mean of one gradient of each worker, then release all workers. Section 2.2.
 
-    It is serial training on the gradients' mean, bit for bit. So no worker is taken out by default: `patience` is
-    infinite. A gradient counts if it was computed at the newest weights: one that is pushed without a `pull` since the
-    last update is discarded, and its `PushInfo` has `used=False`.
+    The result equals serial training on the mean of the gradients, bit for bit. Therefore `patience` is infinite by
+    default: the server takes out no worker. A gradient counts only if it was computed at the newest weights. If a
+    worker pushes without a `pull` since the last update, the gradient is discarded and its `PushInfo` has `used=False`.
+
+    Parameters
+    ----------
+    patience
+        As for `SSP`, with the default `math.inf`.
 
     >>> BSP()
     BSP(patience=inf)
@@ -113,7 +118,7 @@ class BSP(Patient):
 
 @dataclass(frozen=True)
 class ASP(Synchronization):
-    """Asynchronous parallel: each gradient is an update as soon as it comes, and nobody waits. Section 2.2.
+    """Asynchronous parallel: apply each gradient when it arrives; no worker waits. Section 2.2.
 
     >>> ASP()
     ASP()
@@ -126,12 +131,16 @@ class ASP(Synchronization):
 class SSP(Patient):
     """Stale synchronous parallel: as ASP, but the fastest worker is at most `s` pushes ahead. Section 2.2.
 
-    A worker that has pushed c times waits until all have pushed at least c - s times (Ho et al. 2013).
+    A worker that has pushed c times waits until all workers have pushed at least c - s times (Ho et al. 2013).
 
     Parameters
     ----------
     s
-        At least 0, which is lock-step.
+        The largest lead in pushes, at least 0; 0 is lock-step.
+    patience
+        The server takes out a missing worker for which others wait, with a warning, if no push of it has arrived for
+        `patience` times the longest known interval between pushes, and for at least 1 s. The worker takes part again
+        when it pushes. > 0; `math.inf`: the server never takes out a worker.
 
     >>> SSP(3)
     SSP(patience=10.0, s=3)
@@ -152,15 +161,17 @@ class SSP(Patient):
 
 @dataclass(frozen=True)
 class DSSP(Patient):
-    """Dynamic SSP: the threshold is chosen at run time, from `lo` to `hi`. Zhao et al. 2019, arXiv 1908.11848.
+    """Dynamic SSP: choose the threshold at run time, from `lo` to `hi`. Zhao et al. 2019, arXiv 1908.11848.
 
-    A worker that is more than `lo` pushes ahead goes on for a few iterations more if, by the latest intervals of both,
-    it then waits less for the slowest worker. It is never more than `hi` ahead.
+    A worker that is more than `lo` pushes ahead makes a few more iterations if it then waits less for the slowest
+    worker, as predicted from the last intervals of both. It is never more than `hi` pushes ahead.
 
     Parameters
     ----------
     lo, hi
-        0 <= lo <= hi.
+        The smallest and the largest threshold in pushes, 0 <= lo <= hi.
+    patience
+        As for `SSP`.
 
     >>> DSSP(3, 15)
     DSSP(patience=10.0, lo=3, hi=15)
@@ -185,21 +196,23 @@ class DSSP(Patient):
 
 @dataclass(frozen=True)
 class ElasticBSP(Patient):
-    """As ASP, with barriers now and then, at times at which workers wait little. Sections 3 to 5, Fig. 5.
+    """Elastic BSP: as ASP, with barriers at times when workers wait little. Sections 3 to 5, Fig. 5.
 
-    After a barrier the server waits until each worker has pushed twice. From the last interval of each it predicts the
-    next `lookahead` pushes, and chooses one push of each worker as the next barrier.
+    After a barrier, the server waits until each worker has pushed twice. It predicts the next `lookahead` pushes of
+    each worker from its last interval, and chooses one push per worker as the next barrier.
 
     Parameters
     ----------
     lookahead
-        R, from 1 to 65536. The paper uses 15 to 60.
+        The number of predicted pushes per worker (R in the paper), from 1 to 65536. The paper uses 15 to 60.
     algorithm
-        What finds the barrier: one of `ALGORITHMS`, functions of `pycollectives.zipline`. All but "grid_scan" and
-        "full_grid_scan" find the same one.
+        The function of `pycollectives.zipline` that finds the barrier, one of `ALGORITHMS`. All but "grid_scan" and
+        "full_grid_scan" find the same barrier.
     objective
-        "waiting": the barrier at which the first worker waits least for the last (Problem 1). "waiting-per-time", our
-        own: at which it waits least in proportion to the length of the superstep.
+        "waiting": minimize the time for which the first worker waits for the last (Problem 1). "waiting-per-time"
+        (ours): minimize this time divided by the length of the superstep.
+    patience
+        As for `SSP`.
 
     >>> ElasticBSP(lookahead=30)
     ElasticBSP(patience=10.0, lookahead=30, algorithm='linear', objective='waiting')
@@ -233,15 +246,15 @@ class ElasticBSP(Patient):
 class EAMSGD(Synchronization):
     """Elastic averaging: Zhang et al. 2015, "Deep learning with elastic averaging SGD".
 
-    Workers train by themselves. Every `period` steps a worker pushes its weights; the server's weights move toward them
-    by `alpha` times the difference, and the worker's move toward the server's as far.
+    Each worker trains its own weights. Every `period` steps it pushes them: the server's weights move toward them by
+    `alpha` times the difference, and the worker's weights move toward the server's by as much.
 
     Parameters
     ----------
     period
-        At least 1.
+        Steps between pushes, at least 1.
     alpha
-        0 < alpha < 1.
+        The fraction of the difference, 0 < alpha < 1.
 
     >>> EAMSGD(period=10, alpha=0.1)
     EAMSGD(period=10, alpha=0.1)
@@ -261,12 +274,13 @@ class EAMSGD(Synchronization):
 
 @dataclass(frozen=True)
 class Ringmaster(Synchronization):
-    """ASP without old gradients: those of a delay of `limit` or more are discarded. arXiv 2501.16168.
+    """Ringmaster ASGD: as ASP, but discard gradients with a delay of `limit` or more. arXiv 2501.16168.
 
     Parameters
     ----------
     limit
-        R, at least 1. The paper's is the variance of gradients over the accuracy wanted.
+        The smallest delay that is discarded (R in the paper), at least 1. The paper uses the variance of gradients
+        divided by the wanted accuracy.
 
     >>> Ringmaster(8)
     Ringmaster(limit=8)
@@ -286,14 +300,14 @@ class Ringmaster(Synchronization):
 
 @dataclass(frozen=True)
 class Rennala(Synchronization):
-    """Minibatches of whoever is fast: Rennala SGD, Tyurin and Richtárik, NeurIPS 2023.
+    """Rennala SGD: apply the mean of `batch` gradients of any workers. Tyurin and Richtárik, NeurIPS 2023.
 
-    An update is the mean of `batch` gradients of the newest weights, of any workers. Older gradients are discarded.
+    Only gradients computed on the newest weights count; older gradients are discarded.
 
     Parameters
     ----------
     batch
-        S, at least 1.
+        The number of gradients in an update (S in the paper), at least 1.
 
     >>> Rennala(4)
     Rennala(batch=4)
@@ -313,10 +327,16 @@ class Rennala(Synchronization):
 
 @dataclass(frozen=True)
 class Ringleader(Patient):
-    """Every worker has the same weight in every update, and none waits: arXiv 2509.22860.
+    """Ringleader ASGD: every worker has the same weight in every update, and no worker waits. arXiv 2509.22860.
 
-    For workers whose data differ. The server keeps a table of gradients, and each worker's next gradient is followed by
-    an update of the whole table, so a gradient is used several times. It is never older than 2n - 2 updates.
+    Use it for workers whose data differ. The server keeps a table with the gradients of each worker, and applies the
+    whole table after each new gradient, so that a gradient is used several times. A gradient is at most 2n - 2 updates
+    old.
+
+    Parameters
+    ----------
+    patience
+        As for `SSP`.
 
     >>> Ringleader()
     Ringleader(patience=10.0)
@@ -327,9 +347,10 @@ class Ringleader(Patient):
 
 @dataclass(frozen=True)
 class Rescaled(Synchronization):
-    """ASP whose gradients are weighted by the time that their worker takes: arXiv 2605.13434.
+    """Rescaled asynchronous SGD: as ASP, but weight gradients by their worker's time. arXiv 2605.13434.
 
-    For workers whose data differ: each counts the same per time, however fast it is. The mean of the weights is 1.
+    Use it for workers whose data differ: every worker contributes the same per unit of time, independent of its speed.
+    The mean of the weights is 1.
 
     >>> Rescaled()
     Rescaled()
@@ -340,17 +361,19 @@ class Rescaled(Synchronization):
 
 @dataclass(frozen=True)
 class MindFlayer(Patient):
-    """Gradients that take too long are given up and begun anew: arXiv 2410.04285.
+    """MindFlayer SGD: give up gradients that take too long, and start them again. arXiv 2410.04285.
 
-    For times of computing with heavy tails. In each superstep each worker makes a number of trials on the same weights,
-    of a time each. The update is the mean of the gradients that have come.
+    Use it for compute times with heavy tails. In each superstep, each worker makes a fixed number of trials on the same
+    weights, each with a time limit. The update is the mean of the gradients that have arrived.
 
     Parameters
     ----------
     trials
-        At least 1: a number, or one of each worker.
+        Trials per superstep, at least 1: one number, or a sequence with one for each worker.
     seconds
-        > 0, of a trial, with its messages: a number, or one of each worker.
+        Time limit of a trial including its messages, > 0: one number, or a sequence with one for each worker.
+    patience
+        As for `SSP`.
 
     >>> MindFlayer(4, 0.5)
     MindFlayer(patience=10.0, trials=(4,), seconds=(0.5,))
@@ -361,7 +384,7 @@ class MindFlayer(Patient):
     seconds: float | tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Check all, and make both tuples of one length."""
+        """Check all fields, and make both tuples equally long."""
         super().__post_init__()
         trials = [checked_integer("MindFlayer: trials", each, at_least=1, at_most=MOST) for each in _each(self.trials)]
         seconds = [_checked_seconds(each) for each in _each(self.seconds)]
@@ -391,15 +414,19 @@ def _checked_seconds(value: Any) -> float:
 
 
 def parse(text: str) -> Synchronization:
-    """Return what a text of the command line describes.
+    """Return the synchronization for its text on a command line.
 
-    "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic[:LOOKAHEAD]", "elastic-per-time[:LOOKAHEAD]" (the other objective),
-    "eamsgd:PERIOD:ALPHA", "ringmaster:LIMIT", "rennala:BATCH", "ringleader", "rescaled", "mindflayer:TRIALS:SECONDS".
+    Parameters
+    ----------
+    text
+        "bsp", "asp", "ssp:S", "dssp:LO:HI", "elastic[:LOOKAHEAD]", "elastic-per-time[:LOOKAHEAD]" (with the other
+        objective), "eamsgd:PERIOD:ALPHA", "ringmaster:LIMIT", "rennala:BATCH", "ringleader", "rescaled" or
+        "mindflayer:TRIALS:SECONDS".
 
     Raises
     ------
     ValueError
-        Another text, or a number out of its range.
+        The text is not one of these, or a number is out of range.
 
     >>> parse("elastic:30")
     ElasticBSP(patience=10.0, lookahead=30, algorithm='linear', objective='waiting')

@@ -1,4 +1,4 @@
-"""How a parameter server changes the weights by a gradient."""
+"""Rules by which a parameter server applies a gradient to the weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["SGD", "Adam", "UpdateRule"]
 
 @dataclass(frozen=True)
 class UpdateRule(ABC):
-    """Base of the classes; not one of them itself. 16-bit floats are kept and updated in float32."""
+    """Base of the update rules; not a rule itself. 16-bit floats are kept and updated in float32."""
 
     @abstractmethod
     def engine_arguments(self) -> dict[str, Any]:
-        """Return the arguments that describe it to the engine."""
+        """Return the arguments that describe the rule to the engine."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class SGD(UpdateRule):
     Parameters
     ----------
     rate
-        At least 0.
+        The learning rate, at least 0.
     momentum
-        0 <= momentum < 1; 0: none, and no memory for it.
+        0 <= momentum < 1; without momentum (0) the server needs no memory for v.
 
     >>> SGD(0.1)
     SGD(rate=0.1, momentum=0.0)
@@ -54,11 +54,11 @@ class Adam(UpdateRule):
     Parameters
     ----------
     rate
-        At least 0: alpha in the paper.
+        The learning rate, at least 0: alpha in the paper.
     beta1, beta2
         Decay of the moments, 0 <= beta < 1.
     epsilon
-        At least 0.
+        Added to the denominator, at least 0.
 
     >>> Adam(1e-3).beta2
     0.999
@@ -88,7 +88,7 @@ class Adam(UpdateRule):
 
 
 def checked_number(instance: object, field: str, at_least: float, below: float) -> None:
-    """Check a field, and make it a `float`; `ValueError` or `TypeError`."""
+    """Check a field and convert it to `float`; raise `ValueError` or `TypeError`."""
     value = getattr(instance, field)
     name = type(instance).__name__
     if isinstance(value, (bool, str)):

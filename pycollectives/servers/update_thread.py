@@ -1,4 +1,4 @@
-"""The thread of a server whose update is a function: it makes the calls, while the engine serves."""
+"""The thread that calls a server's update function while the engine serves."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["UpdateThread"]
 
 
 class UpdateThread:
-    """Calls the function until every rank has closed the server, or it raises: then this rank prints the traceback.
+    """Calls the function until every rank has closed the server; if it raises, this rank prints the traceback.
 
-    The thread is a daemon: a program may end by an exception and leave other ranks behind, which need it no more.
+    The thread is a daemon: if the program ends with an exception, it need not wait for the other ranks.
     """
 
     def __init__(self, calls: _core.UpdateCalls, name: str) -> None:
-        """Start it, for the server of that name."""
+        """Start the thread for the server `name`."""
         self._calls = calls
         self._name = name
         self._error: BaseException | None = None
@@ -27,7 +27,7 @@ class UpdateThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the function has raised; once every rank has closed the server."""
+        """Raise `RuntimeError` if the function has raised; called after every rank has closed the server."""
         self._thread.join()
         if self._error is not None:
             raise RuntimeError(f"{self._name!r}: the update function has raised an exception") from self._error
@@ -35,6 +35,6 @@ class UpdateThread:
     def _run(self) -> None:
         try:
             self._calls.serve()
-        except BaseException as error:  # SystemExit would end the thread without a word
+        except BaseException as error:  # SystemExit would end the thread silently
             self._error = error
             traceback.print_exc()

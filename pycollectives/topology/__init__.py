@@ -1,4 +1,4 @@
-"""Who averages with whom: communication graphs of any size, their weights and how fast they mix."""
+"""Communication graphs of any size for averages with neighbors, with their weights and mixing speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The argument `topology` of the services that have one."""
+"""The argument `topology` of collectives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyTopology: TypeAlias = Topology | TimeVarying
 
 
 def checked_topology(value: Any, size: int) -> AnyTopology:
-    """Return a topology of `size` ranks, given one or the name of one; `ValueError` or `TypeError`."""
+    """Return a checked topology of `size` ranks, given as an object or a name; raise `ValueError` or `TypeError`."""
     if isinstance(value, str):
         return by_name(value, size)
     if not isinstance(value, (Topology, TimeVarying)):
@@ -25,7 +25,7 @@ def checked_topology(value: Any, size: int) -> AnyTopology:
 
 
 def checked_static_topology(value: Any, size: int) -> Topology:
-    """Return a graph that does not vary in time; as `checked_topology`."""
+    """Return a checked topology that does not vary in time; otherwise as `checked_topology`."""
     graph = checked_topology(value, size)
     if not isinstance(graph, Topology):
         raise TypeError(f"topology: expected a graph that does not vary in time, got {graph!r}")
@@ -33,7 +33,7 @@ def checked_static_topology(value: Any, size: int) -> Topology:
 
 
 def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> str:
-    """Return the kind of weights: that asked for, else the graph's own ones if it has any, else another kind."""
+    """Return the kind of weights: `weights` if given, or the graph's own ones if it has any, or `otherwise`."""
     if weights is not None:
         return weights
     steps = [topology.at(step) for step in range(topology.period)]
@@ -41,7 +41,7 @@ def weights_or(topology: AnyTopology, weights: str | None, otherwise: str) -> st
 
 
 def described(topology: AnyTopology) -> str:
-    """Return what ranks compare, and a message shows if they differ: name and signature.
+    """Return the text that ranks compare and that messages show: name and signature.
 
     >>> from pycollectives import topology
     >>> described(topology.ring(4))

@@ -1,4 +1,4 @@
-"""Topologies from matrices and from NetworkX's graphs."""
+"""Topologies from matrices and from NetworkX graphs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["from_matrix", "from_networkx"]
 
 
 def from_matrix(matrix: npt.ArrayLike, *, name: str = "matrix") -> Topology:
-    """Return the topology of a matrix of weights, which become its default kind, `"given"`.
+    """Return the topology of a matrix of weights; they become its default kind, `"given"`.
 
     Parameters
     ----------
     matrix
-        Shape (P, P); w[i, j] is the weight with which rank i takes rank j's value, and w[i, i] its own. Where it is not
-        0 there is an edge from j to i. Copied.
+        Weights of shape (P, P), which are copied: w[i, j] is the weight with which rank i takes rank j's value, and
+        w[i, i] the weight of its own. If w[i, j] is not 0, the graph has an edge from j to i.
     name
-        What messages call it.
+        The name in messages.
 
     Raises
     ------
     ValueError
-        Not square, a weight that is negative or not finite, or neither rows nor columns that all sum to 1.
+        The matrix is not square, a weight is negative or not finite, or neither all rows nor all columns sum to 1.
 
     >>> from_matrix([[0.5, 0.5], [0.25, 0.75]]).weights_of(1)
     (0.75, {0: 0.25})
@@ -57,21 +57,22 @@ def from_networkx(graph: Any, *, weight: str | None = None, name: str | None = N
     Parameters
     ----------
     graph
-        `networkx.Graph`, whose edges go in both directions, or `networkx.DiGraph`, whose edge (j, i) says that i takes
-        j's value. Nodes 0 to P - 1 are ranks; other nodes become ranks in the graph's order. Edges of nodes to
-        themselves are left out, since each rank has one.
+        A `networkx.Graph`, whose edges go in both directions, or a `networkx.DiGraph`, in which rank i takes the value
+        of rank j if there is an edge (j, i). If the nodes are 0 to P - 1, they are the ranks; other nodes become ranks
+        in the graph's order. Edges of nodes to themselves are ignored: each rank has one.
     weight
-        Name of the attribute of edges with their weights, which become the kind `"given"`, as in `from_matrix`. A
-        rank's own weight is that of its edge to itself, or what its in-edges leave of 1. None: edges alone.
+        Name of the edge attribute with the weights, which become the kind `"given"`, as in `from_matrix`. A rank's own
+        weight is the attribute of its edge to itself, or otherwise 1 minus the weights of its in-edges. None: no
+        weights.
     name
-        What messages call it; the graph's own name, if it has one.
+        The name in messages. Default: the graph's own name, if it has one.
 
     Raises
     ------
     ImportError
         NetworkX is not installed.
     TypeError, ValueError
-        Not a NetworkX graph, one without nodes or with parallel edges, or an edge without that attribute.
+        The graph is not of NetworkX, has no nodes or parallel edges, or an edge does not have the attribute.
 
     >>> import networkx
     >>> from_networkx(networkx.petersen_graph())

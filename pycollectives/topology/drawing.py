@@ -1,4 +1,4 @@
-"""Drawings of a graph: for Graphviz, and in characters."""
+"""Drawings of a graph, for Graphviz and as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["dot", "picture"]
 
 
 def dot(topology: Topology, title: str) -> str:
-    """Return the drawing as Graphviz reads it; see `Topology.dot`."""
+    """Return the drawing in Graphviz's language; see `Topology.dot`."""
     title = title.replace("\\", "\\\\").replace('"', '\\"')
     symmetric = topology.is_symmetric
     own = topology.default_weights == "given"
@@ -33,7 +33,7 @@ def dot(topology: Topology, title: str) -> str:
 
 
 def picture(topology: Topology) -> str:
-    """Return a grid of characters: a row per rank, with `o` in the column of each rank whose value it takes."""
+    """Return a grid of characters: a row for each rank, with `o` in the column of each rank whose value it takes."""
     width = len(str(topology.size - 1))
     lines = [" ".join([" " * width, *(f"{rank:>{width}}" for rank in range(topology.size))])]
     for rank in range(topology.size):

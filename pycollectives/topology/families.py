@@ -26,7 +26,7 @@ __all__ = [
 
 
 def ring(size: int) -> Topology:
-    """Return a circle: each rank and the next one. Degree 2.
+    """Return a ring: an edge between each rank and the next one. Degree 2.
 
     >>> ring(5).in_neighbors(0)
     (1, 4)
@@ -38,7 +38,7 @@ def ring(size: int) -> Topology:
 def ring_based(size: int) -> Topology:
     """Return a ring where each rank is also connected to the most distant one (Hop, Figure 11). Degree 3.
 
-    Two ranks are the most distant ones if the size is odd; the degree is then 4.
+    If the size is odd, a rank has two most distant ranks, and the degree is 4.
 
     >>> ring_based(8).in_neighbors(0)
     (1, 4, 7)
@@ -50,7 +50,7 @@ def ring_based(size: int) -> Topology:
 def double_ring(size: int) -> Topology:
     """Return two ring-based graphs of half the size, connected node to node (Hop, Figure 11). Degree 4.
 
-    Ranks below size / 2 are the first one. `ValueError` for an odd size.
+    Ranks below size / 2 form the first graph. An odd size raises `ValueError`.
 
     >>> double_ring(16).in_neighbors(0)
     (1, 4, 7, 8)
@@ -79,8 +79,8 @@ def exponential(size: int) -> Topology:
 def bipartite_exponential(size: int) -> Topology:
     """Return an undirected bipartite graph: even and odd ranks that are 1 or 2^i + 1 hops apart, i >= 1.
 
-    Hops go around the circle of ranks, in either direction, as in the graph with which the authors of SGP ran AD-PSGD.
-    In a circle of odd length, hops across rank 0 join ranks of one parity, and are left out.
+    Hops go around the circle of ranks in either direction, as in the graph with which the authors of SGP ran AD-PSGD.
+    If the size is odd, hops across rank 0 join ranks of the same parity; the graph leaves them out.
 
     >>> bipartite_exponential(8).in_neighbors(0)
     (1, 3, 5, 7)
@@ -92,7 +92,9 @@ def bipartite_exponential(size: int) -> Topology:
 
 
 def hypercube(size: int) -> Topology:
-    """Return a hypercube: ranks whose numbers differ in one bit. Degree log2 size; `ValueError` for no power of two.
+    """Return a hypercube: edges between ranks whose numbers differ in one bit. Degree log2 size.
+
+    A size that is not a power of two raises `ValueError`.
 
     >>> hypercube(8).in_neighbors(5)
     (1, 4, 7)
@@ -104,10 +106,10 @@ def hypercube(size: int) -> Topology:
 
 
 def torus(size: int) -> Topology:
-    """Return a torus of rows and columns, as square as the size allows; of a prime number of ranks, a ring.
+    """Return a torus of rows and columns, as square as the size allows; a ring if the size is prime.
 
-    Rank r is in row r // columns, where the number of rows is the largest divisor of the size that is not greater than
-    its root. Degree 4, less if a row or column has fewer than 3 ranks.
+    Rank r is in row r // columns. The number of rows is the largest divisor of the size that is not greater than its
+    square root. Degree 4, or less if a row or column has fewer than 3 ranks.
 
     >>> torus(12).in_neighbors(0)
     (1, 3, 4, 8)
@@ -121,7 +123,7 @@ def torus(size: int) -> Topology:
 
 
 def star(size: int) -> Topology:
-    """Return a star: rank 0 and each other one.
+    """Return a star: an edge between rank 0 and each other rank.
 
     >>> star(4).in_neighbors(3)
     (0,)
@@ -131,7 +133,7 @@ def star(size: int) -> Topology:
 
 
 def complete(size: int) -> Topology:
-    """Return the complete graph: each rank and each other one.
+    """Return the complete graph: an edge between every two ranks.
 
     >>> complete(4).in_neighbors(2)
     (0, 1, 3)
@@ -141,14 +143,14 @@ def complete(size: int) -> Topology:
 
 
 def two_level(nodes: Sequence[int]) -> Topology:
-    """Return the complete graph of the ranks of each node, and a ring of the lowest ranks of all nodes (Hop, 7.3.6).
+    """Return a complete graph within each node, and a ring of the lowest ranks of all nodes (Hop, 7.3.6).
 
-    For links between nodes that are slow: fewer of them are used than in graphs that know no nodes.
+    Use it if links between nodes are slow: it needs fewer of them than graphs that ignore nodes.
 
     Parameters
     ----------
     nodes
-        The node of each rank, as `Communicator.nodes`. `ValueError` if there is none.
+        The node of each rank, such as `Communicator.nodes`. An empty sequence raises `ValueError`.
 
     >>> two_level([0, 0, 0, 1, 1, 2]).in_neighbors(0)
     (1, 2, 3, 5)
@@ -167,7 +169,7 @@ def powers_of_two(size: int) -> list[int]:
 
 
 def _circulant(size: int, hops: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The edges from each rank to the one so many hops further around the circle."""
+    """Yield the edges from each rank to the ranks `hops` further around the circle."""
     for hop in hops:
         if hop % size:
             yield from ((rank, (rank + hop) % size) for rank in range(size))

@@ -1,4 +1,4 @@
-"""A topology: which ranks send to which, and with which weights they average."""
+"""A topology: the graph along which ranks send, and the weights with which they average."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 __all__ = ["Topology"]
 
 TOLERANCE = 1e-9
-"""Of sums of weights that are to be 1."""
+"""Tolerance of sums of weights that must be 1."""
 
 
 class Topology:
     """An immutable graph of ranks: directed, weighted, and with an edge from each rank to itself.
 
-    An edge from j to i says that rank i takes rank j's value. Edges of ranks to themselves are always there and are
-    neither given nor listed. Make one with a function of `pycollectives.topology`, such as `ring` and `from_matrix`, or
-    of its edges.
+    If there is an edge from j to i, rank i takes rank j's value. Every rank has an edge to itself, which is never given
+    or listed. Make a topology with a function of `pycollectives.topology`, such as `ring` or `from_matrix`, or from its
+    edges.
 
     Parameters
     ----------
     size
-        Number of ranks.
+        The number of ranks.
     edges
-        Pairs (source, target) of different ranks; a repeated pair counts once. For an undirected edge give both
+        Pairs (source, target) of different ranks; a repeated pair counts once. For an undirected edge, give both
         directions.
     name
-        What messages call it.
+        The name in messages.
 
     Raises
     ------
     ValueError, TypeError
-        An edge that does not join two different ranks.
+        An edge does not join two different ranks.
 
     >>> import pycollectives as pc
     >>> line = pc.topology.Topology(3, [(0, 1), (1, 0), (1, 2), (2, 1)], name="line")
@@ -81,17 +81,17 @@ class Topology:
 
     @classmethod
     def _of_weights(cls, matrix: Matrix, name: str) -> Topology:
-        """What `from_matrix` returns: the edges are where the checked matrix is not 0. It is not copied."""
+        """Return the topology of a checked matrix, which is not copied: edges are where it is not 0."""
         edges = ((int(j), int(i)) for i, j in np.argwhere(matrix) if i != j)
         topology = cls(len(matrix), edges, name=name)
         topology._given = matrix
         return topology
 
-    # --- What it is ---------------------------------------------------------------------------------------------------
+    # --- The graph ----------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """What messages call it: `"ring-based"`."""
+        """The name in messages, such as `"ring-based"`."""
         return self._name
 
     @property
@@ -101,16 +101,16 @@ class Topology:
 
     @property
     def period(self) -> int:
-        """After how many steps it repeats: 1, since it does not change. `TimeVarying` ones have more."""
+        """The number of steps after which the topology repeats: 1, or more for a `TimeVarying`."""
         return 1
 
     def at(self, step: int) -> Topology:
-        """Return the topology of a step: this one. A `TimeVarying` one has another for each step of its period."""
+        """Return the topology of a step: always this one, unlike `TimeVarying.at`."""
         checked_integer("step", step, at_least=0)
         return self
 
     def union(self) -> Topology:
-        """Return the graph with the edges of all steps: this one."""
+        """Return the graph with the edges of all steps: this graph."""
         return self
 
     def in_neighbors(self, rank: int) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class Topology:
 
     @property
     def signature(self) -> str:
-        """What ranks compare: size, number of edges, and a digest of edges and own weights; the name does not count."""
+        """The text that ranks compare: size, number of edges, and a digest of edges and own weights, but no name."""
         digest = hashlib.sha256(repr((self.size, self._in)).encode())
         if self._given is not None:
             digest.update(self._given.astype("<f8").tobytes())
@@ -148,7 +148,7 @@ class Topology:
         return hash(self._in)
 
     def __repr__(self) -> str:
-        """Name, size and edges."""
+        """Show name, size and number of edges."""
         return f"<Topology {self._title}, {self._edges_in_words()}>"
 
     def _edges_in_words(self) -> str:
@@ -159,7 +159,7 @@ class Topology:
 
     @property
     def default_weights(self) -> str:
-        """The kind of weights meant where none is named: `"given"` if it has a matrix of its own, else `"uniform"`."""
+        """The default kind of weights: `"given"` if the graph has its own weights, otherwise `"uniform"`."""
         return "uniform" if self._given is None else "given"
 
     def matrix(self, weights: str | None = None) -> npt.NDArray[Any]:
@@ -170,23 +170,35 @@ class Topology:
         Parameters
         ----------
         weights
-            `"uniform"`: 1 / (in-neighbors of i + 1) for each in-neighbor and itself; rows sum to 1.
-            `"metropolis"` (Metropolis-Hastings): 1 / (1 + max(degree of i, degree of j)), and the rest for itself; rows
-            and columns sum to 1; for symmetric graphs.
-            `"push-sum"`: 1 / (out-neighbors of j + 1), the share that sender j gives to each and keeps; columns sum to
-            1.
-            `"given"`: what `from_matrix` or `from_networkx` was given; for graphs that have it, and their default. The
-            default of all others is uniform.
+            The kind of weights. Default: "given" if the graph has its own weights, otherwise "uniform".
+            `"uniform"`: 1 / (in-neighbors of i + 1) for each in-neighbor and the rank itself; rows sum to 1.
+            `"metropolis"` (Metropolis-Hastings): 1 / (1 + max(degree of i, degree of j)) for each neighbor, and the
+            rest for the rank itself; rows and columns sum to 1; only for symmetric graphs.
+            `"push-sum"`: 1 / (out-neighbors of j + 1), the share that sender j gives to each out-neighbor and keeps;
+            columns sum to 1.
+            `"given"`: the weights given to `from_matrix` or `from_networkx`.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64 of shape (P, P).
 
         Raises
         ------
         ValueError
-            Another word, metropolis for a graph that is not symmetric, or given for one without own weights.
+            The kind is unknown, "metropolis" for a graph that is not symmetric, or "given" for one without weights.
         """
         return dense(self._kind(weights), self._in, self._out, self._given)
 
     def weights_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a row of `matrix`, without making it: a rank's own weight, and the weight of each in-neighbor.
+        """Return a row of `matrix`, without making it: a rank's own weight and the weight of each in-neighbor.
+
+        Parameters
+        ----------
+        rank
+            The row, 0 <= rank < size.
+        weights
+            The kind of weights, as for `matrix`.
 
         >>> import pycollectives as pc
         >>> pc.topology.star(4).weights_of(1, "push-sum")
@@ -196,9 +208,16 @@ class Topology:
         return row(kind, checked_rank("rank", rank, self.size), self._in, self._out, self._given)
 
     def shares_of(self, rank: int, weights: str | None = None) -> tuple[float, dict[int, float]]:
-        """Return a column of `matrix`, without making it: what a rank keeps, and the share of each out-neighbor.
+        """Return a column of `matrix`, without making it: the share that a rank keeps, and each out-neighbor's share.
 
-        A sender of push-sum multiplies its value by these before it sends.
+        In push-sum, a sender multiplies its value by these shares before it sends.
+
+        Parameters
+        ----------
+        rank
+            The column, 0 <= rank < size.
+        weights
+            The kind of weights, as for `matrix`.
 
         >>> import pycollectives as pc
         >>> pc.topology.star(4).shares_of(0, "push-sum")
@@ -219,7 +238,7 @@ class Topology:
     # --- Measures -----------------------------------------------------------------------------------------------------
 
     def distance(self, source: int, target: int) -> int:
-        """Return the least number of edges from one rank to another; `ValueError` if no way leads there."""
+        """Return the least number of edges from one rank to another; `ValueError` if there is no path."""
         source, target = checked_rank("source", source, self.size), checked_rank("target", target, self.size)
         hops = measures.distances(source, self._out)[target]
         if hops < 0:
@@ -228,14 +247,25 @@ class Topology:
 
     @property
     def diameter(self) -> int:
-        """The greatest distance of two ranks; `ValueError` if the graph is not connected."""
+        """The largest distance between two ranks; `ValueError` if the graph is not connected."""
         self.check_connected()
         return max(max(measures.distances(rank, self._out)) for rank in range(self.size))
 
     def spectral_gap(self, weights: str | None = None) -> float:
-        """Return how fast averages mix, in [0, 1]: the difference of the two largest moduli of W's eigenvalues.
+        """Return the spectral gap, the mixing speed of averages: the difference of W's two largest eigenvalue moduli.
 
-        0 if some values never meet, 1 if all ranks have the mean after one step (Hop, section 7; Lian et al. 2017).
+        It is 0 if some values never meet, and 1 if all ranks have the mean after one step (Hop, section 7; Lian et al.
+        2017).
+
+        Parameters
+        ----------
+        weights
+            The kind of weights, as for `matrix`.
+
+        Returns
+        -------
+        float
+            In [0, 1].
         """
         return measures.gap(self.matrix(weights))
 
@@ -243,22 +273,27 @@ class Topology:
         """Return (chi1, chi2) of A2CiD2, from the rates of pairwise averages along the edges.
 
         Each rank begins exchanges at rate `rate` / 2, with one of its neighbors drawn uniformly. An exchange has two
-        members, so that a rank takes part in `rate` pairwise averages per unit of time, in the mean over ranks, and
-        each rank of a regular graph does. The edge {i, j} is used at rate lambda_ij = rate / 2 (1 / d_i + 1 / d_j),
-        where d are the degrees. The Laplacian is Lambda = sum over edges of lambda_ij (e_i - e_j)(e_i - e_j)^T, which
-        is rate (I - A / d) for a regular graph with the adjacency matrix A. Then
+        members. Therefore a rank takes part in `rate` pairwise averages per unit of time: every rank of a regular
+        graph, and the mean over ranks of any graph. The edge {i, j} is used at rate lambda_ij = rate / 2 (1 / d_i + 1 /
+        d_j), where d are the degrees. The Laplacian is Lambda = sum over edges of lambda_ij (e_i - e_j)(e_i - e_j)^T,
+        which is rate (I - A / d) for a regular graph with the adjacency matrix A. The results are
 
         - chi1 = 1 / lambda_2(Lambda), the inverse of the smallest positive eigenvalue;
         - chi2 = 1/2 max over edges {i, j} of (e_i - e_j)^T Lambda^+ (e_i - e_j), half of the largest effective
           resistance of an edge.
 
-        Both are inverse to `rate`, and (0, 0) for one rank. Source: Nabli, Belilovsky and Oyallon, "A2CiD2", NeurIPS
-        2023 (arXiv 2306.08289), section 3; the unit rate is that of the authors' program.
+        Both are inversely proportional to `rate`, and (0, 0) for one rank. Source: Nabli, Belilovsky and Oyallon,
+        "A2CiD2", NeurIPS 2023 (arXiv 2306.08289), section 3; the authors' program uses the rate 1.
+
+        Parameters
+        ----------
+        rate
+            Pairwise averages of a rank per unit of time, > 0.
 
         Raises
         ------
         ValueError
-            A graph that is not symmetric or not connected, or a rate that is not positive.
+            The graph is not symmetric or not connected, or `rate` is not positive.
 
         >>> import pycollectives as pc
         >>> tuple(round(value, 2) for value in pc.topology.ring(16).chi())
@@ -277,11 +312,11 @@ class Topology:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a way leads from each rank to each other, along the direction of edges (strongly connected)."""
+        """Whether there is a path from each rank to each other along the direction of edges (strongly connected)."""
         return self._unreachable() is None
 
     def _unreachable(self) -> tuple[int, int] | None:
-        """Two ranks of which the first one does not reach the second."""
+        """Return two ranks without a path from the first to the second; None if all are connected."""
         for neighbors in (self._out, self._in):
             hops = measures.distances(0, neighbors)
             if -1 in hops:
@@ -291,7 +326,7 @@ class Topology:
 
     @property
     def is_bipartite(self) -> bool:
-        """Whether there are two sides and all edges go from one to the other; their direction does not count."""
+        """Whether the ranks have two sides such that all edges join different sides, in any direction."""
         return measures.sides(self._in, self._out)[1] is None
 
     def coloring(self) -> tuple[int, ...]:
@@ -320,7 +355,7 @@ class Topology:
     # --- Checks -------------------------------------------------------------------------------------------------------
 
     def check_connected(self) -> None:
-        """Raise `ValueError` unless a way leads from each rank to each other."""
+        """Raise `ValueError` unless there is a path from each rank to each other."""
         if pair := self._unreachable():
             raise ValueError(
                 f"{self._title}: expected a connected graph, found no way from rank {pair[0]} to rank {pair[1]}"
@@ -341,7 +376,7 @@ class Topology:
                 )
 
     def check_bipartite(self) -> None:
-        """Raise `ValueError` unless all edges go from one of two sides to the other."""
+        """Raise `ValueError` unless the ranks have two sides such that all edges join different sides."""
         self.coloring()
 
     def check_doubly_stochastic(self, weights: str | None = None) -> None:

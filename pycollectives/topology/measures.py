@@ -1,4 +1,4 @@
-"""Measures of a graph: distances, sides, how fast averages along its edges mix."""
+"""Measures of a graph: distances, sides, and the speed at which averages along its edges mix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["chi", "distances", "gap", "sides"]
 
 
 def distances(source: int, outgoing: Neighbors) -> list[int]:
-    """Return the hops from a rank to each, along edges; -1 where none lead."""
+    """Return the number of hops from a rank to each rank, along edges; -1 if there is no path."""
     hops = [-1] * len(outgoing)
     hops[source] = 0
     front = [source]
@@ -36,7 +36,7 @@ def distances(source: int, outgoing: Neighbors) -> list[int]:
 
 
 def sides(incoming: Neighbors, outgoing: Neighbors) -> tuple[list[int], tuple[int, int] | None]:
-    """Return the side, 0 or 1, of each rank, and an edge within a side; None: there is none, the graph is bipartite.
+    """Return the side, 0 or 1, of each rank, and an edge within a side; None if the graph is bipartite.
 
     The direction of edges does not count. The lowest rank of each connected part is on side 0.
     """
@@ -58,7 +58,7 @@ def sides(incoming: Neighbors, outgoing: Neighbors) -> tuple[list[int], tuple[in
 
 
 def gap(matrix: Matrix) -> float:
-    """Return the difference of the two largest moduli of a matrix's eigenvalues, in [0, 1]; 1 if there is one."""
+    """Return the difference of the two largest moduli of a matrix's eigenvalues, in [0, 1]; 1 for a 1 x 1 matrix."""
     if len(matrix) == 1:
         return 1.0
     symmetric = np.array_equal(matrix, matrix.T)
@@ -77,7 +77,7 @@ def chi(neighbors: Neighbors, rate: float) -> tuple[float, float]:
             laplacian[rank, peer] = -rate / 2 * (1 / len(peers) + 1 / len(neighbors[peer]))
         laplacian[rank, rank] = -laplacian[rank].sum()
     values, vectors = np.linalg.eigh(laplacian)
-    # Connected: the first eigenvalue alone is 0. Rows of `roots` are those of the inverse's root.
+    # The graph is connected, so that only the first eigenvalue is 0. `roots` has the rows of the inverse's root.
     roots = vectors[:, 1:] / np.sqrt(values[1:])
     largest = max(
         float(np.square(roots[rank] - roots[[*peers]]).sum(axis=1).max()) for rank, peers in enumerate(neighbors)

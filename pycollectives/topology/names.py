@@ -1,4 +1,4 @@
-"""Topologies by name, as options and experiments write them."""
+"""Topologies by name, for options and experiments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAMES = tuple(_MAKERS)
 
 
 def by_name(name: str, size: int) -> Topology | TimeVarying:
-    """Return the topology of a name of `NAMES`, of so many ranks; `ValueError` for another name.
+    """Return the topology of `size` ranks for a name of `NAMES`; `ValueError` for another name.
 
     >>> by_name("ring-based", 16)
     <Topology ring-based of 16 ranks, 24 edges>

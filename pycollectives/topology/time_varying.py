@@ -1,4 +1,4 @@
-"""Topologies that change from step to step, and repeat."""
+"""Topologies that change from step to step, with a period."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["TimeVarying", "alternating_exponential_ring", "one_peer_exponential"
 
 
 class TimeVarying:
-    """A topology that is a function of the step: step s has number s modulo `period` of a list.
+    """A topology that changes with the step: step s uses topology number s modulo `period` of a list.
 
-    It has `size`, `period`, `at`, `signature` and the checks of `Topology`, so that what takes one takes the other.
+    It has `size`, `period`, `at`, `signature` and the checks of `Topology`, so that you can use it in place of one.
 
     Parameters
     ----------
     topologies
-        One for each step of the period, all of one size.
+        One topology for each step of the period, all of the same size.
     name
-        What messages call it.
+        The name in messages.
 
     >>> import pycollectives as pc
     >>> changing = pc.topology.one_peer_exponential(8)
@@ -55,7 +55,7 @@ class TimeVarying:
 
     @property
     def name(self) -> str:
-        """What messages call it: `"one-peer-exponential"`."""
+        """The name in messages, such as `"one-peer-exponential"`."""
         return self._name
 
     @property
@@ -65,7 +65,7 @@ class TimeVarying:
 
     @property
     def period(self) -> int:
-        """After how many steps it repeats."""
+        """The number of steps after which the topology repeats."""
         return len(self._topologies)
 
     def at(self, step: int) -> Topology:
@@ -86,7 +86,7 @@ class TimeVarying:
 
     @property
     def signature(self) -> str:
-        """What ranks compare: size, period, and a digest of all steps; the name does not count."""
+        """The text that ranks compare: size, period, and a digest of all steps, without the name."""
         digest = hashlib.sha256("\n".join(topology.signature for topology in self._topologies).encode())
         return f"{in_words(self.size)}, period {self.period}, digest {digest.hexdigest()[:16]}"
 
@@ -99,18 +99,30 @@ class TimeVarying:
         return hash(self._topologies)
 
     def __repr__(self) -> str:
-        """Name, size and period."""
+        """Show name, size and period."""
         return f"<TimeVarying {self._name} of {in_words(self.size)}, period {self.period}>"
 
     # --- Measures -----------------------------------------------------------------------------------------------------
 
     def matrix(self, weights: str | None = None) -> npt.NDArray[Any]:
-        """Return what one period does, float64 of shape (P, P): the product W(period - 1) ... W(1) W(0)."""
+        """Return the weights of one whole period, float64 of shape (P, P): the product W(period - 1) ... W(1) W(0).
+
+        Parameters
+        ----------
+        weights
+            The kind of weights, as for `Topology.matrix`; None for each step's default.
+        """
         matrices = [topology.matrix(weights) for topology in self._topologies]
         return functools.reduce(lambda done, step: step @ done, matrices)
 
     def spectral_gap(self, weights: str | None = None) -> float:
-        """Return that of one period; 1 if all ranks have the mean at its end."""
+        """Return the spectral gap of one whole period, in [0, 1]; 1 if all ranks have the mean at its end.
+
+        Parameters
+        ----------
+        weights
+            The kind of weights, as for `Topology.matrix`; None for each step's default.
+        """
         return measures.gap(self.matrix(weights))
 
     @property
@@ -129,7 +141,7 @@ class TimeVarying:
         return self.union().is_bipartite
 
     def dot(self) -> str:
-        """Return a drawing for each step in Graphviz's language, one after the other."""
+        """Return one drawing for each step, in Graphviz's language."""
         return "".join(topology.dot() for topology in self._topologies)
 
     # --- Checks -------------------------------------------------------------------------------------------------------
@@ -166,8 +178,8 @@ class TimeVarying:
 def one_peer_exponential(size: int) -> TimeVarying:
     """Return the one-peer exponential graph: in step s, rank r sends to r + 2^(s mod ceil(log2 size)), modulo the size.
 
-    Each rank sends one message per step and receives one; uniform weights are doubly stochastic. If the size is a power
-    of two, all ranks have the exact mean after a period (Ying et al. 2021; the directed exponential graph of SGP).
+    Each rank sends and receives one message per step. Uniform weights are doubly stochastic. If the size is a power of
+    two, all ranks have the exact mean after a period (Ying et al. 2021; the directed exponential graph of SGP).
 
     >>> round(one_peer_exponential(8).spectral_gap(), 9)
     1.0
@@ -182,26 +194,26 @@ def one_peer_exponential(size: int) -> TimeVarying:
 
 
 def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVarying:
-    """Return the alternating exponential ring of Decent-DP: pairs of nodes exchange by turns.
+    """Return the alternating exponential ring of Decent-DP: pairs of nodes exchange in alternate steps.
 
-    A node is `ranks_per_node` ranks with numbers in a row. In the steps 2 i and 2 i + 1, node a is paired with the node
-    whose number differs in bit i. Of the pairs, those with even numbers average over both nodes in step 2 i + 1, the
-    others in step 2 i; in its other step a node averages among its own ranks. So half of the nodes use the network at
-    any time. Weights are uniform. All ranks have the exact mean after a period of 2 log2(nodes) steps.
+    A node has `ranks_per_node` ranks with consecutive numbers. In the steps 2 i and 2 i + 1, node a is paired with the
+    node whose number differs in bit i. Pairs with even numbers average over both nodes in step 2 i + 1, the others in
+    step 2 i. In its other step, a node averages among its own ranks. In this way only half of the nodes use the network
+    at any time. Weights are uniform. All ranks have the exact mean after a period of 2 log2(nodes) steps.
 
-    Wang and Johansson, "From Promise to Practice", ICLR 2025, and its package Decent-DP.
+    Source: Wang and Johansson, "From Promise to Practice", ICLR 2025, and its package Decent-DP.
 
     Parameters
     ----------
     size
-        Number of ranks; one node may be all of them.
+        The number of ranks. All of them may be on one node.
     ranks_per_node
-        Has to divide it, into a power of two.
+        A divisor of `size` such that the number of nodes is a power of two.
 
     Raises
     ------
     ValueError
-        A number of nodes that is no power of two, or ranks that do not fill them.
+        The number of nodes is not a power of two, or the ranks do not fill the nodes.
 
     >>> [alternating_exponential_ring(4).at(step).in_neighbors(0) for step in range(4)]
     [(), (1,), (), (2,)]
@@ -219,7 +231,7 @@ def alternating_exponential_ring(size: int, ranks_per_node: int = 1) -> TimeVary
 
 
 def _exchanges(nodes: int, width: int, bit: int, turn: int) -> list[tuple[int, int]]:
-    """The edges of a step: pairs of nodes whose number modulo 2 is `turn` average, and all others among themselves."""
+    """Return the edges of a step: pairs of nodes with number modulo 2 = `turn` average, the others within a node."""
     edges: list[tuple[int, int]] = []
     for number, first in enumerate(node for node in range(nodes) if not node & bit):
         members = [range(node * width, (node + 1) * width) for node in (first, first | bit)]

@@ -1,7 +1,7 @@
-"""The weights with which ranks average: what each takes of its neighbors' values.
+"""The weights with which ranks average their neighbors' values.
 
-One convention everywhere: w[i, j] is the weight with which rank i takes the value of rank j, so that a row is a
-receiver and a step is x <- W x.
+The convention is the same everywhere: w[i, j] is the weight with which rank i takes the value of rank j. A row is a
+receiver, and a step is x <- W x.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("uniform", "metropolis", "push-sum", "given")
 def row(
     kind: str, rank: int, incoming: Neighbors, outgoing: Neighbors, given: Matrix | None
 ) -> tuple[float, dict[int, float]]:
-    """Return a rank's own weight, and the weight of each in-neighbor, of a kind that this graph has."""
+    """Return a rank's own weight and the weight of each in-neighbor, for a kind that the graph has."""
     neighbors = incoming[rank]
     if kind == "given":
         assert given is not None
@@ -43,7 +43,7 @@ def row(
 
 
 def dense(kind: str, incoming: Neighbors, outgoing: Neighbors, given: Matrix | None) -> Matrix:
-    """Return the matrix of a kind that this graph has, shape (P, P)."""
+    """Return the matrix of a kind that the graph has, of shape (P, P)."""
     if kind == "given":
         assert given is not None
         return given.copy()
@@ -56,7 +56,7 @@ def dense(kind: str, incoming: Neighbors, outgoing: Neighbors, given: Matrix | N
 
 
 def sums(kind: str, incoming: Neighbors, outgoing: Neighbors, given: Matrix | None) -> tuple[Matrix, Matrix]:
-    """Return the sums of the rows and those of the columns, without making the matrix."""
+    """Return the sums of the rows and of the columns, without making the matrix."""
     rows, columns = np.zeros(len(incoming)), np.zeros(len(incoming))
     for rank in range(len(incoming)):
         own, weights = row(kind, rank, incoming, outgoing, given)

@@ -1,7 +1,8 @@
-"""When to impose the next barrier: ZipLine of ElasticBSP, and what it is compared with. Pure: any size, no MPI.
+"""Find the best time for the next barrier: ZipLine of ElasticBSP and the algorithms it is compared with.
 
-Given when each worker will end its next iterations, find the earliest window of least length that has a point of every
-worker. At its end all workers are synchronised, and its length is how long the first one waits.
+The input are the times at which each worker will end its next iterations. The result is the earliest of the shortest
+windows that contain a point of every worker. All workers synchronize at its end; its length is the wait of the first
+one. The functions are pure: they need no MPI and work for any size.
 """
 
 from __future__ import annotations

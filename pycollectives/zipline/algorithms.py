@@ -1,4 +1,4 @@
-"""When to impose the next barrier: ZipLine and what its paper compares it with (ElasticBSP, section 5)."""
+"""Find the best time for the next barrier: ZipLine and the algorithms its paper compares it with (ElasticBSP, 5)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ __all__ = ["full_grid_scan", "grid_scan", "naive", "zipline", "zipline_linear", 
 
 
 def zipline_linear(rows: Rows) -> Barrier:
-    """Return the optimal barrier in one pass over the points, with constant work for each: our own.
+    """Return the optimal barrier in one pass over the points, with constant work for each (ours).
 
     The other algorithms take the same rows and raise the same errors; the exact ones return the same barrier.
 
     Parameters
     ----------
     rows
-        The timestamps at which each worker ends its next iterations, increasing: an (n, R) array, or n arrays of any
+        The increasing timestamps at which each worker ends its next iterations: an (n, R) array, or n arrays of any
         length; `int64` milliseconds or `float64` seconds.
+
+    Returns
+    -------
+    Barrier
+        The barrier, in the unit of the rows.
 
     Raises
     ------
     ValueError
-        No row, or one that is empty, does not increase, has a NaN, or a timestamp beyond 2**62 or half of the largest
-        float. The text names the row.
+        There is no row; or a row is empty, does not increase, or has a NaN or a timestamp beyond 2**62 or half of the
+        largest float. The text names the row.
     TypeError
-        Another type of timestamps, or rows of different types.
+        The timestamps have another type, or rows have different types.
 
     >>> zipline_linear([[10, 20, 30], [14, 29]])
     Barrier(t_sync=30, d=1, iterations=(2, 1))
@@ -43,7 +48,7 @@ def zipline_linear(rows: Rows) -> Barrier:
 
 
 def zipline(rows: Rows) -> Barrier:
-    """Return the optimal barrier by ZipLine (section 5.2, Algorithm 2): O(R n^2)."""
+    """Return the optimal barrier by ZipLine (section 5.2, Algorithm 2): O(R n^2). Rows as for `zipline_linear`."""
     return Barrier(*extension().zipline(*flattened(rows)))
 
 
@@ -53,12 +58,12 @@ def zipline_opt(rows: Rows) -> Barrier:
 
 
 def zipline_opt_bs(rows: Rows) -> Barrier:
-    """Return the optimal barrier by ZipLineOptBS, with a binary search (section 5.3.2): O(Rn log n) comparisons."""
+    """Return the optimal barrier by ZipLineOptBS, with a binary search (section 5.3.2): O(R n log n) comparisons."""
     return Barrier(*extension().zipline_opt_bs(*flattened(rows)))
 
 
 def grid_scan(rows: Rows) -> Barrier:
-    """Return a barrier by the heuristic GridScan, which may miss the optimum (section 5.1, Algorithm 1): O(Rn).
+    """Return a barrier by the heuristic GridScan, which may miss the optimum (section 5.1, Algorithm 1): O(R n).
 
     Its candidates are the points of the row that starts first, each with the closest points of the other rows.
     """

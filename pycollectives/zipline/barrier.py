@@ -1,4 +1,4 @@
-"""What the algorithms return."""
+"""The result of the algorithms."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["Barrier"]
 
 
 class Barrier(NamedTuple):
-    """When to impose the next barrier, and after which iteration each worker comes to it (ElasticBSP, 4.1).
+    """The time of the next barrier, and the iteration after which each worker reaches it (ElasticBSP, 4.1).
 
     In the unit of the rows: `int` milliseconds or `float` seconds.
     """
 
     t_sync: int | float
-    """When the last worker has come, max(Z*): the barrier's time."""
+    """The barrier's time, max(Z*): the arrival of the last worker."""
 
     d: int | float
-    """How long the first worker waits for the last one, max(Z*) - min(Z*)."""
+    """The time for which the first worker waits for the last one, max(Z*) - min(Z*)."""
 
     iterations: tuple[int, ...]
-    """The index of each worker's point in its row. Of several in the window, the exact algorithms give the latest."""
+    """The index of each worker's point in its row. If the window has several, the exact algorithms give the latest."""

@@ -32,12 +32,12 @@ NUMBERS = re.compile(rf"{NUMBER}(?:,{NUMBER})*")
 
 
 def write(path: str | os.PathLike[str], rows: Rows) -> None:
-    """Write rows to a file; `float64` so that `read` gives the same numbers.
+    """Write rows to a file; `read` returns the same numbers, also for `float64`.
 
     Raises
     ------
     ValueError, TypeError
-        What `zipline_linear` refuses; the file is not touched then.
+        As for `zipline_linear`. The file is not touched.
     """
     points, ends = flattened(rows)
     extension().check(points, ends)
@@ -54,8 +54,8 @@ def read(path: str | os.PathLike[str]) -> list[Timestamps]:
     Raises
     ------
     ValueError
-        A line that is not `worker:timestamp,timestamp,...,`; a worker that is there twice or not at all; or rows that
-        `zipline_linear` refuses. The text names the file, and the line or the row.
+        A line is not `worker:timestamp,timestamp,...,`, a worker is missing or has two lines, or `zipline_linear`
+        refuses the rows. The text names the file, and the line or the row.
     """
     texts: dict[int, str] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
@@ -67,13 +67,13 @@ def read(path: str | os.PathLike[str]) -> list[Timestamps]:
     try:
         rows = _numbers([texts[worker] for worker in range(len(texts))])
         extension().check(*flattened(rows))
-    except (ValueError, OverflowError) as error:  # the latter of what is too large for int64
+    except (ValueError, OverflowError) as error:  # OverflowError: too large for int64
         raise ValueError(f"{path}: {error}") from None
     return rows
 
 
 def _take_line(where: str, line: str, texts: dict[int, str]) -> None:
-    """Add the numbers of a line without spaces, by its worker."""
+    """Add the numbers of a line, without spaces, to `texts` under its worker."""
     worker, colon, numbers = line.partition(":")
     numbers = numbers.removesuffix(",")
     if not (colon and worker.isdecimal() and NUMBERS.fullmatch(numbers)):

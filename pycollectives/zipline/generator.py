@@ -1,4 +1,4 @@
-"""Data to try ZipLine on, as the paper made it (ElasticBSP, section 6.1)."""
+"""Data for trying ZipLine, generated as in the paper (ElasticBSP, section 6.1)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ __all__ = ["generate"]
 
 INTERVAL_MS = (1000, 1500)
 LATENCY_MS = (10, 50)
-"""Of processes that start on different computers."""
+"""Range of start times, for processes that start on different computers."""
 
 
 def generate(n: int, R: int, seed: int, *, history: int = 20) -> Int64s:  # noqa: N803 - the paper's letter
     """Return the next `R` iterations of `n` workers that have run for a while: (n, R) `int64` milliseconds.
 
-    Worker p starts at s_p, of 10 to 50 ms, and needs i_p, of 1000 to 1500 ms, for each iteration; both are drawn
-    uniformly. Its j-th iteration ends at j i_p + s_p (section 6.1). When the slowest has made `history` iterations, the
-    next R of each worker are predicted.
+    Worker p starts at s_p (10 to 50 ms) and needs i_p (1000 to 1500 ms) for each iteration; both are drawn uniformly.
+    Its j-th iteration ends at j i_p + s_p (section 6.1). The points are the next R iterations of each worker after the
+    slowest has made `history` iterations.
 
     Parameters
     ----------
     n, R
-        Workers, and points of each, >= 1.
+        The number of workers, and of points of each worker, >= 1.
     seed
         The same seed gives the same points.
     history
-        With 0 all workers are at their start; then the earliest barrier is often the best one.
+        Iterations of the slowest worker before the first point. With 0 all workers are at their start, and the earliest
+        barrier is often the best.
+
+    Returns
+    -------
+    numpy.ndarray
+        `int64` milliseconds of shape (n, R).
 
     >>> generate(2, 3, seed=1, history=0)
     array([[1277, 2514, 3751],

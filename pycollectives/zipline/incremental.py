@@ -1,4 +1,4 @@
-"""The barrier of rows that change one at a time: what a parameter server's controller solves at every push."""
+"""The barrier of rows that change one at a time: the problem of a parameter server's controller at every push."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["Incremental"]
 
 
 class Incremental:
-    """The optimal barrier of rows of which one changes at a time: always what `zipline_linear` returns, but faster.
+    """Keep the optimal barrier up to date while one row at a time changes; faster than `zipline_linear`.
 
-    For 1000 workers with 150 points each an update takes about a twentieth of a full solution. Seldom, when all of the
-    best windows are gone, it takes as long as several of them.
+    The barrier always equals the result of `zipline_linear`. For 1000 workers with 150 points each, an update takes
+    about a twentieth of a full solution. In rare cases, when all of the best windows are gone, it takes as long as
+    several full solutions.
 
     Parameters
     ----------
     rows
-        As for `zipline_linear`, which says what is refused.
+        As for `zipline_linear`, with the same errors.
 
     >>> solver = Incremental([[10, 20, 30], [14, 29]])
     >>> solver.barrier
@@ -44,16 +45,23 @@ class Incremental:
 
     @property
     def barrier(self) -> Barrier:
-        """The barrier of the rows as they are."""
+        """The barrier of the current rows."""
         return self._barrier
 
     def update(self, worker: SupportsIndex, row: Timestamps) -> Barrier:
-        """Replace the row of a worker by one of any length; the new barrier.
+        """Replace the row of a worker by one of any length, and return the new barrier.
+
+        Parameters
+        ----------
+        worker
+            The number of the row.
+        row
+            The worker's new timestamps, as for `zipline_linear`.
 
         Raises
         ------
         ValueError, TypeError
-            What `zipline_linear` refuses, and a worker that is not there. Nothing has changed then.
+            As for `zipline_linear`, or there is no such worker. Nothing has changed.
         """
         number = checked_integer("worker", worker, at_least=0, at_most=self._solver.size - 1)
         array = checked_row(number, row)

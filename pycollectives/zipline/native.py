@@ -1,4 +1,4 @@
-"""The extension, which is loaded when it is first used: `import pycollectives` works in a tree that was not built."""
+"""The extension, loaded at first use, so that `import pycollectives` works in a source tree without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["extension"]
 
 
 def extension() -> ModuleType:
-    """Return `pycollectives._zipline`; `ImportError` says how to get it."""
+    """Return `pycollectives._zipline`; an `ImportError` tells how to build it."""
     try:
         from .. import _zipline
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The rows that the algorithms take: the timestamps of each worker."""
+"""The input of the algorithms: a row of timestamps for each worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = (np.dtype(np.int64), np.dtype(np.float64))
 
 
 def checked_row(worker: int, row: Any) -> Timestamps:
-    """Return a row as an array; `ValueError` or `TypeError`. Whether its timestamps increase is for the extension."""
+    """Return a row as an array; raise `ValueError` or `TypeError`. The extension checks that timestamps increase."""
     try:
         array = np.asarray(row)
     except ValueError as error:  # a list of lists of different lengths
@@ -31,12 +31,12 @@ def checked_row(worker: int, row: Any) -> Timestamps:
 
 
 def flattened(rows: Any) -> tuple[Timestamps, Int64s]:
-    """Return all points, row after row, and where each row ends; a copy that nobody changes meanwhile.
+    """Return a copy of all points, row after row, and the end of each row.
 
     Raises
     ------
     ValueError, TypeError
-        No row, or one that is no array of timestamps, or of another type than the first. The text names it.
+        There is no row, or a row is no array of timestamps or has another type than the first. The text names it.
     """
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.size > 0 and rows.dtype in DTYPES:
         count, length = rows.shape

@@ -16,4 +16,4 @@ Timestamps = NDArray[np.int64 | np.float64]
 """An array of `int64` milliseconds or `float64` seconds."""
 
 Rows = Timestamps | Sequence[Timestamps]
-"""Of each worker: an (n, R) array, or n arrays of one dimension and any length."""
+"""The timestamps of each worker: an (n, R) array, or n arrays of one dimension and any length."""
