@@ -19,7 +19,7 @@ from .commands.train import train
 from .commands.tune import tune
 
 LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
-"""What launchers set for each rank."""
+"""The environment variables that launchers set for each rank."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +27,7 @@ LAUNCHED = {"PMIX_RANK", "PMI_RANK"}
 def main() -> None:
     """Run the tools of pycollectives: collectives that do not wait for stragglers."""
     if LAUNCHED & os.environ.keys():
-        os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colours
+        os.environ["TTY_COMPATIBLE"] = "0"  # for rich: a launcher's pseudo-terminal may end in a file, so no colors
 
 
 for command in (bench, dump, experiments, info, simulate, slurm, topology, trace, train, tune):

@@ -1,8 +1,8 @@
-"""The arguments of collectives: each is declared once.
+"""The arguments of collectives, each declared in one place.
 
-A service declares its arguments as a frozen attrs class derived from `Arguments`. The method that the communicator gets
-for it (`collective.creates`) has the fields as its parameters; converters and validators check the values; what ranks
-compare is said by the fields, too. What converters need to know of the communicator they find in `creation()`.
+A service declares its arguments as a frozen attrs class derived from `Arguments`. The fields are the parameters of the
+communicator's method (`collective.creates`), and state how ranks compare their values. Converters and validators check
+the values; they get the ranks of the communicator from `creation()`.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ LOCAL: Mapping[str, Any] = {COMPARE: None}
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 MAX_NUMBER = 2**63 - 1
-"""The engine counts, elements and bytes too, in 64 bits."""
+"""Limit of counts, also of elements and bytes: the engine uses 64 bits."""
 
 
 def compared_as(statement: Callable[[Any], object]) -> Mapping[str, Any]:
-    """Return metadata of a field of which ranks compare `statement(value)`, a text, a number or None."""
+    """Return metadata of a field for which ranks compare `statement(value)`: a text, a number or None."""
     return {COMPARE: statement}
 
 
 class Group(NamedTuple):
-    """What the arguments of a collective may depend on: the ranks that make it.
+    """The ranks that make a collective; its arguments may depend on them.
 
     Attributes
     ----------
     rank, size
-        This rank, and how many there are.
+        This rank, and the number of ranks.
     nodes
         The node of each rank.
     costs
-        What messages between nodes cost, if it is known.
+        The costs of messages between nodes; None if they are unknown.
     """
 
     rank: int
@@ -74,7 +74,7 @@ class Group(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A collective that is being made: on which ranks, and the name that it has if it is given none."""
+    """A collective during its creation: its ranks, and its default name."""
 
     group: Group
     default_name: str
@@ -84,13 +84,13 @@ _creation: ContextVar[Creation] = ContextVar("_creation")
 
 
 def creation() -> Creation:
-    """Return what is being made: for converters and validators of arguments."""
+    """Return the current creation, for converters and validators of arguments."""
     return _creation.get()
 
 
 @contextlib.contextmanager
 def creating(group: Group, default_name: str) -> Iterator[None]:
-    """Let the arguments that are made in the block be those of a collective on these ranks."""
+    """Set the current creation for the arguments that are made in the block."""
     token = _creation.set(Creation(group, default_name))
     try:
         yield
@@ -99,7 +99,7 @@ def creating(group: Group, default_name: str) -> Iterator[None]:
 
 
 def as_given(default: object) -> Any:
-    """Return a default that a converter takes, as it takes what a caller gives."""
+    """Return a default that passes through the converter, like a value of the caller."""
     return default
 
 
@@ -118,7 +118,7 @@ class Arguments:
     Attributes
     ----------
     service
-        The method that makes it, for messages and default names: "hop".
+        The method that makes the collective, such as "hop"; for messages and default names.
     name
         In messages and traces; by default a number in the order of creation.
     timeout
@@ -131,7 +131,7 @@ class Arguments:
     timeout: float | None = attrs.field(default=None, kw_only=True, converter=checked_timeout, metadata=LOCAL)
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks, by the names of the arguments."""
+        """Return the values that must be the same on all ranks, by the names of the arguments."""
         signature: dict[str, str | int | None] = {}
         for field in attrs.fields(type(self)):
             state = field.metadata.get(COMPARE, _statement)
@@ -144,7 +144,7 @@ class Arguments:
 
     @property
     def template(self) -> Template | None:
-        """What contributions and results are like; None: there are none."""
+        """Describes contributions and results; None if the collective has no arrays."""
         for field in attrs.fields(type(self)):
             if isinstance(value := getattr(self, field.name), Template):
                 return value
@@ -153,18 +153,18 @@ class Arguments:
 
 @attrs.frozen(eq=False)
 class Template:
-    """What an array that is an argument says of all arrays of the collective.
+    """Describes all arrays of a collective, from an array that is an argument.
 
     Attributes
     ----------
     array
-        As it was given.
+        The argument.
     buffer
         Shape and element type.
     device
-        The number of the CUDA device that this rank's arrays are on; None: the host.
+        The number of the CUDA device of this rank's arrays; None: the host.
     stream
-        On a device, that on which `array` is worked with, if it is known.
+        On a device, the stream on which the caller works with `array`, if it is known.
     """
 
     array: Any
@@ -173,7 +173,7 @@ class Template:
     stream: int | None = None
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks; the shape need not be."""
+        """Return the values that must be the same on all ranks; the shape may differ."""
         return {
             "count": self.buffer.count,
             "dtype": name_of(self.buffer.dtype),
@@ -191,24 +191,24 @@ class Template:
 
     @classmethod
     def of_count(cls, count: Any, dtype: DType) -> Template:
-        """Describe so many elements of a type, in memory of the host."""
+        """Describe `count` elements of a type in host memory."""
         element = checked_dtype(dtype)
         number = checked_integer("count", count, at_least=0, at_most=MAX_NUMBER // element.itemsize)
         return cls(None, BufferDescription((number,), element))
 
 
 def template(like: BufferSpec) -> Template:
-    """Convert the argument `like`: only shape and element type are read."""
+    """Convert the argument `like`; only its shape and element type are used."""
     return Template.of(like)
 
 
 def template_on_host(like: BufferSpec) -> Template:
-    """Convert the argument `like` where arrays are in memory of the host."""
+    """Convert the argument `like` of a collective whose arrays are in host memory."""
     return Template(like, describe(like))
 
 
 def model_like(like: BufferSpec) -> Template:
-    """Convert the argument `like` of averages of models in memory of the host: their elements are floats."""
+    """Convert the argument `like` of averages of models in host memory; elements must be floats."""
     if describe_device(like) is not None:
         raise BufferError(
             f"like: expected host memory, got {type(like).__name__} on a device: copy it to the host first, or use "
@@ -223,7 +223,7 @@ def initial_model(initial: BufferSpec) -> Template:
 
 
 def initial_model_on_host(initial: BufferSpec) -> Template:
-    """Convert the argument `initial`: a model in memory of the host."""
+    """Convert the argument `initial`: a model in host memory."""
     return _of_floats("initial", Template(initial, describe(initial)))
 
 

@@ -1,4 +1,4 @@
-"""The end of the program: closes what it left open, and serves the other ranks until they have closed too."""
+"""The end of the program: closes open communicators, and serves the other ranks until they have closed too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["open_communicators"]
 
 open_communicators: dict[Communicator, None] = {}
-"""Those of this process, in the order of creation."""
+"""The open communicators of this process, in the order of creation."""
 
 
 def _close_left_open(communicator: Communicator) -> None:
@@ -30,10 +30,10 @@ def _close_left_open(communicator: Communicator) -> None:
 
 
 def _close_all() -> None:
-    """Close what the program left open and say so in one line each; then serve the other ranks until all have closed.
+    """Close open communicators with a warning each, and serve the other ranks until all have closed.
 
-    While the engine's thread may still call MPI: mpi4py finalises it later, when the interpreter itself has ended, and
-    MPICH 5 takes no lock any more from the beginning of MPI_Finalize on.
+    It must run while the engine's thread may still call MPI: mpi4py finalizes MPI later, after the interpreter has
+    ended, and MPICH 5 takes no locks from the beginning of MPI_Finalize on.
     """
     for communicator in tuple(open_communicators):
         try:

@@ -187,7 +187,7 @@ class Collective(ABC, Generic[ArgumentsT]):
         try:
             if self.closed or not self._context.engine.in_own_process:
                 return 0
-            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
+            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
                 return self._discard()
             return 0
         finally:

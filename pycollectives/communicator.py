@@ -60,7 +60,7 @@ class Communicator:
     """A group of ranks on which collectives are made; all ranks make and close it together (collective).
 
     An engine serves it in the background. The engine sends its messages on duplicates of `comm`, so that they never
-    mix with those of the application.
+    mix with the application's messages.
 
     With `PYC_CHECK=1` in the environment, ranks compare their calls and their rounds' results, for debugging.
 
@@ -266,7 +266,7 @@ class Communicator:
 
     @property
     def timeout(self) -> float | None:
-        """Default time limit of calls that wait, in seconds; None: no limit."""
+        """Default time limit of calls that wait, in seconds; None for no limit."""
         return self._context.timeout
 
     @property

@@ -1,4 +1,4 @@
-"""What a communicator gives to the collectives that are made on it, and which of them are open."""
+"""The part of a communicator that its collectives use, with the list of open collectives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     AnyCollective = Collective[Any]
 
     class Part(Protocol):
-        """What a service keeps once per communicator."""
+        """Data that a service keeps once per communicator."""
 
         def __init__(self, context: Context) -> None: ...
         def close(self) -> None: ...
@@ -52,11 +52,11 @@ class Context:
     checks
         Compares calls across ranks under `PYC_CHECK=1`.
     timeout
-        Seconds: the default limit of each call that waits for other ranks; None: there is none.
+        Default time limit of calls that wait for other ranks, in seconds; None for no limit.
     costs
-        What messages between nodes cost, the same on all ranks; None: ranks share cores, or it is not known.
+        The costs of messages between nodes, the same on all ranks; None if ranks share cores or they are unknown.
     rendezvous
-        Where all ranks come to the same call, and compare what they call it with.
+        Makes all ranks meet in the same call and compare its arguments.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Context:
 
     @property
     def communicator(self) -> Communicator:
-        """Whose context it is; `ClosedError` once that is closed and gone."""
+        """The communicator of this context; `ClosedError` after it was closed and deleted."""
         communicator = self._communicator()
         if communicator is None:
             raise ClosedError("the communicator is closed")
@@ -115,26 +115,26 @@ class Context:
         *,
         timeout: float | None = None,
     ) -> CollectiveT:
-        """Make a collective that all ranks specify alike; collective.
+        """Make a collective with the same arguments on all ranks; collective.
 
         Threads of a rank take turns, so that all ranks make their collectives in the same order.
 
         Parameters
         ----------
         service
-            What is made, for its default name.
+            The service, for the default name.
         call
-            What ranks call, for messages: "partial_allreduce".
+            The name of the call in messages, such as "partial_allreduce".
         arguments
-            Makes this rank's arguments. What it raises is raised here, after the other ranks got it.
+            Makes this rank's arguments. If it raises, `make` raises that error after the other ranks have received it.
         build
-            Makes the collective, within a deadline, once all ranks have agreed.
+            Makes the collective within a deadline, after all ranks have agreed.
         timeout
-            Seconds; None for the default, or what is left of the surrounding `rendezvous.within`.
+            Seconds; None for the default, or for the rest of the surrounding `rendezvous.within`.
         """
 
         def checked() -> ArgumentsT:
-            self.engine.check_next_id()  # a refusal on one rank is one on all
+            self.engine.check_next_id()  # if one rank refuses, all do
             return self.checked(service, arguments)
 
         def build_and_enter(agreed: ArgumentsT, deadline: Deadline) -> CollectiveT:
@@ -148,16 +148,16 @@ class Context:
             return self.rendezvous.make(call, checked, build_and_enter)
 
     def limited(self, timeout: float | None) -> contextlib.AbstractContextManager[None]:
-        """Limit collective calls of the block together, if a limit is given; one that is refused they refuse."""
+        """Limit the collective calls of the block together, if a limit is given; they refuse a wrong limit."""
         return contextlib.nullcontext() if timeout is None else self.rendezvous.within(self.deadline_of(timeout))
 
     def checked(self, service: str, arguments: Callable[[], ArgumentsT]) -> ArgumentsT:
-        """Return what `arguments` makes, for a collective on these ranks; local. Raises what it does."""
+        """Return the result of `arguments` for a collective on these ranks, or raise its error; local."""
         with creating(Group(self.rank, self.size, self.nodes, self.costs), f"{service}[{self._created}]"):
             return arguments()
 
     def check_flushed(self, call: str) -> None:
-        """Raise `RuntimeError` if ranks may wait for this thread in an open collective, and it for them in `call`."""
+        """Raise `RuntimeError` if ranks could deadlock: in an open collective they may wait for this thread."""
         unflushed = [collective for collective in self.open if not collective.closed and collective.must_flush]
         if unflushed:
             names = ", ".join(repr(collective.name) for collective in unflushed)
@@ -176,14 +176,14 @@ class Context:
         return self.timeout if timeout is None else checked_timeout(timeout)
 
     def deadline_of(self, timeout: float | None) -> Deadline:
-        """Return the deadline of a call whose check refuses what `limit` does, so that the other ranks learn of it."""
+        """Return the deadline of a call; a wrong timeout is refused later, where the other ranks learn of it."""
         try:
             return Deadline(self.limit(timeout))
         except (TypeError, ValueError):
             return Deadline(self.timeout)
 
     def part(self, kind: type[PartT]) -> PartT:
-        """Return what a service keeps once per communicator, `kind(context)`: made at first use, closed with it."""
+        """Return a service's part `kind(context)`, one per communicator: made at first use, closed with it."""
         with self._making_part:
             if kind not in self._parts:
                 self._parts[kind] = kind(self)
@@ -192,29 +192,29 @@ class Context:
         return made
 
     def when_closed(self, check: Callable[[], None]) -> None:
-        """Have the communicator's `close` call `check` in the end: it may raise what no call has raised before."""
+        """Register `check`, which the communicator's `close` calls at its end to raise a pending error."""
         self._closing_checks.append(check)
 
     def check_closed(self) -> None:
-        """Raise what collectives have to say once all ranks have closed them."""
+        """Raise pending errors of collectives, after all ranks have closed them."""
         for check in self._closing_checks:
             check()
 
     def start_flush(self) -> None:
-        """Let no rank wait in one collective for this one, while it waits in another's flush."""
+        """Announce a flush in all collectives, so that no rank waits for this one while it waits in another flush."""
         for collective in self.open:
             if not collective.closed and collective.failed is None:
                 collective.start_flush()
 
     def flush(self, deadline: Deadline) -> None:
-        """Flush what is open, in the order of creation; collective."""
+        """Flush the open collectives, in the order of creation; collective."""
         self.start_flush()
         for collective in self.open:
             if not collective.closed:
                 collective.flush(timeout=deadline.remaining())
 
     def leave(self) -> None:
-        """Leave all open collectives, without waiting. If one raises, the others are left all the same."""
+        """Leave all open collectives without waiting, also if one of them raises."""
         with contextlib.ExitStack() as stack:
             for part in self._parts.values():
                 stack.callback(part.close)
@@ -222,15 +222,15 @@ class Context:
                 stack.callback(collective.leave)
 
     def close(self, deadline: Deadline) -> None:
-        """Flush and leave what is open, in the order of creation; collective."""
+        """Flush and leave the open collectives, in the order of creation; collective."""
         self.start_flush()
         for collective in self.open:
-            if collective.failed is None:  # else nothing can be delivered, and its calls have said so
+            if collective.failed is None:  # otherwise no data can be delivered, and its calls have raised
                 collective.close(timeout=deadline.remaining())
         self.leave()
 
     def abort(self) -> int:
-        """Close what is open at once, all of it even if one raises; the number of contributions discarded."""
+        """Abort the open collectives, also if one raises; return the number of discarded contributions."""
         discarded: list[int] = []
         with contextlib.ExitStack() as stack:
             for collective in reversed(self.open):

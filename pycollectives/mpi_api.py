@@ -1,4 +1,4 @@
-"""For code written against MPI: a persistent allreduce request, in mpi4py's names and argument order."""
+"""A persistent allreduce request for code written for MPI, with mpi4py's names and argument order."""
 # ruff: noqa: N802
 
 from __future__ import annotations
@@ -51,23 +51,29 @@ def Allreduce_init(
     Parameters
     ----------
     sendbuf
-        What `Start` contributes: a buffer or `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
+        The data that `Start` contributes: a buffer or `[buffer, count, type]`, or `MPI.IN_PLACE` for `recvbuf`.
     recvbuf
-        Writable memory of the same count and type, where a completed round's result is written.
+        Writable memory of the same count and type for the result of a completed round.
     op
         As for `Communicator.partial_allreduce`.
     comm
-        An mpi4py communicator, `MPI.COMM_WORLD` by default: the first request makes a `Communicator` for it, later
-        ones share it, and freeing the last request closes it (collective). Or a `Communicator`, which stays open.
+        An mpi4py communicator, by default `MPI.COMM_WORLD`. The first request makes a `Communicator` for it, later
+        requests share that one, and freeing the last request closes it (collective). Or a `Communicator`, which stays
+        open.
     policy
-        Who may start a round. Default: all ranks together, as in `MPI_Allreduce_init`.
+        When a round starts. Default: when all ranks have arrived, as in `MPI_Allreduce_init`.
     late, missed, max_staleness, algorithm, history, name, timeout
         As for `Communicator.partial_allreduce`.
+
+    Returns
+    -------
+    PartialRequest
+        An inactive request.
 
     Raises
     ------
     ValueError, TypeError, BufferError, MismatchError, StallError, ClosedError
-        As `Communicator.partial_allreduce`.
+        As for `Communicator.partial_allreduce`.
     """
     operands: list[Array] = []
 
@@ -112,8 +118,8 @@ def Allreduce_init(
 class PartialRequest(Request):
     """A persistent request: `Start` contributes the send buffer, `Wait` writes the receive buffer.
 
-    Like any MPI request it is used by one thread at a time, and its buffers must stay alive and, between `Start` and
-    completion, the receive buffer must be left alone. The send buffer may be reused as soon as `Start` returns.
+    As with any MPI request, one thread at a time may use it, and its buffers must stay alive. Do not access the receive
+    buffer between `Start` and completion. You may reuse the send buffer as soon as `Start` returns.
 
     >>> import numpy as np, pycollectives as pc
     >>> from mpi4py import MPI
@@ -138,11 +144,11 @@ class PartialRequest(Request):
 
     @property
     def collective(self) -> PartialAllreduce:
-        """The collective under it, for what MPI has no name for: `flush`, `result`, `policy`."""
+        """The partial allreduce of this request, for methods that MPI does not have: `flush`, `result`, `policy`."""
         return self._collective
 
     def Start(self) -> None:
-        """Contribute the send buffer; `RuntimeError` if the request is active."""
+        """Start the request: contribute the send buffer. An active request raises `RuntimeError`."""
         if self._round is not None:
             raise RuntimeError(f"{self._collective.name}: Start of a request that is active; Wait for it first")
         self._round = self._collective.contribute(self._send)
@@ -150,12 +156,17 @@ class PartialRequest(Request):
     def Wait(self, *, timeout: float | None = None) -> RoundInfo:
         """Wait for the round and write its result to the receive buffer.
 
-        A request that is not active keeps what it has and returns the last round's information.
+        An inactive request keeps its buffer and returns the information of its last round.
 
         Parameters
         ----------
         timeout
             Seconds; None for the communicator's default, `math.inf` for no limit.
+
+        Returns
+        -------
+        RoundInfo
+            Describes the round.
 
         Raises
         ------
@@ -172,36 +183,36 @@ class PartialRequest(Request):
         return self._info
 
     def Test(self) -> bool:
-        """Whether the request is not active any more; if its round has just completed, writes the receive buffer."""
+        """Return True if the request is inactive; if its round has just completed, write the receive buffer."""
         if self._round is not None and self._round.test():
             self._complete(self._round.wait(timeout=0.0))
         return self._round is None
 
     def wait(self, *, timeout: float | None = None) -> RoundInfo:
-        """`Wait`, as requests have it: for `pycollectives.wait_all` and `wait_any`."""
+        """The same as `Wait`, for `pycollectives.wait_all` and `wait_any`."""
         return self.Wait(timeout=timeout)
 
     def test(self) -> bool:
-        """`Test`, as requests have it."""
+        """The same as `Test`, for `pycollectives.wait_any`."""
         return self.Test()
 
     @property
     def active(self) -> bool:
-        """Whether it was started and not completed by `Wait` or `Test`."""
+        """Whether the request was started and neither `Wait` nor `Test` has completed it."""
         return self._round is not None
 
     @property
     def info(self) -> RoundInfo | None:
-        """The information of the newest round that `Wait` or `Test` completed; None before the first."""
+        """The `RoundInfo` of the last completed round; None before the first."""
         return self._info
 
     @property
     def default_timeout(self) -> float | None:
-        """Seconds that `Wait` takes at most if it is given no limit; None: there is none."""
+        """Time limit of `Wait` without `timeout`, in seconds; None for no limit."""
         return None if self._round is None else self._round.default_timeout
 
     def Free(self, *, timeout: float | None = None) -> None:
-        """Leave the collective without flushing it; the last request of an mpi4py communicator waits for all ranks.
+        """Free the request: leave its collective without a flush. The last one on an mpi4py communicator waits for all.
 
         Parameters
         ----------
@@ -211,7 +222,7 @@ class PartialRequest(Request):
         Raises
         ------
         StallError
-            Not all ranks free their last request in time. `Free` again continues to wait.
+            Some ranks do not free their last request in time. Call `Free` again to continue.
         """
         self._round = None
         self._collective.leave()
@@ -221,17 +232,30 @@ class PartialRequest(Request):
 
     @classmethod
     def Startall(cls, requests: Sequence[PartialRequest]) -> None:
-        """Start all of them, in order."""
+        """Start all requests, in order."""
         for request in requests:
             request.Start()
 
     @classmethod
     def Waitall(cls, requests: Sequence[PartialRequest], *, timeout: float | None = None) -> list[RoundInfo | None]:
-        """Wait for all active ones, as `pycollectives.wait_all`; the `info` of each."""
+        """Wait for all active requests, as `pycollectives.wait_all`.
+
+        Parameters
+        ----------
+        requests
+            Active or inactive requests.
+        timeout
+            Seconds for all of them together; None for the default of the first active request's communicator.
+
+        Returns
+        -------
+        list
+            The `info` of each request.
+        """
         return wait_all(requests, timeout=timeout)
 
     def __repr__(self) -> str:
-        """Name the collective."""
+        """Show the collective's name."""
         return f"<PartialRequest of {self._collective.name!r}, {'active' if self.active else 'inactive'}>"
 
     def _complete(self, info: RoundInfo) -> None:
@@ -241,14 +265,14 @@ class PartialRequest(Request):
 
 
 def _deadline(timeout: float | None) -> Deadline:
-    """Return the deadline of a call that refuses a wrong limit later, where the other ranks learn of it."""
+    """Return the deadline of a call; a wrong timeout is refused later, where the other ranks learn of it."""
     with contextlib.suppress(TypeError, ValueError):
         return Deadline(checked_timeout(timeout))
     return Deadline(None)
 
 
 def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
-    """Return what is sent and where the result goes, as arrays of one shape."""
+    """Return the send buffer and the receive buffer, as arrays of one shape."""
     from .support.native import MPI
 
     in_place = sendbuf is None or sendbuf is MPI.IN_PLACE
@@ -263,14 +287,14 @@ def _operands(sendbuf: object, recvbuf: object) -> tuple[Array, Array]:
 
 @dataclass
 class _Shared:
-    """The communicator that the requests on one mpi4py communicator share, kept as an attribute of that."""
+    """The communicator that all requests on one mpi4py communicator share; an attribute of the latter."""
 
     communicator: Communicator
     users: int = 1
 
     @classmethod
     def of(cls, comm: MPI.Comm | None, deadline: Deadline) -> _Shared:
-        """Return what is kept with `comm`, made at first use; counts one user more."""
+        """Return the shared communicator of `comm`, made at first use; count one user more."""
         from .support.native import MPI
 
         comm = MPI.COMM_WORLD if comm is None else comm
@@ -295,11 +319,11 @@ class _Shared:
             self.users = max(0, self.users - 1)
             if self.users > 0:
                 return
-        # Not in the turn: another thread may make a communicator from the same one, and wait for ranks that close here.
+        # Without the lock: another thread may make a communicator from this one, and wait for ranks that close here.
         self.communicator.close(timeout=timeout)
 
     def give_up(self, timeout: float | None) -> None:
-        """`release` after an error, which is the one to raise: a communicator that cannot be closed is aborted."""
+        """Call `release` after an error; abort a communicator that cannot be closed, so that the error is raised."""
         try:
             self.release(timeout)
         except Exception:

@@ -107,7 +107,7 @@ class Majority(Policy):
 
 @dataclass(frozen=True)
 class Quorum(Policy):
-    """Start a round when `k` ranks have arrived, or up to `grace` seconds later if more ranks may come.
+    """Start a round when `k` ranks have arrived, after up to `grace` seconds more for further ranks.
 
     The bound holds in every round; `Majority` has one only on average.
 

@@ -58,7 +58,7 @@ class Request(ABC):
     @property
     @abstractmethod
     def default_timeout(self) -> float | None:
-        """Time limit of `wait` without `timeout`, in seconds; None: no limit."""
+        """Time limit of `wait` without `timeout`, in seconds; None for no limit."""
 
 
 def wait_all(requests: Iterable[Request], *, timeout: float | None = None) -> list[Any]:

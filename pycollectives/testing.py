@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: for tests and for trying things out without an MPI launcher."""
+"""Ranks as threads of one process, for tests and experiments without an MPI launcher."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def loopback(
     timeout: float | None = 60.0,
     check: bool = False,
 ) -> list[Communicator]:
-    """Return `size` communicators of this process, joined by mailboxes; each is to be used by a thread of its own.
+    """Return `size` communicators in this process, connected by mailboxes; use each in its own thread.
 
     Parameters
     ----------
     size
-        Ranks, at least 1.
+        The number of ranks, at least 1.
     progress
         As for `Communicator`.
     delay, seed
-        Every message takes up to `delay` seconds, drawn from `seed`.
+        Every message takes up to `delay` seconds, drawn at random with `seed`.
     ranks_per_node, timeout
         As for `Communicator`.
     check
@@ -87,27 +87,32 @@ def run_ranks(
     return_exceptions: bool = False,
     **loopback_options: Any,
 ) -> list[Any]:
-    """Run `function(communicator)` for every rank at once, each in a thread; return what each returned, by rank.
+    """Run `function(communicator)` for every rank at once, each in a thread, and return the results by rank.
 
     Parameters
     ----------
     ranks
-        Their number, or communicators that `loopback` returned. Each is left (closed) when its function returns.
+        The number of ranks, or communicators from `loopback`. Each is closed when its function returns.
     function
-        What one rank does.
+        The program of one rank.
     timeout
-        Seconds for all of it.
+        Seconds for the whole run.
     communicator_timeout
-        The `timeout` of `loopback`, if `ranks` is a number: the limit of each call that waits.
+        The `timeout` of `loopback` if `ranks` is a number: the limit of each call that waits.
     return_exceptions
-        Put the exception of a rank in the place of its result, instead of raising the one of the lowest rank.
+        True: return a rank's exception in place of its result. False: raise the exception of the lowest rank.
     loopback_options
-        The other options of `loopback`, if `ranks` is a number.
+        Other options of `loopback`, if `ranks` is a number.
+
+    Returns
+    -------
+    list
+        The return value of each rank's function.
 
     Raises
     ------
     TimeoutError
-        Some ranks are not done in time; says where each of them is.
+        Some ranks are not done in time; the text shows the stack of each.
 
     >>> import numpy as np
     >>> def program(comm):
@@ -141,7 +146,7 @@ def run_ranks(
     try:
         for thread in threads:
             thread.join(None if timeout == math.inf else deadline.remaining())
-    except BaseException:  # Ctrl-C: no rank goes on to wait for another
+    except BaseException:  # after Ctrl-C, no rank must wait for another
         for communicator in communicators:
             communicator.abort()
         for thread in threads:

@@ -1,1 +1,1 @@
-"""What ranks compare before anything is made, and the checks of `PYC_CHECK`."""
+"""Comparisons between ranks: of arguments before an object is made, and of calls under `PYC_CHECK`."""

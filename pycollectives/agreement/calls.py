@@ -1,4 +1,4 @@
-"""What ranks call, as they tell each other under `PYC_CHECK=1`, and which of their calls are complete."""
+"""The calls that ranks report to each other under `PYC_CHECK=1`, and the check which of them are complete."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ DETAILS = "comparison of round"
 
 @dataclass(eq=False)
 class Call:
-    """What a thread calls, and what it wants compared.
+    """A call of a thread, with the data to compare.
 
     Attributes
     ----------
     what
-        The same text on all ranks that call it.
+        The name of the call, the same on all ranks that make it.
     of
-        The number of the collective that is called, if it is one's.
+        The number of the collective, if the call belongs to one.
     notes
-        What this rank sends to those that make the same call; of more than fit, the last are sent.
+        Data that this rank sends to the ranks that make the same call; if not all fit, the last are sent.
     replies
-        What they sent, by rank, once the call is complete.
+        The notes of the other ranks, by rank, once the call is complete.
     """
 
     what: str
@@ -36,14 +36,14 @@ class Call:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells calls apart."""
+        """The key by which calls are the same."""
         return self.what, self.of
 
 
 def may_go_on(statements: Sequence[Mapping[str, Any]]) -> set[tuple[str, int | None]]:
-    """Return the calls that are complete: every rank makes it, or has left the collective that it is of.
+    """Return the complete calls: every rank makes the call or has left its collective.
 
-    The others wait for the next comparison. If no call is complete, and every rank has one thread, none will be.
+    The other calls wait for the next comparison. If no call is complete and every rank has one thread, none will be.
 
     >>> flush = {"calls": [["flush", 0, {}]], "left": []}
     >>> left = {"calls": [["mean", None, {}]], "left": [0]}

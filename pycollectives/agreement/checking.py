@@ -1,17 +1,17 @@
 """Checks across ranks, for debugging (`PYC_CHECK=1`): the same calls in the same order, the same bits in every round.
 
-Ranks meet at every collective call of a communicator: each tells all others what its threads call and, of collectives
-that are flushed, hashes of the newest rounds that it was given. So ranks that call different things learn of it instead
-of waiting for each other, and a round that is not the same everywhere is found at the next flush or close.
+Ranks meet at every collective call of a communicator. Each rank sends the calls of its threads to all others and, for a
+flush, hashes of the newest rounds that it has received. Ranks that make different calls get an error instead of waiting
+for each other, and the next flush or close finds a round that differs between ranks.
 
-A rank may leave a collective before the others, who do not wait for its flush then. Threads of a rank may flush
-different collectives in any order: while a rank has several, ranks that make different calls only meet again, until
-they make the same.
+A rank may leave a collective before the others, which then do not wait for its flush. Threads of a rank may flush
+different collectives in any order: if a rank has several threads, ranks that make different calls meet again until
+their calls agree.
 
-All ranks meet for a comparison: no rank gets through `flush` or `close` before all have come to a collective call, and
-while another waits for a round. Where ranks cannot meet any more, since one has left the communicator or has run into a
-time limit, a warning says so, and the program goes on without checks. A comparison that was given up makes its engine
-unusable, so the checks have one of their own.
+A comparison needs all ranks: no rank returns from `flush` or `close` before all have reached a collective call, or
+while another waits for a round. If ranks can no longer meet, because one has left the communicator or has run into a
+time limit, the program gets a warning and continues without checks. An interrupted comparison makes its engine
+unusable; therefore the checks have their own engine.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 __all__ = ["Checks", "NoChecks"]
 
 KEPT_ROUNDS = 64
-"""Rounds of a collective, the newest, that are compared. Their hashes fit into one comparison of 4096 bytes."""
+"""The number of newest rounds of a collective to compare. Their hashes fit into one comparison of 4096 bytes."""
 
 MAX_LEFT = 64
-"""Collectives that this rank has left, the newest, that are named in one comparison."""
+"""The number of collectives, newest first, in one comparison that this rank has left."""
 
 MAX_CALLS = 16
-"""Threads of a rank whose calls are named in one comparison; what they compare shares `KEPT_ROUNDS`."""
+"""The number of threads of a rank in one comparison; they share `KEPT_ROUNDS`."""
 
 LONGEST_PAUSE = 0.01
 """Seconds between two comparisons of ranks whose threads make different calls."""
 
 
 class NoChecks:
-    """What a communicator has while nothing is checked."""
+    """The checks of a communicator without `PYC_CHECK`: they do nothing."""
 
     on: ClassVar[bool] = False
 
@@ -69,25 +69,25 @@ class Checks(NoChecks):
     on = True
 
     def __init__(self, engine: _core.Engine, timeout: float | None) -> None:
-        """The engine is for the checks alone; `timeout` is for calls that have none."""
+        """Use `engine` only for the checks; `timeout` is the default limit of calls."""
         self.timeout = timeout
         self._engine = engine
         self._turn = threading.Lock()  # held while ranks meet, so that threads take turns
         self._names: list[str] = []  # of the collectives, in the order of creation
         self._left: dict[int, None] = {}  # collectives, the newest last
-        self._calls: list[Call] = []  # that this rank's threads are in
+        self._calls: list[Call] = []  # the pending calls of this rank's threads
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._last = "this is the first"
         self._different = ""  # what threads called in the last comparison, if no call was complete
         self._over = False
 
     def meet(self, call: str, timeout: float | None) -> None:
-        """Tell the others of a call that needs all ranks, and return when all make it.
+        """Report a call that needs all ranks, and return when all make it.
 
         Raises
         ------
         MismatchError
-            Other ranks make other calls; on all ranks. Ends the checks.
+            Other ranks make other calls. All ranks raise it, and the checks end.
         """
         self.try_to_meet(Call(call), timeout)
 
@@ -98,7 +98,7 @@ class Checks(NoChecks):
         if self._over:
             self._engine.abort()
         else:
-            self._over = True  # for other threads, in calls that no other rank makes any more
+            self._over = True  # for other threads, in calls that no other rank will make
             self._engine.close(timeout=deadline.remaining())
 
     def leave(self) -> None:
@@ -107,12 +107,12 @@ class Checks(NoChecks):
         self._engine.abort()
 
     def register(self, name: str) -> int:
-        """Count a collective whose flushes and closes are compared; its number, in the order of creation."""
+        """Count a collective whose flushes and closes are compared; return its number, in the order of creation."""
         self._names.append(name)
         return len(self._names) - 1
 
     def note_left(self, number: int) -> None:
-        """Note that this rank makes no more calls of a collective."""
+        """Note that this rank has left a collective."""
         self._left[number] = None
 
     def note_thread(self) -> None:
@@ -120,21 +120,21 @@ class Checks(NoChecks):
         self._threads.add(threading.current_thread())
 
     def named(self, call: Call) -> str:
-        """Return a call in words."""
+        """Return the text of a call for messages."""
         return call.what if call.of is None else f"{call.what} of {self._names[call.of]!r} (collective {call.of})"
 
     def try_to_meet(self, call: Call, timeout: float | None) -> dict[int, dict[str, Any]]:
-        """Meet; if ranks cannot meet any more, or not in time, warn that there are no more checks.
+        """Meet; if ranks can no longer meet, or do not in time, warn that the checks have ended.
 
         Returns
         -------
         dict
-            By rank, the notes of those that make this call; empty without checks.
+            The notes of the ranks that make this call, by rank; empty without checks.
 
         Raises
         ------
         MismatchError
-            Other ranks make other calls; on all ranks. Ends the checks.
+            Other ranks make other calls. All ranks raise it, and the checks end.
         """
         try:
             return self._meet(call, timeout)
@@ -151,7 +151,7 @@ class Checks(NoChecks):
         self._calls.append(call)
         try:
             while not self._over and call.replies is None:
-                with self._turn:  # whose turn it is speaks for all threads
+                with self._turn:  # the thread that holds it reports the calls of all
                     if not self._over and call.replies is None:
                         self._compare(call, deadline)
                 if call.replies is None:
@@ -162,13 +162,13 @@ class Checks(NoChecks):
         return call.replies or {}
 
     def _compare(self, call: Call, deadline: Deadline) -> None:
-        """Tell all ranks what this one's threads call; complete what can be."""
+        """Report the calls of this rank's threads to all ranks, and complete those that all make."""
         calls = self._calls[:MAX_CALLS]
         statements = self._statements(call, calls, deadline)
         going_on = may_go_on(statements)
         self._different = ""
         for number in set.intersection(*(set(statement["left"]) for statement in statements)):
-            self._left.pop(number, None)  # nobody calls it any more
+            self._left.pop(number, None)  # no rank will call it
         for done in calls:
             if done.key in going_on:
                 done.replies = notes_of(statements, done)
@@ -177,7 +177,7 @@ class Checks(NoChecks):
         for what, _ in going_on:
             if what.startswith(
                 DETAILS
-            ):  # an error; a rank that leaves because of it must not disturb the ranks that get the details
+            ):  # an error: a rank that leaves must not disturb the ranks that receive the details
                 self._over = True
         if going_on:
             return
@@ -191,7 +191,7 @@ class Checks(NoChecks):
             raise MismatchError(f"PYC_CHECK: {self._different} (the last that all ranks made together: {self._last})")
 
     def _statements(self, call: Call, calls: Sequence[Call], deadline: Deadline) -> list[dict[str, Any]]:
-        """Return the statements of all ranks. The checks are over unless all can be reached the next time, too."""
+        """Return the statements of all ranks. The checks end if not all can be reached the next time."""
         share = max(1, KEPT_ROUNDS // max(1, sum(bool(each.notes) for each in calls)))
         local = {
             "calls": [[each.what, each.of, dict(list(each.notes.items())[-share:])] for each in calls],

@@ -1,8 +1,8 @@
-"""Agreement at creation: arguments that must be the same on all ranks are compared, and every rank learns the outcome.
+"""Agreement at creation: ranks compare the arguments that must be the same, and every rank learns the outcome.
 
-Each rank says either its arguments or why it refused them. So a mistake on one rank is an error on all of them, no rank
-waits for an object that another did not create, and the objects that exist are the same everywhere. What ranks say
-alike is compared by a digest; the texts move only where ranks differ.
+Each rank states its arguments, or the reason why it refuses them. A mistake on one rank is therefore an error on all
+ranks, no rank waits for an object that another did not create, and existing objects are the same everywhere. Ranks
+compare a digest; they exchange texts only if it differs.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ __all__ = [
 ]
 
 MAX_TEXT = 4096
-"""Bytes that the engine compares at most."""
+"""Limit of a comparison by the engine, in bytes."""
 
 MAX_REFUSAL = 500
-"""Characters of a refusal that the other ranks get."""
+"""Limit of the text of a refusal that the other ranks receive, in characters."""
 
 MAX_GROUPS = 8
-"""Different values that a message lists."""
+"""Limit of different values in a message."""
 
 NOT_GIVEN = "not given"
-"""The value, in messages, of a name that other ranks have given."""
+"""The value, in messages, of an argument that only other ranks have given."""
 
 
 class Exchange(Protocol):
     """The part of an engine that agreement needs."""
 
     def compare(self, local: bytes, /, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """Return None if all ranks pass the same, else every rank's bytes, in the order of ranks."""
+        """Return None if all ranks pass the same bytes, otherwise every rank's bytes, in the order of ranks."""
 
 
 class Signed(Protocol):
-    """Something that has a signature, which is compared: a call's arguments, or the fingerprint of a buffer."""
+    """An object with a signature that ranks compare: a call's arguments, or the fingerprint of a buffer."""
 
     def signature(self) -> Mapping[str, str | int | None]:
-        """Return what must be the same on all ranks."""
+        """Return the values that must be the same on all ranks."""
 
 
 SignedT = TypeVar("SignedT", bound=Signed)
 
 
 def agree(engine: Exchange, what: str, make: Callable[[], SignedT], *, timeout: float | None = None) -> SignedT:
-    """Make this rank's arguments and return them once they are the same on all ranks; collective.
+    """Make this rank's arguments and return them if they are the same on all ranks; collective.
 
     Parameters
     ----------
     engine
         Carries the comparison.
     what
-        The call, for messages: "partial_allreduce".
+        The name of the call in messages, such as "partial_allreduce".
     make
-        Checks this rank's arguments. What it raises is raised here, after the other ranks got it.
+        Checks this rank's arguments. If it raises, `agree` raises that error after the other ranks have received it.
     timeout
         Seconds to wait for the other ranks.
 
     Raises
     ------
     MismatchError
-        Ranks differ, or another rank refused its arguments; names ranks and values.
+        Arguments differ, or another rank refused its arguments; the text names ranks and values.
     StallError
         Some ranks did not make this call in time.
     """
@@ -100,7 +100,7 @@ def share(
     Raises
     ------
     MismatchError
-        Ranks make different calls, or another rank refused its arguments; names them.
+        Ranks make different calls, or another rank refused its arguments; the text names the ranks.
     StallError
         Some ranks did not make this call in time.
     """
@@ -130,12 +130,12 @@ def share(
 
 
 def encode(statement: Mapping[str, object]) -> bytes:
-    """Return a statement as the text that ranks compare; `json.loads` reads it."""
+    """Return a statement as the text that ranks compare, in JSON."""
     return json.dumps(statement, ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return a text that is to be compared, and of one with more characters the beginning and a hash."""
+    """Return a text for comparison; of one with more than `longest` characters, the beginning and a hash."""
     if len(text) <= longest:
         return text
     digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).hexdigest()
@@ -143,7 +143,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
-    """Say in which fields statements differ: "count: 10 on ranks 0-2, 12 on rank 3; op: not given on rank 1, ..."."""
+    """List the fields that differ: "count: 10 on ranks 0-2, 12 on rank 3; op: not given on rank 1, ..."."""
     fields = dict.fromkeys(field for statement in statements.values() for field in statement)
     by_field = {
         field: {rank: statement.get(field, NOT_GIVEN) for rank, statement in statements.items()} for field in fields
@@ -154,12 +154,12 @@ def describe_difference(statements: Mapping[int, Mapping[str, object]]) -> str:
 
 
 def describe_values(by_rank: Mapping[int, Any]) -> str:
-    """Say who has what: "10 on ranks 0-2, 12 on rank 3"."""
+    """List the values with their ranks: "10 on ranks 0-2, 12 on rank 3"."""
     return ", ".join(_listed(f"{value} on {describe_ranks(ranks)}" for value, ranks in _grouped(by_rank)))
 
 
 def _listed(texts: Iterable[str]) -> list[str]:
-    """Return the first few, and how many more there are."""
+    """Return the first few texts, and the number of the others."""
     every = list(texts)
     more = len(every) - MAX_GROUPS
     return every if more <= 0 else [*every[:MAX_GROUPS], f"and {more} more"]

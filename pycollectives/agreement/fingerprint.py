@@ -1,4 +1,4 @@
-"""The fingerprint of a buffer: a hash by which ranks compare what they hold, which is not sent."""
+"""The fingerprint of a buffer: a hash by which ranks compare their data without sending it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Fingerprint:
 
     @classmethod
     def of(cls, buffer: object) -> Fingerprint:
-        """Return that of a buffer, or of a specification such as `[buffer, count, type]`.
+        """Return the fingerprint of a buffer, or of a specification such as `[buffer, count, type]`.
 
         Raises
         ------
         TypeError, BufferError, ValueError
-            As `buffers.array_of`; `TypeError` also if it holds Python objects, which are addresses.
+            As for `buffers.array_of`; `TypeError` also if the buffer holds Python objects, which are addresses.
         """
         array = buffers.array_of(buffer)
         if array.dtype.hasobject:
@@ -40,47 +40,47 @@ class Fingerprint:
         return cls(str(array.dtype), array.shape, hash_of_bits(array))
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what is compared, in the form of a call's arguments: one hash, however long the type's name is."""
+        """Return one hash, however long the type's name is, in the form of a call's arguments."""
         return {"fingerprint": hashlib.blake2b(repr(self).encode(), digest_size=16).hexdigest()}
 
 
 def hash_of_bits(array: Array) -> str:
-    """Return a hash of the bits of a C-contiguous array, which is read where it is."""
+    """Return a hash of the bits of a C-contiguous array, without copying it."""
     flat = np.asarray(array).reshape(-1)
     return hashlib.blake2b(flat.view(np.uint8).data, digest_size=16).hexdigest()
 
 
 def is_same_on_all_ranks(comm: Creator, x: BufferSpec, *, timeout: float | None = None) -> bool:
-    """Whether a buffer is the same on all ranks: element type, shape and bits; collective.
+    """Return True if a buffer has the same element type, shape and bits on all ranks; collective.
 
-    For training loops: whether the replicas of a model agree. Only a hash is sent; it is computed where the data
-    is, by one core at about 1 GB/s. All ranks wait for all, as in a barrier: before it, `flush` the partial
-    allreduces that are open.
+    Use it in training loops to check that the replicas of a model agree. Ranks send only a hash, which one core
+    computes at about 1 GB/s. Every rank waits for all others, as in a barrier: `flush` open partial allreduces before
+    it.
 
     Parameters
     ----------
     x
-        C-contiguous host memory of any shape and element type: a NumPy array or anything that exports PEP 3118 or
-        DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, a NaN
-        is the same as one of the same bits.
+        C-contiguous host memory of any shape and element type: a NumPy array, an object that exports PEP 3118 or
+        DLPack, or `[buffer, count, type]`, whose shape is its count. Bits are compared: 0.0 and -0.0 differ, and NaNs
+        are the same if their bits are.
     timeout
         Seconds; None for the communicator's default, `math.inf` for no limit.
 
     Returns
     -------
     bool
-        The same on every rank.
+        The same value on every rank.
 
     Raises
     ------
     ValueError, TypeError, BufferError
-        The buffer is refused: on this rank. The others raise `MismatchError`.
+        The buffer of this rank is refused. The other ranks raise `MismatchError`.
     MismatchError
-        Another rank's buffer was refused, or another rank makes another collective call.
+        Another rank's buffer is refused, or another rank makes another collective call.
     RuntimeError
-        A partial allreduce on which this thread has contributed is not flushed: ranks could wait for each other.
+        This thread has contributed to a partial allreduce and has not flushed it, so that ranks could deadlock.
     StallError
-        Some ranks do not call it in time; no collective can be made on it afterwards.
+        Some ranks do not make this call in time. No collective can be made on this communicator afterwards.
     ClosedError
         The communicator is closed.
 

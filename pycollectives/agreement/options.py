@@ -1,4 +1,4 @@
-"""The options of a communicator: its arguments, checked on one rank and agreed on by all before there is an engine."""
+"""The options of a communicator: its arguments, checked on one rank and compared before there is an engine."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _making_turn = threading.Lock()
 
 
 def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
-    """Return the lock of a communicator, for threads that call collectives of MPI on it: two calls would mix.
+    """Return the lock of an MPI communicator: threads that call its collectives at once would mix them.
 
     Each communicator has its own lock. One lock for all would deadlock if ranks took communicators in different orders.
 
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `Communicator`, for `comm`.
+        As for `Communicator`, for `comm`.
     """
     _check_usable(comm)
     with _making_turn:
@@ -54,7 +54,7 @@ def turn_on(comm: MPI.Comm) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Options:
-    """Checked arguments of `Communicator`. Ranks may make progress in different ways."""
+    """Checked arguments of `Communicator`. Only `progress` may differ between ranks."""
 
     progress: Progress
     timeout: float | None
@@ -77,10 +77,10 @@ class Options:
         is_tuned: Callable[[], bool],
         limit: float | None = None,
     ) -> tuple[Options, list[Place]]:
-        """Check the arguments of `Communicator`; collective. `is_tuned`: this process has a selection table of its own.
+        """Check the arguments of `Communicator` and return them, with the place of each rank; collective.
 
-        `limit`: seconds to wait for the other ranks; None: as the arguments say.
-        Returns them, and the place of each rank, once all ranks have said the same.
+        `is_tuned`: whether this process uses another selection table than the built-in one.
+        `limit`: seconds to wait for the other ranks; None for the limit in the arguments.
         """
         _warn_of_singletons()
         default, warn_after = _limits_of_creation(timeout)
@@ -92,8 +92,8 @@ class Options:
             lambda: cls.checked(progress, ranks_per_node, timeout, costs, is_tuned),
             timeout=limit,
         )
-        # A second step: the first may end well on a rank that comes after the others gave up, which do not come here.
-        # To duplicate the communicator, which has no time limit, is safe only once all have come.
+        # A second step: the first may succeed on a rank that arrives after the others gave up and do not come here.
+        # Duplicating the communicator has no time limit, and is safe only after all ranks have arrived.
         here = Place.here(tuned=options.tuned)
         places = over_mpi.compare(here.encode(), what="Communicator", timeout=limit)
         return options, [here] * comm.size if places is None else list(map(Place.decode, places))
@@ -107,7 +107,7 @@ class Options:
         costs: object,
         is_tuned: Callable[[], bool],
     ) -> Options:
-        """Check what needs no other rank; what is None comes from the environment."""
+        """Check the arguments without other ranks; defaults (None) come from the environment."""
         environment = settings()
         progress = environment.progress if progress is None else checked_progress(progress)
         per_node = environment.ranks_per_node if ranks_per_node is None else checked_ranks_per_node(ranks_per_node)
@@ -117,7 +117,7 @@ class Options:
         if heartbeat is not None and progress == "caller":
             raise ValueError(
                 "environment variable PYC_HEARTBEAT_TIMEOUT: expected 'none' under progress='caller', where a rank "
-                f"that computes says nothing, got {heartbeat:g}"
+                f"sends no heartbeats while it computes, got {heartbeat:g}"
             )
         if costs is not None and not isinstance(costs, Costs):
             raise TypeError(f"costs: expected pycollectives.Costs or None, got {costs!r}")
@@ -125,7 +125,7 @@ class Options:
         return cls(progress, timeout, exit_timeout, heartbeat, per_node, check, costs, is_tuned())
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks."""
+        """Return the values that must be the same on all ranks."""
         heartbeat = "none" if self.heartbeat_timeout is None else f"{self.heartbeat_timeout:g}"
         return {
             "ranks_per_node": self.ranks_per_node,
@@ -136,10 +136,10 @@ class Options:
 
 
 class _OverMpi:
-    """Agreement before there is an engine: by collectives on the user's communicator, as its duplication is.
+    """Agreement before there is an engine, by collectives on the user's communicator, like its duplication.
 
-    They are non-blocking: a blocking call would answer neither Ctrl-C nor a time limit. Point-to-point messages would
-    tell which ranks are missing, but could meet the user's own.
+    They are non-blocking: a blocking call would react neither to Ctrl-C nor to a time limit. Point-to-point messages
+    would show which ranks are missing, but could mix with the user's own.
     """
 
     def __init__(self, comm: MPI.Comm, warn_after: float | None) -> None:
@@ -147,7 +147,7 @@ class _OverMpi:
         self._warn_after = warn_after
 
     def compare(self, mine: bytes, *, what: str, timeout: float | None = None) -> list[bytes] | None:
-        """Return None if all ranks say the same, else every rank's bytes, in the order of ranks."""
+        """Return None if all ranks pass the same bytes, otherwise every rank's bytes, in the order of ranks."""
         from ..support.native import MPI
 
         deadline = Deadline(timeout)
@@ -174,7 +174,7 @@ class _OverMpi:
                 raise
 
         digest = np.frombuffer(hashlib.blake2b(mine, digest_size=16).digest(), np.uint64)
-        greatest = np.concatenate([digest, ~digest])  # and the least, as the greatest complement
+        greatest = np.concatenate([digest, ~digest])  # the complement gives the least
         complete(self._comm.Iallreduce(MPI.IN_PLACE, greatest, MPI.MAX), greatest)
         if np.array_equal(greatest[:2], ~greatest[2:]):
             return None
@@ -189,7 +189,7 @@ class _OverMpi:
 
 @contextmanager
 def naming_failed_ranks(comm: MPI.Comm) -> Iterator[None]:
-    """Raise RankFailedError, which names who has died, for what MPI says if a rank dies while one is made."""
+    """Convert the error of MPI, if a rank dies during the creation, to RankFailedError, which names the dead ranks."""
     from ..support.native import MPI
 
     try:
@@ -207,7 +207,7 @@ def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
 
     try:
         failed, every = comm.Get_failed(), comm.Get_group()
-    except (MPI.Exception, NotImplementedError):  # an MPI without fault tolerance does not tell
+    except (MPI.Exception, NotImplementedError):  # an MPI without fault tolerance does not report dead ranks
         return RankFailedError(f"Communicator: {text}")
     ranks = sorted(failed.Translate_ranks(None, every))
     who = f"{describe_ranks(ranks)} died ({text})" if ranks else text
@@ -215,7 +215,7 @@ def _rank_failed(comm: MPI.Comm, text: str) -> RankFailedError:
 
 
 def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
-    """Return the limit that the arguments ask for, and when to warn; the defaults if they are refused, as is said."""
+    """Return the time limit and the time of the warning; the defaults if the arguments will be refused."""
     try:
         environment = settings()
         limit = environment.timeout if timeout is None else checked_timeout(timeout)  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def _limits_of_creation(timeout: object) -> tuple[float | None, float | None]:
 
 
 def _check_usable(comm: object) -> None:
-    """Refuse a communicator that cannot be used, before any call of MPI: MPI would end the process."""
+    """Refuse an unusable communicator before any call of MPI, which would end the process."""
     from ..support.native import MPI
 
     if not isinstance(comm, MPI.Comm):
@@ -241,11 +241,11 @@ def _check_usable(comm: object) -> None:
 
 
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where launchers say how many ranks they started, the innermost first: mpirun inside a job step of SLURM."""
+"""The variables in which launchers store the number of ranks, the innermost first: mpirun in a SLURM job step."""
 
 
 def _warn_of_singletons() -> None:
-    """A launcher that the MPI library does not understand starts N programs of one rank each, without an error."""
+    """Warn if the launcher belongs to another MPI: it then starts N programs of one rank each, without an error."""
     from ..support.native import LIBRARY, MPI
 
     announced, variable = next(((os.environ[name], name) for name in LAUNCHERS if name in os.environ), ("1", ""))

@@ -1,4 +1,4 @@
-"""Where all ranks of a communicator come to the same call, and find out whether they do."""
+"""The meeting of all ranks of a communicator in the same call, with a check that the calls agree."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MadeT = TypeVar("MadeT")
 
 
 class Rendezvous:
-    """One rank's way to calls that all ranks make together; its threads take turns, so that no two calls mix.
+    """One rank's part in calls that all ranks make together; its threads take turns, so that no two calls mix.
 
-    Every method raises, besides what its own text says, what `agreement.share` does, and `ClosedError` after `close`.
+    Every method also raises the errors of `agreement.share`, and `ClosedError` after `close`.
     """
 
     def __init__(self, engine: _core.Engine, checks: NoChecks, timeout: float | None) -> None:
-        """The engine carries what ranks compare; `timeout` is for each call, in seconds."""
+        """Use `engine` for the comparisons; `timeout` is the default limit of a call in seconds."""
         self._engine = engine
         self._checks = checks
         self._timeout = timeout
@@ -43,21 +43,21 @@ class Rendezvous:
 
     @property
     def closed(self) -> bool:
-        """Whether this rank comes no more."""
+        """Whether this rank takes part in no further call."""
         return self._closed
 
     @contextmanager
     def closing(self, deadline: Deadline) -> Iterator[None]:
-        """Tell the other ranks that this one comes no more, once none of its threads is in such a call.
+        """Tell the other ranks that this one takes part in no further call, when none of its threads is in one.
 
         One thread at a time.
 
         Raises
         ------
         StallError
-            Another thread closes, or is in such a call, until the deadline.
+            Another thread is closing or is in a collective call until the deadline.
         ClosedError
-            This thread is in such a call, or closes already: the caller is a signal handler.
+            This thread is already in such a call or is closing: the caller is a signal handler.
         """
         self._engine.check_process()
         with self._entered(), _held(self._closing, deadline, "another thread of this rank is closing it, and waits"):
@@ -82,33 +82,33 @@ class Rendezvous:
         self._closed = True
 
     def check_open(self) -> None:
-        """Raise `ClosedError` once this rank comes no more."""
+        """Raise `ClosedError` if this rank takes part in no further call."""
         if self._closed:
             raise ClosedError("the communicator is closed")
         if not self._open:
             raise ClosedError("this rank is closing the communicator")
 
     def make(self, call: str, check: Callable[[], SignedT], build: Callable[[SignedT, Deadline], MadeT]) -> MadeT:
-        """Build what all ranks specify alike, before another thread of this rank builds anything.
+        """Build an object from arguments that agree on all ranks; other threads of this rank wait.
 
-        What `check` raises is a refusal that the others learn of.
+        If `check` raises, the other ranks learn of it.
         """
         with self._come(call) as deadline:
             agreed = agree(self._engine, call, check, timeout=deadline.remaining())
             return build(agreed, deadline)
 
     def agree(self, call: str, check: Callable[[], SignedT]) -> SignedT:
-        """Compare the arguments of a call that is built on the communicator; raises as `agreement.agree` does."""
+        """Compare the arguments of a call on the communicator; raise as `agreement.agree`."""
         return self.make(call, check, lambda agreed, _: agreed)
 
     def share(self, call: str, make: Callable[[], SignedT]) -> tuple[SignedT, list[dict[str, Any]]]:
-        """Return what this rank makes and, if ranks differ, what all say of theirs, in the order of ranks."""
+        """Return this rank's arguments and, if ranks differ, the statements of all, in the order of ranks."""
         with self._come(call) as deadline:
             return share(self._engine, call, make, timeout=deadline.remaining())
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Refuse a signal handler what its own thread is in the middle of."""
+        """Refuse a call from a signal handler if its own thread is in such a call."""
         thread = threading.get_ident()
         if thread in self._busy:
             raise ClosedError("the communicator is in use: this thread is in a collective call or in close() already")
@@ -123,7 +123,7 @@ class Rendezvous:
         self.check_open()
         with self._entered():
             deadline = getattr(self._shared, "deadline", None) or Deadline(self._timeout)
-            self._checks.meet(call, deadline.remaining())  # not in the turn: another thread may close meanwhile
+            self._checks.meet(call, deadline.remaining())  # without the lock: another thread may close at the same time
             with self._turn:
                 self.check_open()
                 yield deadline
@@ -131,7 +131,7 @@ class Rendezvous:
 
 @contextmanager
 def _held(lock: threading.Lock, deadline: Deadline, why_not: str) -> Iterator[None]:
-    """Hold a lock, which another thread may have until the deadline."""
+    """Hold a lock, for which it waits until the deadline."""
     remaining = deadline.remaining()
     if not lock.acquire(timeout=-1 if remaining is None or remaining > threading.TIMEOUT_MAX else remaining):
         raise StallError(f"closing the communicator: {why_not}")

@@ -25,14 +25,14 @@ __all__ = ["Shrinking", "shrink"]
 PAUSE_S = 0.5e-3
 """Between looks for messages."""
 REPORT_S = 15.0
-"""In which MPI reports a death that this library has seen otherwise; between hosts it took up to 10 s."""
+"""Time in which MPI reports a death that this library has already seen; between hosts it took up to 10 s."""
 MAKING_S = 15.0
-"""The least limit of making the new communicator: all of its ranks have arrived."""
+"""The least time limit for making the new communicator; all of its ranks have arrived by then."""
 AGAIN = ""
 """The objection of a rank that failed because another rank died, or that was interrupted: try again without text."""
 
 _sending: list[MPI.Request] = []
-"""Sends that may not be complete. MPI reads their buffers after the communicator is garbage."""
+"""Sends that may be incomplete. MPI may read their buffers after the communicator is deleted."""
 
 
 def shrink(comm: Communicator, *, timeout: float | None = None) -> Communicator:
@@ -82,7 +82,7 @@ class Shrinking:
     """
 
     def __init__(self, old: Communicator) -> None:
-        """Check that it is possible; sends nothing."""
+        """Check that the communicator can be shrunk; send nothing."""
         from ..support.native import MPI
 
         duplicate = old._engine.mpi_duplicate()

@@ -8,8 +8,8 @@ Every rank sends every message to all others. A step is one agreement. All ranks
   decided    All of these have committed to the same. A rank that receives it decides the same, and sends it too.
 
 A rank that has committed withdraws only after another rank has withdrawn an attempt that the commit names: that commit
-can no longer be decided. So no rank acts on a decision while a member has withdrawn. Once the death of a rank is known,
-its messages are dropped: the commit that leaves it out replaces any decision of it.
+can no longer be decided. Therefore no rank acts on a decision while a member has withdrawn. Once the death of a rank is
+known, its messages are dropped: the commit that leaves it out replaces any decision of it.
 
 The messages of one rank must arrive at another in the order in which they were sent.
 """

@@ -1,7 +1,7 @@
-"""Flight records of running programs: asks processes of this machine for theirs, and joins what they say.
+"""Flight records of running programs: requests the records of this machine's processes, and joins them.
 
-A process that has a communicator writes its record at SIGUSR2 (docs/tutorial.md, "When it hangs"). It is told from
-others by its thread `pyc-flight`, which is there as long as the signal is answered.
+A process with a communicator writes its record at SIGUSR2 (docs/tutorial.md, "When it hangs"). Such a process has a
+thread named `pyc-flight` while it answers the signal.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ THREAD = "pyc-flight"
 POLL_S = 0.02
 
 JOBS = {"SLURM_JOB_ID": "SLURM job", "PMIX_NAMESPACE": "MPI job", "PMI_KVSNAME": "MPI job"}
-"""The variables that name the job of a process, and what it is called."""
+"""The variables that name the job of a process, with the kind of job."""
 
 Document = dict[str, Any]
-"""What one process writes: `communicators` has a record for each."""
+"""The file of one process: `communicators` has a record for each communicator."""
 
 Record = dict[str, Any]
-"""What `Communicator.flight_record` returns."""
+"""The result of `Communicator.flight_record`."""
 
 
 class DumpError(RuntimeError):
-    """A process has no record to give, or does not give it; the text says which and why."""
+    """A process cannot give a record; the text names the process and the reason."""
 
 
 # --- Asking processes -------------------------------------------------------------------------------------------------
@@ -46,17 +46,17 @@ def listening() -> list[int]:
     """Return the processes of this user on this machine that answer SIGUSR2 with their record."""
     found = []
     for folder in PROC.iterdir():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             if folder.name.isdecimal() and folder.stat().st_uid == os.getuid() and _listens(folder):
                 found.append(int(folder.name))
     return sorted(found)
 
 
 def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
-    """Return processes by the job that they are of: that of SLURM, of the launcher, or what one process has started."""
+    """Return the processes of each job: of SLURM, of a launcher, or children of the same process."""
     found: dict[str, list[int]] = defaultdict(list)
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # it has ended
             parent = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1]
             names = (f"{kind} {name}" for key, kind in JOBS.items() if (name := _variable(PROC / str(pid), key)))
             found[next(names, f"started by process {parent}")].append(pid)
@@ -64,19 +64,19 @@ def jobs(pids: Iterable[int]) -> dict[str, list[int]]:
 
 
 def _variable(proc: Path, name: str) -> str:
-    """Return what a process was started with in its environment; "" if nothing."""
+    """Return a variable of the environment with which a process was started; "" if it is not set."""
     variables = (proc / "environ").read_bytes().split(b"\0")
     start = f"{name}=".encode()
     return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
 
 
 def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Document], list[str]]:
-    """Have processes write their records; return what the files say, and of each process that did not, why.
+    """Request the records of processes; return the files' contents, and a line for each process without a record.
 
     Parameters
     ----------
     pids
-        Processes that listen. Of one that does not, it is said why, and nothing is sent to it.
+        Processes that answer SIGUSR2. Others get no signal, and their lines give the reason.
     timeout
         Seconds to wait for the files.
     """
@@ -96,7 +96,7 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
     for pid, folder in folders.items():
         while not (new := _files(folder, pid) - before[pid]) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-        if new:  # and complete, since it is put there by renaming
+        if new:  # it is complete: the engine writes another file and renames it
             path = max(new, key=lambda file: file[1])[0]
             documents[path] = json.loads(path.read_text())
         else:
@@ -105,7 +105,7 @@ def request(pids: Sequence[int], timeout: float = 5.0) -> tuple[dict[Path, Docum
 
 
 def _checked(pid: int) -> Path:
-    """Return the folder that the process writes to."""
+    """Return the folder to which the process writes; `DumpError` if it would not answer."""
     proc = PROC / str(pid)
     try:
         if not _listens(proc):
@@ -132,7 +132,7 @@ def _listens(proc: Path) -> bool:
 
 
 def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
-    """Return the records of the process, with what tells a new one from an old one."""
+    """Return the record files of the process, with time and inode to recognize new ones."""
     found = set()
     for path in folder.glob(f"pycollectives-*-rank*-{pid}.json"):
         with contextlib.suppress(FileNotFoundError):
@@ -141,13 +141,13 @@ def _files(folder: Path, pid: int) -> set[tuple[Path, int, int]]:
 
 
 def _excuse(pid: int, folder: Path, timeout: float) -> str:
-    """Say why there is no file."""
+    """Return the reason why there is no file."""
     try:
         state = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "has ended without an answer"
     if state in "Tt":
-        return "is stopped (SIGSTOP or a debugger) and will answer when it goes on"
+        return "is stopped (SIGSTOP or a debugger) and will answer when it continues"
     return f"wrote no record into {folder} within {timeout:g} s; its stderr may say why"
 
 
@@ -161,15 +161,15 @@ class Row:
     rank: int
     pid: int
     group: str
-    """The same for all ranks of a communicator, and for no others."""
+    """The communicator: the same text for all of its ranks."""
     collective: str
     round: int | None
-    """The newest that this rank knows of."""
+    """The newest round that this rank knows."""
     state: str
     waiting: str
-    """For what, and how long; empty if it does not wait in this collective."""
+    """The subject and duration of this rank's wait; empty if it does not wait in this collective."""
     not_arrived: tuple[int, ...]
-    """Ranks that what is waited for has not seen come, as far as there are records of them."""
+    """Ranks with a record that have not arrived where this rank waits."""
     unknown: tuple[int, ...]
     """Ranks without a record: on other machines, or silent."""
 
@@ -223,7 +223,7 @@ def _of(record: Record, number: int) -> dict[str, Any] | None:
 
 
 def _has_come(record: Record, number: int, wait: dict[str, Any]) -> bool:
-    """Whether this rank has done its part of what another one waits for."""
+    """Whether this rank has done its part of another rank's wait."""
     described = _of(record, number)
     if described is None:
         return False

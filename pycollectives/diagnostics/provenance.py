@@ -1,4 +1,4 @@
-"""Which commit a result was made with."""
+"""Find the commit with which a result was made."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["commit", "commit_of"]
 
 
 def commit() -> str | None:
-    """Return the commit of this package: of the checkout that it lies in, or was built from; None if neither is known.
+    """Return the commit of the checkout that contains this package or from which it was built; None if unknown.
 
-    "-dirty" is behind it if the checkout was changed since.
+    It ends with "-dirty" if the checkout has changed since the commit.
     """
     return commit_of(Path(__file__).resolve().parents[2]) or _built_from()
 
 
 def commit_of(top: Path) -> str | None:
-    """Return the commit of the checkout whose top folder this is, with "-dirty" if it was changed since; else None.
+    """Return the commit of the checkout with this top folder, with "-dirty" if it has changed; otherwise None.
 
-    A folder inside a checkout has none: what is installed there need not belong to it.
+    A folder inside a checkout gives None: a package installed there need not belong to it.
     """
     try:
         if Path(_git(top, "rev-parse", "--show-toplevel")).resolve() != top.resolve():

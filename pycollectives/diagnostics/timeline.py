@@ -1,4 +1,4 @@
-"""A picture of a trace: who does what when, a row per rank."""
+"""A picture of a trace: the activities over time, one row per rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "select"]
 
-KINDS = {  # what a span's name begins with, what it is called in the picture, its colour and height
+KINDS = {  # the beginning of a span's name: its label in the picture, its color and height
     "contribute": ("contribute", "tab:green", 0.8),
     "compute": ("compute", "mediumseagreen", 0.8),
     "wait": ("wait", "lightgrey", 0.8),
@@ -24,12 +24,12 @@ KINDS = {  # what a span's name begins with, what it is called in the picture, i
     "recv": ("message", "tab:blue", 0.3),
     "round": ("round", "black", 0.08),
 }
-LEAST_SHARE = 0.002  # of the width that a span takes in the picture
-NUMBERED_SHARE = 0.015  # of the width that a span takes if its number is written into it
+LEAST_SHARE = 0.002  # the least width of a span, as a share of the picture
+NUMBERED_SHARE = 0.015  # the least width of a span with its number in it
 
 
 def select(events: Sequence[Event], rounds: tuple[int, int]) -> list[Event]:
-    """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin meanwhile.
+    """Return the events of rounds `rounds[0]` to `rounds[1]`, and those without a round that begin during them.
 
     Raises
     ------

@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return one file's events; `ValueError` naming the file if it is no trace."""
+    """Return the events of a file; `ValueError`, which names the file, if it is no trace."""
     return _read(path)[0]
 
 
@@ -36,9 +36,9 @@ def _read(path: Path) -> tuple[list[Event], dict[str, Any]]:
 
 
 def merge(paths: Sequence[Path], out: Path) -> int:
-    """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return how many there are.
+    """Write the events of all files into one, for chrome://tracing or ui.perfetto.dev; return their number.
 
-    Times are each process's own monotonic clock: comparable between ranks of one node. Raises as `read_run`.
+    Times are from each process's monotonic clock, comparable only between ranks of one node. Raises as `read_run`.
     """
     merged = read_run(paths)
     out.write_text(json.dumps({"traceEvents": merged}) + "\n")
@@ -51,7 +51,7 @@ def read_run(paths: Sequence[Path]) -> list[Event]:
     Raises
     ------
     ValueError
-        Two files are of the same rank, or of different runs, or one is no trace.
+        Two files belong to the same rank or to different runs, or a file is no trace.
     """
     merged: list[Event] = []
     origin: dict[Any, Path] = {}

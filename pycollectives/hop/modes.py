@@ -36,7 +36,7 @@ class Mode:
 
     @property
     def staleness(self) -> int | None:
-        """The largest age of an update in iterations; None: all updates are of the same iteration."""
+        """The largest age of an update in iterations; None if all updates must be of the same iteration."""
         return None
 
     @property

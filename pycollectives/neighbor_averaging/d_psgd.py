@@ -24,7 +24,7 @@ class NeighborAveraging(Neighborhood[NeighborAveragingArguments]):
     >>> def program(comm):
     ...     w = np.full(2, float(comm.rank))
     ...     with comm.neighbor_averaging(w, topology="ring") as na:
-    ...         request = na.start(w)  # returns at once; compute the gradient at w meanwhile
+    ...         request = na.start(w)  # returns at once; compute the gradient at w now
     ...         request.wait()
     ...         return na.result.round(3).tolist()
     >>> run_ranks(3, program)

@@ -114,7 +114,7 @@ class StepRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """The communicator's default time limit, in seconds; None: no limit."""
+        """The communicator's default time limit, in seconds; None for no limit."""
         return self._collective.comm.timeout
 
     def __repr__(self) -> str:

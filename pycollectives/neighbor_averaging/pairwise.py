@@ -247,9 +247,9 @@ class PairwiseAveraging(Collective[PairwiseArguments]):
 
     def _discard(self) -> int:
         for leave in (self._collective.leave, self._equalizer.abort):
-            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any more
+            with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
                 leave()
-        return 0  # what was applied is in the model
+        return 0  # applied deltas are in the model
 
     def statistics(self) -> PairwiseStatistics:
         """Return this rank's counters; local, without communication."""

@@ -156,7 +156,7 @@ class PartialAllreduceArguments(Arguments):
         return Template.of_count(count, dtype)
 
     def signature(self) -> dict[str, str | int | None]:
-        """Return what must be the same on all ranks; the shape need not be."""
+        """Return the values that must be the same on all ranks; the shape may differ."""
         return {
             **super().signature(),
             "activation": self.choice.activation,

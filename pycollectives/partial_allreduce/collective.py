@@ -37,7 +37,7 @@ class AllreduceStatistics(Statistics):
     late
         Completed calls that were late: they came after a round whose result this rank had not received.
     missed
-        Rounds whose result this rank received only with a later round.
+        Rounds that completed without a call of this rank receiving their result; it received a later one.
     overrun
         Calls that had missed more rounds than `history`.
     """
@@ -165,9 +165,9 @@ class PartialAllreduce(Collective[PartialAllreduceArguments]):
         an array from it without a copy, and its `to_host()` returns a copy on the host.
 
         It does not change until this rank contributes again, flushes, or calls `wait`, `test` or `done` of another
-        request. Then it is the result of that request. Under `missed="sum"`, it includes only rounds that this rank has
-        not received before; without such a round it is the identity of the op. With several pending calls, it may be of
-        a later round than the request on which you call `wait` first. Before the first round it raises `RuntimeError`.
+        request, whose result it then shows. Under `missed="sum"`, it includes only rounds that this rank has not
+        received before; without such a round it is the identity of the op. With several pending calls, it may be of a
+        later round than the request on which you call `wait` first. Before the first round it raises `RuntimeError`.
         """
         return self._collective.result
 

@@ -27,7 +27,7 @@ def check_divide_by(divide_by: object) -> None:
 
 
 class EagerMean:
-    """The mean over ranks of arrays, some of which arrive late; made by all ranks (collective).
+    """The mean over ranks of arrays that may arrive late; made by all ranks (collective).
 
     Arrays are NumPy arrays, unless a derived class takes others.
 

@@ -24,7 +24,7 @@ class HostWeights:
     """Weights in host memory."""
 
     def __init__(self, collective: _core.PartialReduce, arguments: PartialReduceArguments) -> None:
-        """`arguments`: of its creation."""
+        """Wrap `collective`, which was made with `arguments`."""
         self._collective = collective
         self._name = arguments.name
         self._like = arguments.like
@@ -41,7 +41,7 @@ class HostWeights:
         return info
 
     def leave(self, weights: Any, stream: Any) -> None:
-        """Leave with final weights; None: what was passed last, or nothing."""
+        """Leave with final weights; None for the last array, if any."""
         self._refuse(stream)
         final = self._last if weights is None else self._checked(matching_array, weights)
         self._collective.leave(None if final is None else as_bytes_exporter(final))
@@ -61,7 +61,7 @@ class DeviceWeights:
     """Weights on a device, with the caller's streams."""
 
     def __init__(self, collective: _core.DevicePartialReduce, arguments: PartialReduceArguments) -> None:
-        """`arguments`: of its creation."""
+        """Wrap `collective`, which was made with `arguments`."""
         assert arguments.like.device is not None
         self._collective = collective
         self._name = arguments.name
@@ -82,7 +82,7 @@ class DeviceWeights:
         return info
 
     def leave(self, weights: Any, stream: Any) -> None:
-        """Leave with final weights; None: what was passed last, or nothing."""
+        """Leave with final weights; None for the last array, if any."""
         if weights is None:
             weights, stream = self._last, self._stream if stream is None else stream
         if weights is None or self._collective.closed or self._collective.failed:

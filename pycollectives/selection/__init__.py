@@ -1,1 +1,1 @@
-"""Which algorithm `algorithm="auto"` means: tables of what was measured, and a cost model."""
+"""The choice of `algorithm="auto"`: tables of measurements, and a cost model."""

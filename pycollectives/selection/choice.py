@@ -1,24 +1,24 @@
-"""Which algorithm `algorithm="auto"` means, from a table that was measured; `selection.model` answers by computation.
+"""The choice of `algorithm="auto"` from a table of measurements; `selection.model` computes it instead.
 
-Ranks of a node can work in shared memory, on a *board*; between nodes, or among all ranks if there is no board, they
-exchange messages by a *schedule*. A table answers three questions, each by the first of its rows that holds for a call:
+Ranks of a node can work in shared memory, on a *board*. Between nodes, or among all ranks if there is no board, they
+exchange messages by a *schedule*. A table answers three questions, each by its first row that applies to a call:
 
-| rows | answer | asked for |
+| rows | answer | depends on |
 |---|---|---|
 | `board` | whether the ranks of a node use a board | the ranks of a node, the bytes, whether rounds are sparse |
-| `schedule` | the schedule of the messages | the nodes that exchange them, or if there is no board the ranks; ... |
-| `segment_bytes` | what a rank reduces on a board at a time | as `board` |
+| `schedule` | the schedule of the messages | the nodes, or without a board the ranks; the bytes; whether sparse |
+| `segment_bytes` | the bytes that a rank reduces on a board at a time | as `board` |
 
-A row has its answer under the name of its list, and limits, all inclusive; one that is absent does not limit.
+A row has its answer under the name of its list, and limits, all inclusive; a missing limit does not restrict the row.
 
-- `min_ranks`, `max_ranks`: the number of those who work together, as the table above says.
-- `min_bytes`, `max_bytes`: of one rank's data: count times the size of an element.
-- `sparse`: true: only where few ranks contribute to a round, so that most blocks are absent; false: only elsewhere.
-- `among`, of schedules: "ranks": only where there is no board; "nodes": only between boards.
+- `min_ranks`, `max_ranks`: the number of ranks or nodes that work together, as in the table above.
+- `min_bytes`, `max_bytes`: the bytes of one rank's data: count times the size of an element.
+- `sparse`: true: only if few ranks contribute to a round, so that most blocks are absent; false: only otherwise.
+- `among`, for schedules: "ranks": only without a board; "nodes": only between boards.
 
 The last row of each list has no limits, so that every call has an answer. A document in JSON has `format`, `source`
-(where the numbers come from, in words), `machine` (`cpu`, `cores`, `mpi`: where they hold), and `allreduce` with the
-three lists; `tuning` is for people: what was measured. `selection.tables` says which table a process uses.
+(the origin of the numbers, as text), `machine` (`cpu`, `cores`, `mpi`: where they apply), and `allreduce` with the
+three lists; `tuning` has the measurements, for readers. `selection.tables` chooses the table of a process.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ BOARD = "board"
 """The algorithm of ranks that share a machine: in shared memory, without messages."""
 
 DEFAULT_SEGMENT_BYTES = 65536
-"""What a rank reduces on a board at a time, unless a table says otherwise."""
+"""Bytes that a rank reduces on a board at a time, by default."""
 
 T = TypeVar("T", bool, str, int)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How ranks work together.
+    """The way in which ranks exchange data.
 
     Attributes
     ----------
     board
         Whether the ranks of a node use a board.
     schedule
-        Of the messages between nodes, or without a board among all ranks; None: there are no messages.
+        The schedule of messages between nodes, or without a board among all ranks; None: there are no messages.
     segment_bytes
-        What a rank reduces on the board at a time; None: there is no board.
+        Bytes that a rank reduces on the board at a time; None: there is no board.
     activation
-        How messages spread that a round has started.
+        The schedule of the messages that start a round.
 
     >>> Choice(True, "tree", 65536).name
     'board+tree'
@@ -89,12 +89,12 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """The algorithm's name: "tree", "board+tree", or on a single node "board"."""
+        """The algorithm's name, such as "tree", "board+tree", or "board" on a single node."""
         return "+".join(part for part in (BOARD if self.board else None, self.schedule) if part)
 
     @property
     def staged_name(self) -> str:
-        """... where messages go through memory of the host, as of arrays on devices: "staged tree"."""
+        """The name if messages go through host memory, as for arrays on devices: "staged tree"."""
         return "+".join(part for part in (BOARD if self.board else None, f"staged {self.schedule}") if part)
 
 
@@ -111,7 +111,7 @@ class Row(Generic[T]):
     among: str | None = None
 
     def holds(self, ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> bool:
-        """Whether this row serves `ranks` that work together with `nbytes` each; few of them contribute if `sparse`."""
+        """Return True if this row applies to `ranks` with `nbytes` each; few of them contribute if `sparse`."""
         return (
             (self.min_ranks is None or ranks >= self.min_ranks)
             and (self.max_ranks is None or ranks <= self.max_ranks)
@@ -122,7 +122,7 @@ class Row(Generic[T]):
         )
 
     def limits(self) -> dict[str, int | bool | str]:
-        """Return the limits that there are, by name."""
+        """Return the limits of this row, by name."""
         return {limit: value for limit in LIMITS if (value := getattr(self, limit)) is not None}
 
 
@@ -134,25 +134,25 @@ LIMITS: dict[str, type] = {
     "sparse": bool,
     "among": str,
 }
-"""The limits of a row, and what each is."""
+"""The limits of a row, with their types."""
 
 AMONG = ("ranks", "nodes")
 
 
 @dataclass(frozen=True)
 class SelectionTable:
-    """The rows for an allreduce, and where they come from.
+    """The rows for an allreduce, with their origin.
 
     Attributes
     ----------
     board, schedule, segment_bytes
         The rows; see the top of this file.
     source
-        Where the numbers come from.
+        The origin of the numbers.
     name
-        What messages call the table: "built-in", or its file.
+        The name in messages: "built-in", or the table's file.
     machine
-        Where the numbers hold; None: anywhere.
+        The machine to which the numbers apply; None: any.
 
     >>> table = SelectionTable(schedule=(Row("recursive_doubling", max_bytes=1024), Row("ring")), source="an example")
     >>> table.choose(ranks=8, nodes=8, nbytes=4096).name
@@ -179,7 +179,7 @@ class SelectionTable:
 
     @classmethod
     def from_json(cls, document: Any, name: str = "built-in") -> SelectionTable:
-        """Read the format described above; `ValueError`, which names the table and the key, for anything else."""
+        """Read the format described above; a `ValueError` names the table and the wrong key."""
         try:
             return cls._from_json(document, name)
         except ValueError as error:
@@ -212,13 +212,13 @@ class SelectionTable:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Twelve hexadecimal digits of what the table says, the same wherever it comes from."""
+        """Twelve hexadecimal digits that depend only on the table's answers."""
         return hashlib.sha256(json.dumps(self._answers(), sort_keys=True).encode()).hexdigest()[:12]
 
     def choose(self, ranks: int, nodes: int, nbytes: int, *, sparse: bool = False) -> Choice:
         """Return the best for `ranks` ranks on `nodes` nodes with `nbytes` bytes each.
 
-        The mean node counts, if they differ.
+        If nodes differ in size, the mean counts.
         """
         per_node = -(-ranks // nodes)
         board = nodes < ranks and _first(self.board, per_node, nbytes, sparse=sparse)
@@ -238,7 +238,7 @@ class SelectionTable:
 
 
 QUESTIONS: dict[str, type] = {"board": bool, "schedule": str, "segment_bytes": int}
-"""What a table is asked, and what it answers."""
+"""The questions of a table, with the types of its answers."""
 
 
 def _first(rows: Sequence[Row[T]], ranks: int, nbytes: int, *, sparse: bool, among: str = "ranks") -> T:
@@ -303,12 +303,12 @@ def _machine(value: Any) -> Machine | None:
 
 
 def is_sparse(policy: Policy, late: str, max_staleness: int | None = None) -> bool:
-    """Whether few ranks contribute to a round: the first comes alone, and who comes late contributes nothing."""
+    """Return True if few ranks contribute to a round: the first arrives by itself, and late data is dropped."""
     return isinstance(policy, Solo) and late == "drop" and max_staleness is None
 
 
 def is_known(schedule: str, known: Sequence[str]) -> bool:
-    """Whether the engine has a schedule; NAME:K of a number K, if it has `NAME:K`.
+    """Return True if the engine has a schedule; a name with a number needs a known `NAME:K`.
 
     >>> is_known("tree:5", ["ring", "tree", "tree:K"]), is_known("ring:5", ["ring", "tree", "tree:K"])
     (True, False)
@@ -329,19 +329,19 @@ def resolve(
     nbytes: int,
     sparse: bool = False,
 ) -> Choice:
-    """Return what an `algorithm` means.
+    """Return the choice for an `algorithm`.
 
     Parameters
     ----------
     algorithm
-        "auto": what the table, or the cost model, says. "board": boards within nodes, and between them its schedule.
-        "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
+        "auto": the choice of the table or the cost model. "board": boards within nodes, and the table's schedule
+        between them. "board+SCHEDULE": that schedule between them. "SCHEDULE": messages among all ranks.
     known
         The schedules that the engine has; "NAME:K" for those that take a number.
     table
-        Asked for what `algorithm` leaves open.
+        Completes the choice that `algorithm` leaves open.
     ranks, nodes
-        Their numbers, 1 <= nodes <= ranks.
+        The numbers of ranks and nodes, 1 <= nodes <= ranks.
     nbytes
         Bytes of one rank's data.
     sparse
@@ -350,7 +350,8 @@ def resolve(
     Raises
     ------
     ValueError
-        No such algorithm; a board without a node of several ranks; a schedule of the table that the engine has not.
+        There is no such algorithm, no node of several ranks for a board, or the engine does not have the table's
+        schedule.
     """
     if algorithm == "auto":
         choice = table.choose(ranks, nodes, nbytes, sparse=sparse)

@@ -1,8 +1,8 @@
-"""What `algorithm="auto"` means where every rank has a core: what costs least under LogGP, for given costs of messages.
+"""The choice of `algorithm="auto"` if every rank has a core: the cheapest under LogGP, for given costs of messages.
 
-The engine states for each schedule the chains of messages that can be the last to end (csrc/algorithms/cost.h), and one
-function computes their time. The model answers as a table does (`selection.choice`). Whether ranks of a node use a
-board, and in which segments, is the table's answer: no message is sent there.
+The engine lists for each schedule the chains of messages that can be the last to end (csrc/algorithms/cost.h), and one
+function computes their time. The model has the interface of a table (`selection.choice`). A table still decides whether
+ranks of a node use a board, and in which segments: a board sends no messages.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 __all__ = ["CostModel", "activation_costs", "algorithm_names", "cheapest", "schedule_costs"]
 
 HEADER_BYTES = 40
-"""Of every message (csrc/engine/presence.h); 8 more for each 64 ranks, to say who contributes."""
+"""Header of every message (csrc/engine/presence.h); 8 bytes more for each 64 ranks list the contributors."""
 ELEMENT_BYTES = 8
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """A table by computation.
+    """A selection table that computes its answers.
 
     Attributes
     ----------
     costs
-        Of messages between those that exchange them, the same on all ranks.
+        Costs of messages between the ranks that exchange them, the same on all ranks.
     table
-        Answers what is not about messages.
+        The table for questions that are not about messages.
     lists_members
-        Whether messages say who contributes; a simulation of many ranks leaves that out.
+        Whether messages list the contributors; a simulation of many ranks leaves that out.
     name
-        What error messages call it.
+        The name in error messages.
     """
 
     costs: Costs
@@ -66,29 +66,33 @@ class CostModel:
 
 @functools.lru_cache(maxsize=65536)
 def _choice(costs: Costs, partners: int, nbytes: int, sparse: bool, members: int | None) -> tuple[str, str]:
-    """Return schedule and activation; kept, since each `preduce` asks again."""
+    """Return schedule and activation; cached, since each `preduce` asks again."""
     schedule = cheapest(schedule_costs(costs, partners, nbytes, sparse=sparse, members=members))
     return schedule, cheapest(activation_costs(costs, partners))
 
 
 def cheapest(costs: Mapping[str, float]) -> str:
-    """Return the name with the lowest cost; of equals one without a number, or the first."""
+    """Return the name with the lowest cost; among equals, prefer one without a number, then the first."""
     return min(costs, key=lambda name: (costs[name], ":" in name))
 
 
 def schedule_costs(
     costs: Costs, partners: int, nbytes: int, *, sparse: bool = False, members: int | None = None
 ) -> Mapping[str, float]:
-    """Return the seconds of an allreduce among so many, by schedule.
+    """Return the seconds of an allreduce, by schedule.
 
     Parameters
     ----------
-    costs, partners, nbytes
-        Of messages; those that exchange them; of the data of each.
+    costs
+        The costs of messages.
+    partners
+        The number of ranks that exchange messages.
+    nbytes
+        Bytes of one rank's data.
     sparse
-        Only one contributes, so that nothing is reduced.
+        True if only one rank contributes, so that nothing is reduced.
     members
-        Ranks whose contributions messages list; None: they do not.
+        The number of ranks whose contributions messages list; None: they list none.
     """
     from ..support.native import core
 
@@ -106,7 +110,7 @@ def schedule_costs(
 
 @functools.lru_cache(maxsize=1024)
 def activation_costs(costs: Costs, partners: int) -> Mapping[str, float]:
-    """Return the seconds until a round that one of so many starts has reached all, and those if all start at once."""
+    """Return the seconds until a round has reached all partners, for one that starts it and for all at once."""
     from ..support.native import core
 
     return core.costs_of_activation(
@@ -119,7 +123,7 @@ def activation_costs(costs: Costs, partners: int) -> Mapping[str, float]:
 
 
 def algorithm_names() -> list[str]:
-    """Return the schedules that the engine has, and "NAME:K" for each that takes a number."""
+    """Return the names of the engine's schedules, and "NAME:K" for each that takes a number."""
     from ..support.native import core
 
     names = []

@@ -1,16 +1,17 @@
-"""Which selection table this process uses.
+"""The selection table of this process.
 
-The first that there is:
+It is the first of these:
 
-1. the file that `PYC_SELECTION` names, as it is: an error if it cannot be read or is malformed;
-2. the user's, `$XDG_CONFIG_HOME/pycollectives/selection.json` (default `~/.config`), which `python -m pycollectives
-   tune` writes: if it was made on a machine like this one. Otherwise, or if it is malformed, a warning says so;
-3. the built-in one.
+1. the file that `PYC_SELECTION` names; it is an error if the file cannot be read or is malformed;
+2. the user's file, `$XDG_CONFIG_HOME/pycollectives/selection.json` (default `~/.config`), which `python -m
+   pycollectives tune` writes, if it was made on a machine like this one; otherwise, or if it is malformed, there is a
+   warning;
+3. the built-in table.
 
-Instead of the built-in one, which was measured where ranks share cores, ranks that have a core each use a cost model
-(`selection.model`), if the communicator knows what its messages cost.
+The built-in table was measured with ranks that share cores. Ranks with a core each use a cost model instead
+(`selection.model`) if the communicator knows the costs of its messages.
 
-A file is read once per process. Ranks compare what their tables say when they create a collective.
+A file is read once per process. Ranks compare their tables when they make a collective.
 """
 
 from __future__ import annotations
@@ -50,19 +51,19 @@ def built_in() -> SelectionTable:
 
 
 def for_costs(costs: Costs | None) -> SelectionTable | CostModel:
-    """Return what a communicator asks whose messages have these costs; None: they are not known.
+    """Return the table or cost model of a communicator with these costs of messages; None: costs are unknown.
 
     Raises
     ------
     ValueError
-        As `in_use`.
+        As for `in_use`.
     """
     table = in_use()
     return table if costs is None or table is not built_in() else CostModel(costs, table)
 
 
 def is_tuned() -> bool:
-    """Whether this process uses another table than the built-in one, or cannot read the one that it should use."""
+    """Return True if this process uses another table than the built-in one, or cannot read the one to use."""
     try:
         return in_use() is not built_in()
     except ValueError:  # raised again, and on all ranks, when a collective asks
@@ -103,7 +104,7 @@ def _first(named: Path | None, users: Path | None) -> SelectionTable:
 
 
 def _warn(text: str) -> None:
-    """Warn, on the first rank of the program alone: all have the same file."""
+    """Warn, only on the first rank of the program: all ranks have the same file."""
     from ..support.native import MPI
 
     if not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.rank == 0:
@@ -116,8 +117,8 @@ def read(path: Path) -> SelectionTable:
     Raises
     ------
     FileNotFoundError, ValueError
-        There is no such file; it cannot be read or is malformed. Names the file and the key. The first is the second
-        too, so that `except ValueError` catches both.
+        The file does not exist, cannot be read or is malformed; the text names the file and the key. A missing file
+        raises an error of both types, so that `except ValueError` is sufficient.
     """
     name = str(path)
     try:
@@ -132,18 +133,18 @@ def read(path: Path) -> SelectionTable:
 
 
 class _NoFileError(FileNotFoundError, ValueError):
-    """A table that is not there."""
+    """The file of a table does not exist."""
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a table's document at once: whoever reads it meanwhile reads the old one or the new one.
+    """Write a table's document atomically: a concurrent reader gets the old document or the new one.
 
     Raises
     ------
     ValueError
-        `SelectionTable` could not read it; nothing is written.
+        `SelectionTable` could not read the document; nothing is written.
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     SelectionTable.from_json(document, str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def _lines(document: Mapping[str, Any]) -> str:
-    """Return JSON with a line for each row: an object or a list that holds neither stands on one line."""
+    """Return JSON with a line for each row: objects and lists without nested ones are on one line."""
 
     def text(value: Any, margin: str) -> str:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -177,7 +178,7 @@ def _lines(document: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def using(table: SelectionTable) -> Iterator[None]:
-    """Use a table instead, in all threads of this process; all ranks must do the same."""
+    """Use another table in the block, in all threads of this process; all ranks must do the same."""
     global _instead
     before, _instead = _instead, table
     try:
@@ -187,7 +188,7 @@ def using(table: SelectionTable) -> Iterator[None]:
 
 
 def describe(table: SelectionTable | CostModel) -> str:
-    """Return what ranks compare: "built-in", the digest of a table that says something else, or a model's costs."""
+    """Return the text that ranks compare: "built-in", the digest of another table, or a model's costs."""
     if isinstance(table, CostModel):
         return f"cost model, {table.costs!r}"
     return "built-in" if table.digest == built_in().digest else table.digest

@@ -76,7 +76,7 @@ class PushRequest(Request):
 
     @property
     def default_timeout(self) -> float | None:
-        """The communicator's default time limit, in seconds; None: no limit."""
+        """The communicator's default time limit, in seconds; None for no limit."""
         return self._server._context.timeout
 
     def __repr__(self) -> str:

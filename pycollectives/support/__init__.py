@@ -1,1 +1,1 @@
-"""What every part of the package uses; it knows no collective."""
+"""Common code of all parts of the package; it uses no collective."""

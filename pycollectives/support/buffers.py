@@ -1,7 +1,7 @@
-"""Memory of the caller: found through PEP 3118, DLPack or the CUDA array interface, and checked; never copied.
+"""The caller's memory: found through PEP 3118, DLPack or the CUDA array interface, checked, and never copied.
 
-Everything is turned into a NumPy array that shares the memory. The element types are those that the engine reduces.
-A buffer that would need a copy (not C-contiguous, in foreign byte order, on a device) is refused with what to do.
+Every buffer becomes a NumPy array that shares its memory. The element types are those that the engine reduces. A buffer
+that would need a copy (not C-contiguous, in foreign byte order, on a device) is refused with advice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DTYPE_NAMES = (
 """Element types that the engine reduces, by NumPy's name."""
 
 _ON_HOST = (1, 3, 11)
-"""DLPack's device types whose memory the processor reads: host, and host memory pinned by CUDA or ROCm."""
+"""DLPack's device types with host memory: plain, or pinned by CUDA or ROCm."""
 _DEVICES = {2: "CUDA device", 4: "OpenCL device", 7: "Vulkan device", 8: "Metal device", 10: "ROCm device"}
 _DEVICES |= {13: "CUDA managed memory of device", 14: "oneAPI device"}
 """Names of DLPack's other device types."""
@@ -51,7 +51,7 @@ _DEVICES |= {13: "CUDA managed memory of device", 14: "oneAPI device"}
 
 @dataclass(frozen=True)
 class BufferDescription:
-    """What a buffer holds: `shape` in elements, `dtype` the element type."""
+    """Describes a buffer: its `shape` in elements, and `dtype`, the element type."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -71,17 +71,17 @@ def _is_mpi_datatype(candidate: object) -> TypeGuard[MPI.Datatype]:
 
 
 def checked_dtype(candidate: Any) -> np.dtype[Any]:
-    """Return the element type as NumPy's, in native byte order.
+    """Return the element type as a NumPy dtype, in native byte order.
 
     Parameters
     ----------
     candidate
-        A NumPy dtype or what NumPy makes one from, "bfloat16" (needs ml_dtypes), or an MPI datatype.
+        A NumPy dtype or an argument of `numpy.dtype`, "bfloat16" (needs ml_dtypes), or an MPI datatype.
 
     Raises
     ------
     TypeError
-        If it is not one of `DTYPE_NAMES`, or not in native byte order.
+        The type is not one of `DTYPE_NAMES`, or not in native byte order.
     """
     if candidate is None:
         raise TypeError(f"dtype: expected one of {', '.join(DTYPE_NAMES)}; got None")
@@ -100,7 +100,7 @@ def checked_dtype(candidate: Any) -> np.dtype[Any]:
     return _supported(dtype)
 
 
-@functools.lru_cache(maxsize=64)  # NumPy makes up a dtype's name anew whenever it is asked
+@functools.lru_cache(maxsize=64)  # NumPy computes a dtype's name at every access
 def _supported(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if not dtype.isnative:
         raise TypeError(
@@ -128,14 +128,14 @@ def _bfloat16() -> np.dtype[Any]:
 
 
 def as_array(buffer: object) -> Array:
-    """Return an array that shares the memory of `buffer`, of whatever shape, type and strides it has.
+    """Return an array that shares the memory of `buffer`, of any shape, type and strides.
 
     Raises
     ------
     TypeError
-        If it is no buffer.
+        `buffer` is no buffer.
     BufferError
-        If its memory is on a device.
+        The memory is on a device.
     """
     if isinstance(buffer, np.ndarray):
         return buffer
@@ -158,10 +158,10 @@ def as_array(buffer: object) -> Array:
 
 
 def _from_dlpack(buffer: Any) -> Array:
-    """Return an array that is writable if the memory is: NumPy takes exporters without versions for read-only."""
+    """Return an array that is writable if the memory is: NumPy treats exporters without versions as read-only."""
     try:
         array = np.from_dlpack(buffer)
-    except (RuntimeError, BufferError):  # an element type that NumPy does not know?
+    except (RuntimeError, BufferError):  # perhaps an element type that NumPy does not know
         words, name = words_of_host(buffer)
         dtype = checked_dtype(name)
         if words is None:
@@ -179,7 +179,7 @@ def _address(array: Array) -> tuple[Any, ...]:
 
 
 def device_type(buffer: Any) -> tuple[str, int, int] | None:
-    """Return name, DLPack type and number of the device that a DLPack exporter is on; None: the host."""
+    """Return name, DLPack type and number of a DLPack exporter's device; None: the host."""
     kind, number = (int(value) for value in buffer.__dlpack_device__())
     if kind in _ON_HOST:
         return None
@@ -189,13 +189,13 @@ def device_type(buffer: Any) -> tuple[str, int, int] | None:
 def _on_device(buffer: object, where: str) -> BufferError:
     return BufferError(
         f"expected host memory, got {type(buffer).__name__} on {where}: copy it to the host first; preduce takes "
-        "arrays on CUDA devices, alone, and so do partial_allreduce, partial_reduce and pairwise_averaging, if they "
-        "are made like one"
+        "arrays on CUDA devices, and so do partial_allreduce, partial_reduce and pairwise_averaging if they are made "
+        "with such an array"
     )
 
 
 def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
-    """Whether this is a specification as mpi4py's, see `_array_of_spec`, and not a list of numbers."""
+    """Return True if this is a specification as in mpi4py, see `_array_of_spec`, and not a list of numbers."""
     return (
         isinstance(candidate, (list, tuple))
         and len(candidate) in (2, 3, 4)
@@ -204,7 +204,7 @@ def _is_spec(candidate: object) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 def _array_of_spec(spec: list[Any] | tuple[Any, ...]) -> Array:
-    """Return `count` elements of the type given, after the first `displ`, as a flat array that shares the memory.
+    """Return `count` elements of the given type, after the first `displ`, as a flat array that shares the memory.
 
     `[buffer, count]`, `[buffer, type]`, `[buffer, count, type]`, `[buffer, count, displ, type]`; `count` may be
     `(count, displ)`.
@@ -230,7 +230,7 @@ def _part_of(buffer: object, count: Any, displacement: Any, kind: Any) -> Array:
     if kind is not None:
         dtype = checked_dtype(kind)
         if array.dtype != dtype:
-            if array.dtype.itemsize != 1:  # only raw bytes are read as something else
+            if array.dtype.itemsize != 1:  # only raw bytes are read as another type
                 raise TypeError(f"buffer: expected elements of {dtype}, as its specification says, got {array.dtype}")
             if array.nbytes % dtype.itemsize:
                 raise ValueError(f"buffer: {array.nbytes} bytes are no whole number of {dtype} elements")
@@ -250,7 +250,7 @@ def _number(what: str, value: Any, at_most: int) -> int:
 
 
 def contiguous_array(buffer: object) -> Array:
-    """Return an array over a buffer if that is C-contiguous; else `BufferError`."""
+    """Return an array over a buffer if it is C-contiguous; otherwise raise `BufferError`."""
     array = as_array(buffer)
     if not array.flags.c_contiguous:
         copy = "x.contiguous()" if hasattr(buffer, "contiguous") else "numpy.ascontiguousarray(x)"  # PyTorch's tensors
@@ -262,12 +262,12 @@ def contiguous_array(buffer: object) -> Array:
 
 
 def array_of(buffer: object) -> Array:
-    """Return what a buffer or a specification such as `[buffer, count, type]` says, C-contiguous, of any type.
+    """Return the C-contiguous array of a buffer or of a specification such as `[buffer, count, type]`, of any type.
 
     Raises
     ------
     TypeError, BufferError, ValueError
-        No buffer; not C-contiguous, or on a device; a count that exceeds the buffer.
+        `buffer` is no buffer, is not C-contiguous, is on a device, or is smaller than a given count.
     """
     return _array_of_spec(buffer) if _is_spec(buffer) else contiguous_array(buffer)
 
@@ -278,39 +278,39 @@ def describe(buffer: object) -> BufferDescription:
     Raises
     ------
     TypeError
-        If it is no buffer, or of a type that is not reduced.
+        `buffer` is no buffer, or its type is not reduced.
     BufferError
-        If it is not C-contiguous, or on a device.
+        The buffer is not C-contiguous, or is on a device.
     ValueError
-        If a count exceeds the buffer.
+        A given count exceeds the buffer.
     """
     array = array_of(buffer)
     return BufferDescription(array.shape, checked_dtype(array.dtype))
 
 
 def matching_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return an array that shares the memory of `buffer`, which must hold what `expected` says.
+    """Return an array that shares the memory of `buffer`, which must match `expected`.
 
     Parameters
     ----------
     buffer
         A buffer, or a specification such as `[buffer, count, type]`.
     expected
-        Element type and count; the shape may be another.
+        Element type and count; the shape may differ.
 
     Raises
     ------
     TypeError
-        Of another element type, or no buffer.
+        The element type differs, or `buffer` is no buffer.
     ValueError
-        Of another count.
+        The count differs.
     BufferError
-        Not C-contiguous, or on a device.
+        The buffer is not C-contiguous, or is on a device.
     """
     array = array_of(buffer)
     if array.dtype != expected.dtype:
         if not array.dtype.isnative:
-            checked_dtype(array.dtype)  # says so
+            checked_dtype(array.dtype)  # raises a clearer error for types that are never reduced
         raise TypeError(f"expected elements of {expected.dtype}, got {array.dtype}")
     if array.size != expected.count:
         raise ValueError(
@@ -320,7 +320,7 @@ def matching_array(buffer: object, expected: BufferDescription) -> Array:
 
 
 def writable_array(buffer: object, expected: BufferDescription) -> Array:
-    """Return what `matching_array` does, for a buffer that is written to; `BufferError` if it is read-only."""
+    """Return the result of `matching_array` for a writable buffer; `BufferError` if it is read-only."""
     array = matching_array(buffer, expected)
     if not array.flags.writeable:
         raise BufferError("expected a writable buffer, got a read-only one")
@@ -328,5 +328,5 @@ def writable_array(buffer: object, expected: BufferDescription) -> Array:
 
 
 def as_bytes_exporter(array: Array) -> Array:
-    """Return a view that exports PEP 3118, which ml_dtypes' types do not."""
+    """Return a view that exports PEP 3118, unlike arrays of ml_dtypes' types."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array

@@ -1,4 +1,4 @@
-"""What messages cost: LogGP's parameters (Alexandrov et al. 1995), and those of common networks."""
+"""The costs of messages: the parameters of LogGP (Alexandrov et al. 1995), with values for common networks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["IDEAL", "INFINIBAND", "PRESETS", "SHARED_MEMORY", "TCP_10GBIT", "Cos
 
 @dataclass(frozen=True)
 class Costs:
-    """The LogGP costs of the machine, in seconds and seconds per byte; all zero: messages cost nothing.
+    """The LogGP costs of messages on a machine; with all zero, messages cost nothing.
 
     Attributes
     ----------
     latency
-        L: a message's flight.
+        L: seconds that a message travels.
     overhead
-        o: the processor's part in sending or receiving one.
+        o: seconds that the processor needs to send or receive a message.
     gap_per_byte
-        G: a byte on the wire.
+        G: seconds per byte on the wire.
     reduce_per_byte
-        A byte reduced.
+        Seconds to reduce a byte.
 
     >>> print(Costs(1.5e-6, 0.5e-6, 0.1e-9, 0.1e-9))
     L = 1.5 us, o = 0.5 us, G = 0.1 ns/B, 0.1 ns/B reduced
@@ -32,7 +32,7 @@ class Costs:
     reduce_per_byte: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no cost."""
+        """Check that all costs are finite and not negative."""
         if not all(isinstance(value, (int, float)) and 0 <= value < float("inf") for value in astuple(self)):
             raise ValueError(f"costs: expected seconds of at least 0, got {astuple(self)}")
 
@@ -53,4 +53,4 @@ PRESETS = {"shared memory": SHARED_MEMORY, "TCP, 10 Gbit/s": TCP_10GBIT, "Infini
 """By name; the last is the default of `simulate`. Typical values, not measurements."""
 
 REDUCE_PER_BYTE = 0.1e-9
-"""Of a core, where it is not measured: 10 GB/s."""
+"""The default of a core, without a measurement: 10 GB/s."""

@@ -8,7 +8,7 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """The moment `timeout` seconds from now; never, if it is None.
+    """The time `timeout` seconds from now; never if `timeout` is None.
 
     >>> Deadline(None).remaining() is None
     True
@@ -23,7 +23,7 @@ class Deadline:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     def at_least(self, seconds: float) -> Deadline:
-        """Return the same, or one that leaves so many seconds."""
+        """Return this deadline, or a later one that leaves `seconds`."""
         left = self.remaining()
         return self if left is None or left >= seconds else Deadline(seconds)
 

@@ -1,7 +1,7 @@
-"""Arrays on a device: what DLPack or the CUDA array interface says of them, without touching their memory.
+"""Arrays on a device, described by DLPack or the CUDA array interface, without access to their memory.
 
-A collective that is made like one takes them; elsewhere `support.buffers` refuses them. What is described here is what
-the engine needs: the address, the elements, and the stream after whose work the values are there.
+A collective made with such an array takes them; elsewhere `support.buffers` refuses them. The description has the data
+that the engine needs: the address, the elements, and the stream after whose work the values are complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceArray", "check_available", "describe_device", "device_number", "fitting_array", "why_staged"]
 
 _CUDA = (2, 13)
-"""DLPack's device types whose addresses CUDA understands: its device memory, and its managed memory."""
+"""DLPack's device types with CUDA addresses: device memory and managed memory."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class DeviceArray:
     """A C-contiguous array in the memory of a CUDA device."""
 
     pointer: int
-    """Address of the first element; 0 is possible if there is none."""
+    """Address of the first element; may be 0 if there is none."""
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     stream: int
-    """Work on this stream comes after what made the values."""
+    """Work on this stream runs after the values are complete."""
     readonly: bool
     after: int | None = None
-    """Another stream that the values come from, for which `stream` does not wait yet; None: there is none."""
+    """Another stream that makes the values, for which `stream` does not wait yet; None: there is none."""
     device: int | None = None
-    """Number of the device; None: the protocol does not say."""
+    """Number of the device; None if the protocol does not give it."""
     owner: object = field(default=None, repr=False, compare=False)
-    """Keeps the memory alive; to be held as long as the address is used."""
+    """An object that keeps the memory alive; hold it as long as the address is used."""
 
     @property
     def streams(self) -> list[int]:
-        """Streams after whose work the values are there."""
+        """The streams after whose work the values are complete."""
         return [self.stream] if self.after is None else [self.after, self.stream]
 
     @property
@@ -59,29 +59,29 @@ class DeviceArray:
 
 
 def describe_device(buffer: object, *, stream: Any = None) -> DeviceArray | None:
-    """Describe an array on a CUDA device; None if it is no array on a device.
+    """Describe an array on a CUDA device; return None for other objects.
 
-    DLPack comes first: there the producer itself makes a stream wait, while PyTorch's CUDA array interface names none.
+    DLPack is preferred: with it the producer makes a stream wait, while PyTorch's CUDA array interface names no stream.
 
     Parameters
     ----------
     buffer
         An object with `__dlpack__` and `__dlpack_device__`, or with `__cuda_array_interface__`.
     stream
-        The stream on which the caller works with the array, as `handle_of_stream` takes it. None: the one that PyTorch
-        works on now, for its tensors; else the one that the CUDA array interface names; else the legacy default stream,
+        The stream on which the caller works with the array, as for `handle_of_stream`. None: for tensors, PyTorch's
+        current stream; otherwise the stream that the CUDA array interface names; otherwise the legacy default stream,
         on which Numba works without naming it.
 
     Raises
     ------
     TypeError
-        Of an element type that is not reduced, or no stream.
+        The element type is not reduced, or `stream` is no stream.
     BufferError
-        Not C-contiguous, masked, at an address that its elements cannot have, on a device of another kind, or not as
-        its protocol demands.
+        The array is not C-contiguous, masked, at an address that its elements cannot have, on a device of another kind,
+        or violates its protocol.
     """
     found = _described(buffer, stream)
-    # A kernel that reads such elements fails, and with it all that the process has on the device.
+    # A kernel that reads misaligned elements fails, and the process loses all of its data on the device.
     if found is not None and found.count and found.pointer % found.dtype.alignment:
         raise BufferError(
             f"expected {found.dtype} at multiples of {found.dtype.alignment} bytes, got {found.pointer:#x}"
@@ -93,14 +93,14 @@ def _described(buffer: object, stream: Any) -> DeviceArray | None:
     given = torch_stream(buffer) if stream is None else handle_of_stream(stream)
     if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
         where = device_type(buffer)
-        # CuPy's arrays have both protocols: the stream that the other one names makes no stream wait.
+        # CuPy's arrays have both protocols; with the other one, no stream waits for the stream that it names.
         return None if where is None else _of_dlpack(buffer, where, given or _named_stream(buffer) or LEGACY_STREAM)
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(buffer, interface, given)
 
 
 def why_staged() -> str:
-    """Say why arrays on a CUDA device have to be staged through the host; empty: collectives take them."""
+    """Return the reason why arrays on a CUDA device must be staged through the host; "" if collectives take them."""
     from .native import core
 
     reason = core.cuda_availability()["reason"]
@@ -113,7 +113,7 @@ def device_number(array: DeviceArray) -> int:
     Raises
     ------
     BufferError
-        CUDA cannot be used here, or the array is on none of its devices.
+        CUDA cannot be used here, or the array is not on a CUDA device.
     """
     from .native import core
 
@@ -122,19 +122,19 @@ def device_number(array: DeviceArray) -> int:
 
 
 def check_available() -> None:
-    """Raise `BufferError` if arrays on devices cannot be used here, since there is no CUDA."""
+    """Raise `BufferError` if arrays on devices cannot be used here because CUDA is off."""
     from .native import core
 
     found = core.cuda_availability()
-    if found["reason"] and not found.get("has_failed"):  # what has failed says so itself
+    if found["reason"] and not found.get("has_failed"):  # a failed device raises its own error
         raise BufferError(
             f"expected host memory, got an array on a CUDA device, and CUDA is off: {found['reason']}; copy it to the "
-            "host, or see what `python -m pycollectives info` says"
+            "host, or see `python -m pycollectives info`"
         )
 
 
 def _number_of(array: DeviceArray, device_of: Callable[[int], int | None]) -> int:
-    """As its protocol says, or as the driver does."""
+    """Return the device that the protocol or the driver reports."""
     if array.device is not None:
         return array.device
     if array.count == 0:
@@ -159,14 +159,14 @@ def fitting_array(
     Parameters
     ----------
     device_of
-        What asks the driver for the device of an address.
+        Asks the driver for the device of an address.
     stream
-        As `describe_device` takes it.
+        As for `describe_device`.
 
     Raises
     ------
     ValueError, TypeError, BufferError
-        Another count; another dtype; no array on that device, or read-only where it is to be `writable`.
+        The array has another count or dtype, is not on that device, or is read-only but must be `writable`.
     """
     array = describe_device(x, stream=stream)
     if array is None:
@@ -188,7 +188,7 @@ def fitting_array(
 
 
 def _named_stream(buffer: object) -> int | None:
-    """The stream that the CUDA array interface of an array names, if it has one."""
+    """Return the stream that the CUDA array interface of an array names, if any."""
     interface = getattr(buffer, "__cuda_array_interface__", None)
     return None if interface is None else _stream_of(interface)
 
@@ -220,7 +220,7 @@ def _of_interface(buffer: object, interface: dict[str, Any], given: int | None) 
 
 
 def _check_contiguous(shape: tuple[int, ...], strides: Any, width: int) -> None:
-    """Strides are in units of `width`, from the last dimension on; those of extents of 1 do not matter."""
+    """Check strides, in units of `width`, from the last dimension on; dimensions of extent 1 do not matter."""
     if strides is None or 0 in shape:
         return
     expected = width

@@ -1,4 +1,4 @@
-"""What a collective shows in its own memory on a device: an object of which other libraries make an array."""
+"""A collective's result in its own memory on a device, from which other libraries make an array."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class _Collective(Protocol):
 
 
 class DeviceResult:
-    """A result in memory of a CUDA device: what CuPy, PyTorch and Numba make an array of without copying.
+    """A result in memory of a CUDA device, from which CuPy, PyTorch and Numba make an array without a copy.
 
-    It has `__cuda_array_interface__`: `cupy.asarray(result)`, `torch.as_tensor(result, device="cuda")`. Do not write to
-    it. It stays as it is until this rank is given its next result.
+    It has `__cuda_array_interface__`: use `cupy.asarray(result)` or `torch.as_tensor(result, device="cuda")`. Do not
+    write to it. It does not change until this rank receives its next result.
     """
 
     def __init__(self, collective: _Collective, stream: int | None) -> None:
-        """Made by the collective, which it keeps alive."""
+        """Show the result of `collective`, which this object keeps alive."""
         self._collective = collective
         self._stream = stream
         self.shape = collective.buffer.shape
@@ -35,7 +35,7 @@ class DeviceResult:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3, with the stream that the result is written on; `TypeError` of bfloat16."""
+        """The interface, version 3, with the stream that writes the result; `TypeError` for bfloat16."""
         if self.dtype.name == "bfloat16":
             raise TypeError("__cuda_array_interface__ has no bfloat16: pass an array for the result as out=")
         # Not marked as read-only: PyTorch refuses to make a tensor of read-only memory.
@@ -49,9 +49,9 @@ class DeviceResult:
         }
 
     def to_host(self) -> Array:
-        """Return a copy in memory of the host, when the result is there."""
+        """Wait for the result and return a copy in host memory."""
         return self._collective.fetched()
 
     def __repr__(self) -> str:
-        """Say what it is; its values stay on the device."""
+        """Show shape and type; the values stay on the device."""
         return f"DeviceResult(shape={self.shape}, dtype={self.dtype})"

@@ -1,6 +1,7 @@
-"""Streams of a CUDA device: which one an array's values come from, and handles of streams as libraries have them.
+"""Streams of a CUDA device: the stream that makes an array's values, and the handles of libraries' streams.
 
-A handle is numbered as DLPack and the CUDA array interface do: 1 is the legacy default stream, 2 that of the thread.
+Handles are numbered as in DLPack and the CUDA array interface: 1 is the legacy default stream, 2 the per-thread default
+stream.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def handle_of_stream(stream: Any) -> int:
     Raises
     ------
     TypeError
-        If it is no stream.
+        `stream` is no stream.
     ValueError
-        If the handle is negative.
+        The handle is negative.
     """
     handle = _handle_or_none(stream)
     if handle is None:
@@ -44,7 +45,7 @@ def handle_of_stream(stream: Any) -> int:
         )
     if handle < 0:
         raise ValueError(f"stream: expected a handle of at least 0, got {handle}")
-    return handle or LEGACY_STREAM  # what CUDA itself means by 0, unless a program is compiled otherwise
+    return handle or LEGACY_STREAM  # the meaning of 0 in CUDA, unless a program is compiled otherwise
 
 
 def _handle_or_none(stream: Any) -> int | None:
@@ -64,18 +65,18 @@ def _handle_or_none(stream: Any) -> int | None:
 
 
 def torch_stream(buffer: object) -> int | None:
-    """Return the stream that PyTorch works on now, on the device of the tensor; None if it is none of PyTorch's."""
+    """Return PyTorch's current stream on the device of the tensor; None if the buffer is no tensor."""
     cuda = _cuda_of_torch(buffer)
     return None if cuda is None else handle_of_stream(cuda.current_stream(buffer.device))  # type: ignore[attr-defined]
 
 
 def on_its_device(buffer: object) -> AbstractContextManager[object]:
-    """Return a context in which PyTorch, if it made the array, works on its device: it exports no others by DLPack."""
+    """Return a context with the array's device as PyTorch's current one: PyTorch exports no others by DLPack."""
     cuda = _cuda_of_torch(buffer)
     return contextlib.nullcontext() if cuda is None else cuda.device(buffer.device)  # type: ignore[attr-defined]
 
 
 def _cuda_of_torch(buffer: object) -> Any:
-    """`torch.cuda` of a tensor on a device; None of all else."""
+    """Return `torch.cuda` for a tensor on a device, otherwise None."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and isinstance(buffer, torch.Tensor) and buffer.is_cuda else None

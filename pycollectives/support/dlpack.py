@@ -49,12 +49,12 @@ _CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
 def tensor_of(capsule: object) -> Tensor:
-    """Return the tensor of a capsule, which still owns the memory; `BufferError` if it has another name."""
+    """Return the tensor of a capsule, which still owns the memory; `BufferError` if the capsule has another name."""
     return Tensor.from_address(_pointer_of(capsule, b"dltensor"))
 
 
 def versioned_of(capsule: object) -> Versioned:
-    """Return the same of a capsule of version 1, with its flags."""
+    """Return the tensor of a version 1 capsule, with its flags."""
     return Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
 
 
@@ -69,7 +69,7 @@ def _pointer_of(capsule: object, name: bytes) -> int:
 
 
 def _exported(buffer: Any) -> tuple[object, Tensor, bool]:
-    """Return the capsule of an exporter on the host, its tensor, and whether that is read-only (a flag of DLPack 1)."""
+    """Return the capsule of an exporter on the host, its tensor, and whether it is read-only (a flag of DLPack 1)."""
     try:
         capsule = buffer.__dlpack__(max_version=(1, 0))
     except TypeError:  # exports no versions
@@ -82,7 +82,7 @@ def _exported(buffer: Any) -> tuple[object, Tensor, bool]:
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """Return the element type's name, as NumPy's or "bfloat16"; `TypeError` for vectors."""
+    """Return the name of the element type, NumPy's or "bfloat16"; `TypeError` for vectors."""
     if tensor.lanes != 1:
         raise TypeError(f"dtype: expected single elements, got vectors of {tensor.lanes}")
     bits = "" if tensor.code == 6 else tensor.bits
@@ -90,7 +90,7 @@ def dtype_name(tensor: Tensor) -> str:
 
 
 class _Words:
-    """Memory of a capsule as 16-bit words, for NumPy, which keeps this object with its array."""
+    """The memory of a capsule as 16-bit words, for NumPy, which keeps this object with its array."""
 
     def __init__(self, capsule: object, tensor: Tensor, *, read_only: bool) -> None:
         self.capsule = capsule
@@ -108,8 +108,8 @@ class _Words:
 def words_of_host(buffer: Any) -> tuple[Array | None, str]:
     """Return 16-bit elements of an exporter on the host as words, and the name of their type.
 
-    NumPy reads no bfloat16 from a capsule. The words are writable, unless the exporter tells that its memory is not.
-    None for elements of another size.
+    NumPy cannot read bfloat16 from a capsule. The words are writable unless the exporter marks its memory as read-only.
+    For elements of another size the array is None.
     """
     capsule, tensor, read_only = _exported(buffer)
     name = dtype_name(tensor)

@@ -1,18 +1,18 @@
-"""Settings from the environment: read here and nowhere else in Python.
+"""Settings from the environment; Python reads them only here.
 
 | variable | values | default | meaning |
 |---|---|---|---|
-| `PYC_PROGRESS` | `thread`, `caller` | `thread` | who moves messages while no call waits |
+| `PYC_PROGRESS` | `thread`, `caller` | `thread` | whether messages move while no call waits |
 | `PYC_TIMEOUT` | seconds > 0, or `none` | `none` | default limit of calls that wait for other ranks |
-| `PYC_STALL_WARNING` | seconds > 0, or `none` | 30 | when a waiting call says on stderr for whom it waits (engine) |
+| `PYC_STALL_WARNING` | seconds > 0, or `none` | 30 | when a waiting call names the missing ranks on stderr (engine) |
 | `PYC_EXIT_TIMEOUT` | seconds, or `none` | 60 | how long a program that ends serves others (engine) |
-| `PYC_HEARTBEAT_TIMEOUT` | seconds >= 1, or `none` | `none` | a machine that is silent for so long is lost (engine) |
+| `PYC_HEARTBEAT_TIMEOUT` | seconds >= 1, or `none` | `none` | after this silence a machine counts as lost (engine) |
 | `PYC_RANKS_PER_NODE` | integer or `all` | `all` | default of `ranks_per_node` of `Communicator` |
-| `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare what they call and what rounds gave them: for debugging |
+| `PYC_CHECK` | `0`, `1` | `0` | whether ranks compare their calls and the results of rounds, for debugging |
 | `PYC_TRACE` | a path | none | write `path.rankN.json`, one Chrome trace per rank (engine) |
 | `PYC_SELECTION` | a file | the user's, or the built-in one | the table of `algorithm="auto"`: see `tables` |
-| `PYC_FLIGHT_ROUNDS` | integer | 256 | rounds that the flight recorder keeps; 0: nothing is recorded (engine) |
-| `PYC_DUMP_DIR` | a folder | `.` | where flight records are written; if set, at a `StallError` too (engine) |
+| `PYC_FLIGHT_ROUNDS` | integer | 256 | rounds that the flight recorder keeps; 0: no recorder (engine) |
+| `PYC_DUMP_DIR` | a folder | `.` | where flight records are written; if set, also at a `StallError` (engine) |
 | `PYC_SIGUSR2` | 0, 1 | 1 | whether SIGUSR2 writes the flight record (engine) |
 
 Arguments of `Communicator` have precedence. A bad value raises `ValueError` when the first communicator is created.
@@ -48,7 +48,7 @@ MOST_FLIGHT_ROUNDS = 1_000_000
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says.
+    """The settings of the environment.
 
     Attributes
     ----------
@@ -59,22 +59,22 @@ class Settings:
     trace
         Where the engine writes its trace, or None.
     exit_timeout
-        Seconds that the end of the program waits for other ranks to close what it left open, or None for no limit;
-        then it ends the job.
+        Seconds that the end of the program waits for other ranks to close open communicators; afterwards it ends the
+        job. None: no limit.
     heartbeat_timeout
-        Seconds after which the ranks of a silent machine are taken for dead, or None: they are not.
+        Seconds of silence after which the ranks of a machine count as dead; None: never.
     ranks_per_node
-        Ranks of a machine that work together in shared memory, or None for all; 1: none do.
+        Ranks of a machine that share memory; None for all, 1 for none.
     check
-        Whether ranks compare their collective calls and the rounds that they are given.
+        Whether ranks compare their collective calls and the results of their rounds.
     flight_rounds
         Rounds that the engine's flight recorder keeps, of all collectives together; 0: none.
     dump_dir
-        Where the engine writes flight records, or None.
+        The folder to which the engine writes flight records, or None.
     sigusr2
-        Whether SIGUSR2 makes it write them, if the signal has no handler yet.
+        Whether SIGUSR2 makes the engine write them, if the signal has no handler yet.
     stall_warning
-        Seconds after which a waiting call says on stderr for whom it waits, or None: it does not.
+        Seconds after which a waiting call names the missing ranks on stderr; None: never.
     """
 
     progress: Progress = "thread"
@@ -91,7 +91,7 @@ class Settings:
 
 
 def checked_progress(value: object, what: str = "progress") -> Progress:
-    """Return `value` if it is a way of making progress; else `ValueError`, which calls it `what`."""
+    """Return `value` if it is a kind of progress; otherwise raise `ValueError`, which calls it `what`."""
     if value == "thread":
         return "thread"
     if value == "caller":
@@ -105,7 +105,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
     Raises
     ------
     ValueError
-        Names the variable, what was expected and what it holds.
+        A variable has a wrong value; the text names the variable, the expected values and the found one.
 
     >>> settings({"PYC_TIMEOUT": "30"}).timeout
     30.0
@@ -160,7 +160,7 @@ def _can_write_in(folder: Path) -> bool:
 
 
 def _limit(environment: Mapping[str, str], variable: str, default: str, bound: str = ">= 0") -> float | None:
-    """Return the seconds that a variable holds; None for "none" or "inf"."""
+    """Return the seconds of a variable; None for "none" or "inf"."""
     text = environment.get(variable) or default
     try:
         seconds = math.inf if text == "none" else float(text)
@@ -185,7 +185,7 @@ def checked_ranks_per_node(value: object, what: str = "ranks_per_node") -> int |
 
 
 def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path | None, Path | None]:
-    """Return where selection tables may be: the file that `PYC_SELECTION` names, and the user's, if there are such.
+    """Return the paths of selection tables: the file that `PYC_SELECTION` names, and the user's; None if unset.
 
     >>> selection_files({"PYC_SELECTION": "table.json", "XDG_CONFIG_HOME": "/etc/xdg"})
     (PosixPath('table.json'), PosixPath('/etc/xdg/pycollectives/selection.json'))
@@ -197,7 +197,7 @@ def selection_files(environment: Mapping[str, str] = os.environ) -> tuple[Path |
 
 @functools.lru_cache(maxsize=8)
 def _selection_files(named: str | None, folder: str, home: str | None) -> tuple[Path | None, Path | None]:
-    if not Path(folder).is_absolute():  # a relative one is to be ignored, says the XDG Base Directory Specification
+    if not Path(folder).is_absolute():  # the XDG Base Directory Specification ignores relative ones
         folder = os.path.join(home or os.path.expanduser("~"), ".config")
     users = Path(folder) / "pycollectives" / "selection.json"
     return Path(named) if named else None, users if users.is_absolute() else None

@@ -18,31 +18,31 @@ __all__ = ["ClosedError", "MismatchError", "RankFailedError", "ScheduleError", "
 
 
 class ScheduleError(ValueError):
-    """A plan that cannot be right; the text names the operation."""
+    """An invalid plan of messages; the text names the operation."""
 
 
 class MismatchError(ValueError):
-    """Arguments that must agree on all ranks do not, or another rank's arguments were refused.
+    """Arguments differ between ranks but must be the same, or another rank's arguments were refused.
 
-    Raised on every rank that took part in the call, which is the creation of an object or another comparison of what
-    ranks have; the text names the ranks and their values.
+    Every rank that took part in the call raises it: the creation of an object, or another comparison between ranks. The
+    text names the ranks and their values.
     """
 
 
 class TransportError(RuntimeError):
-    """A message could not be moved: the text has MPI's error class, its explanation and the peer.
+    """A message could not be sent or received. The communicator is unusable afterwards.
 
-    The communicator is unusable afterwards.
+    The text has MPI's error class, its explanation and the peer.
     """
 
 
 class RankFailedError(RuntimeError):
-    """A rank that is needed has died; the text names it. The collective is unusable now.
+    """A rank that the call needs has died; the text names it. The collective is unusable now.
 
     Attributes
     ----------
     ranks : tuple of int
-        Who has died, as far as this rank can see, ascending. Empty if MPI does not tell: see docs/faults.md.
+        The dead ranks that this rank knows of, ascending. Empty if MPI does not report them: see docs/faults.md.
     """
 
     def __init__(self, text: str = "", ranks: Sequence[int] = ()) -> None:
@@ -51,14 +51,14 @@ class RankFailedError(RuntimeError):
         self.ranks = tuple(ranks)
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, tuple[int, ...]]]:
-        """Return what copies are made of."""
+        """Return class and arguments, for copies and pickles."""
         return type(self), (str(self), self.ranks)
 
 
 class StallError(TimeoutError):
-    """A wait ran into its time limit: the text names the collective, the round and the ranks that have not arrived.
+    """A wait reached its time limit; the text names the collective, the round and the missing ranks.
 
-    With `PYC_DUMP_DIR` set, the flight record of this process has been written there, and the text names the file.
+    If `PYC_DUMP_DIR` is set, the library writes the flight record of this process there, and the text names the file.
     """
 
     _record: str | None = None
@@ -69,12 +69,12 @@ class StallError(TimeoutError):
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """The flight record of this process at that moment; its `communicators` are as of `Communicator.flight_record`.
+        """The flight record of this process at the time of the error; None if the library did not raise it.
 
-        None if the library did not raise the error.
+        Its `communicators` are in the form of `Communicator.flight_record`.
         """
         return None if self._record is None else json.loads(self._record)
 
 
 class ClosedError(RuntimeError):
-    """The object was closed, or MPI was finalized under it."""
+    """The object was closed, or MPI was finalized while it was open."""

@@ -1,4 +1,4 @@
-"""How to install what a part of this package needs, for error messages."""
+"""How to install the requirements of an optional part of this package, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several arrays as one, so that one message carries all of them."""
+"""Several arrays in one buffer, so that one message carries all of them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
     Parameters
     ----------
     arrays
-        At least one, of one element type and any shapes.
+        At least one array, of any shapes and the same element type.
 
     Returns
     -------
     flat : ndarray
-        All elements, in the order of the arrays. If these lie one behind the other in one buffer already, it is their
-        memory; else a copy, and the arrays given have nothing to do with it any more: use the views.
+        All elements, in the order of the arrays. If the arrays already lie one behind the other in one buffer, `flat`
+        is that memory; otherwise it is a copy, independent of the arrays.
     views : tuple of ndarray
-        Views of `flat` with the arrays' shapes: to be used in the arrays' place from then on.
+        Views of `flat` with the shapes of the arrays. Use them in place of the arrays.
 
     Raises
     ------
     ValueError, TypeError
-        No array, or arrays of different element types; a type that is not reduced; a mapping, or one array.
+        There is no array, the arrays have different element types or one that is not reduced, or `arrays` is a mapping
+        or a single array.
 
     >>> weights, bias = np.ones((2, 3)), np.zeros(3)
     >>> flat, (weights, bias) = flatten([weights, bias])
@@ -67,7 +68,7 @@ def flatten(arrays: Iterable[Buffer]) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _joint_memory(parts: list[Array]) -> Array | None:
-    """The memory of arrays that lie one behind the other in one array; None if they do not."""
+    """Return the joint memory of arrays that lie one behind the other in one array; None if they do not."""
     filled = [part for part in parts if part.size]
     if not filled or not all(part.flags.c_contiguous for part in filled):
         return None
@@ -84,7 +85,7 @@ def _joint_memory(parts: list[Array]) -> Array | None:
 
 
 def _owner(array: Array) -> Array:
-    """The array whose memory this one is a view of; itself, if it is of none."""
+    """Return the array that owns the memory of `array`, possibly itself."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array

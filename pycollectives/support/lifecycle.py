@@ -1,4 +1,4 @@
-"""The end of a `with` block of something that all ranks close."""
+"""The end of a `with` block of an object that all ranks close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["exit_context"]
 
 
 class Closing(Protocol):
-    """What a `with` block is of."""
+    """An object with a `with` block."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class Closing(Protocol):
         """Close it, and wait for the other ranks."""
 
     def abort(self) -> int:
-        """Close it without waiting for anybody; the contributions that no rank will get. Does nothing if closed."""
+        """Close it without waiting; return the number of discarded contributions. Does nothing if closed."""
 
 
 def exit_context(
@@ -40,9 +40,9 @@ def exit_context(
     *,
     is_open: bool,
 ) -> None:
-    """Close at the end of a block; after an exception abort, warn of what is discarded, and tell the other ranks.
+    """Close at the end of a block; after an exception abort, warn of discarded data, and notify the other ranks.
 
-    `__exit__` itself must call it: the warning names the caller of its caller, which is the user's `with` statement.
+    Only `__exit__` may call it: the warning names the caller of its caller, which is the user's `with` statement.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def exit_context(
     kind
         The type of the exception that ended the block, or None.
     closing
-        What the block was of. If `close` raises, `abort` is called before the error goes on.
+        The object of the block. If its `close` raises, `abort` is called before the error propagates.
     context
-        Of its communicator.
+        The context of its communicator.
     is_open
         Whether data can be lost, so that an exception leads to a warning.
     """
@@ -64,7 +64,7 @@ def exit_context(
             closing.abort()
         return
     if not closing.closed and not issubclass(kind, MismatchError | RankFailedError):  # all ranks have these
-        with contextlib.suppress(RankFailedError, TransportError):  # nobody can be told any more
+        with contextlib.suppress(RankFailedError, TransportError):  # no rank can be reached any longer
             context.engine.announce(f"left {closing.name!r} by {kind.__name__}")
     discarded = closing.abort()
     if is_open:

@@ -1,4 +1,4 @@
-"""The machine that a measurement speaks for: its processor, its cores and its MPI library."""
+"""The machine of a measurement: its processor, its cores and its MPI library."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Machine"]
 
 @dataclass(frozen=True)
 class Machine:
-    """What must be the same for a measurement to hold.
+    """The properties that must be the same for a measurement to apply.
 
     Attributes
     ----------
     cpu
         The processor's model.
     cores
-        Cores that the operating system sees on one machine, whatever part of them this process may use.
+        All cores that the operating system sees on the machine, also if this process may not use them.
     mpi
         Name and version of the MPI library.
 

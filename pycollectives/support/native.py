@@ -1,8 +1,7 @@
 """mpi4py's MPI and the extension, loaded together and checked.
 
-Importing this module does what `from mpi4py import MPI` does, the initialisation of MPI included. So no module of this
-package imports it at its top: `import pycollectives` alone starts nothing. mpi4py comes first, so that its libmpi is
-the one that the extension is joined to.
+Importing this module also imports `mpi4py.MPI`, which initializes MPI. Therefore no module of this package imports it
+at the top: `import pycollectives` starts nothing. mpi4py is loaded first, so that the extension links to its libmpi.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ THREAD_LEVELS = {
     MPI.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED",
     MPI.THREAD_MULTIPLE: "MPI_THREAD_MULTIPLE",
 }
-"""MPI's levels of thread support by name."""
+"""The names of MPI's levels of thread support."""
 
 LIBRARY = MPI.Get_library_version().split(",")[0].splitlines()[0].rstrip("\0")
 """Name and version of the MPI library."""
@@ -37,7 +36,7 @@ def _check_library(of_mpi4py: str, of_core: str) -> None:
 
 
 def _check_interface(built: str) -> None:
-    """Started in a source tree, Python may find an extension that was built from other sources."""
+    """Refuse an extension built from other sources, which Python may find if started in a source tree."""
     expected = hashlib.sha256(resources.files("pycollectives").joinpath("_core.pyi").read_bytes()).hexdigest()
     if built != expected:
         raise ImportError(

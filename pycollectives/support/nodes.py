@@ -1,4 +1,4 @@
-"""Which ranks work together in shared memory: those of one machine, or fewer of them by choice."""
+"""Nodes: the ranks that share memory, all ranks of one machine, or fewer by choice."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """Where a rank is.
+    """The place of a rank.
 
     Attributes
     ----------
     machine
         See `machine_of_this_process`.
     process, started
-        The number of the process there, and its start time, which no two processes of that number share.
+        The process number on the machine, and the start time, which identify the process together.
     cores
-        The set of cores that it may use there, as bits.
+        The set of cores that it may use, as bits.
     tuned
-        Whether it has a selection table that was made for this machine.
+        Whether it has a selection table for this machine.
     """
 
     machine: str
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
     @classmethod
     def here(cls, *, tuned: bool = False) -> Place:
-        """Return that of this process; loads the engine."""
+        """Return the place of this process; loads the engine."""
         from .native import core
 
         cores = sum(1 << number for number in os.sched_getaffinity(0))
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     @classmethod
     def decode(cls, text: bytes) -> Place:
-        """Return what `encode` was given."""
+        """Return the place that `encode` has encoded."""
         machine, process, started, cores, tuned = text.decode().rsplit(" ", 4)
         return cls(machine, int(process), int(started), int(cores, 16), tuned == "tuned")
 
@@ -77,9 +77,9 @@ def neighbours_of(places: Sequence[Place], rank: int) -> list[tuple[int, int, in
 
 
 def machine_of_this_process() -> str:
-    """Return what is the same for processes that can share memory, and differs for others.
+    """Return a text that is the same for processes that can share memory, and differs for others.
 
-    The running kernel, and the namespace of process numbers in it: ranks find each other's memory by process number.
+    It names the running kernel and its namespace of process numbers: ranks find each other's memory by process number.
     """
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -90,7 +90,7 @@ def machine_of_this_process() -> str:
 
 
 def ranks_of_kernel(machines: Sequence[str], rank: int) -> int:
-    """Return how many ranks share the cores of a rank's machine, be it in containers that share no memory.
+    """Return the number of ranks that share the cores of a rank's machine, including other containers on it.
 
     >>> ranks_of_kernel(["a:pid:[1]:0", "a:pid:[2]:0", "b:pid:[1]:0"], 0)
     2
@@ -100,7 +100,7 @@ def ranks_of_kernel(machines: Sequence[str], rank: int) -> int:
 
 
 def has_core_per_rank(places: Sequence[Place]) -> bool:
-    """Whether the ranks of each kernel may together use as many cores as they are.
+    """Return True if the ranks of each kernel may together use at least one core per rank.
 
     >>> has_core_per_rank([Place("a", 7, 100, 0b11), Place("a", 8, 101, 0b11), Place("b", 7, 90, 0b1)])
     True
@@ -117,7 +117,7 @@ def has_core_per_rank(places: Sequence[Place]) -> bool:
 
 
 def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
-    """Return the first rank on another machine than rank 0, or on another node; None: there is none.
+    """Return the first rank on another machine than rank 0, or otherwise on another node; None if there is none.
 
     >>> places = [Place("a", 7, 100, 1), Place("a", 8, 101, 1), Place("b", 7, 90, 1)]
     >>> farthest_of([0, 1, 2], places), farthest_of([0, 1], places[:2]), farthest_of([0, 0], places[:2])
@@ -128,7 +128,7 @@ def farthest_of(nodes: Sequence[int], places: Sequence[Place]) -> int | None:
 
 
 def nodes_of(machines: Sequence[str], ranks_per_node: int | None) -> list[int]:
-    """Return the node of each rank: the ranks of a machine, in ascending order, by `ranks_per_node` (None: all).
+    """Return the node of each rank: a node has `ranks_per_node` ranks of a machine in ascending order (None: all).
 
     Nodes are numbered in the order of their lowest ranks.
 

@@ -1,4 +1,4 @@
-"""Reductions, by name, and the element types that they are defined on.
+"""Reductions by name, and the element types for which they are defined.
 
 Inside the package a reduction is one of the names below; mpi4py's operations are translated to them.
 """
@@ -32,10 +32,10 @@ DEFINED = {
     "BOR": "i",
     "BXOR": "i",
 }
-"""On which kinds each reduction is defined: as in MPI (MPI 4.1, section 6.9.2), and AVG where SUM is."""
+"""The kinds for which each reduction is defined: as in MPI (MPI 4.1, section 6.9.2), and AVG as SUM."""
 
 ON_DEVICE = {"f": ("SUM", AVG, "PROD", "MIN", "MAX"), "i": ("SUM", AVG, "PROD", "MIN", "MAX"), "c": ("SUM", AVG)}
-"""On which kinds kernels of CUDA devices are there for a reduction."""
+"""The kinds for which CUDA kernels of a reduction exist."""
 
 OP_NAMES = tuple(DEFINED)
 MPI_NAMES = tuple(name for name in OP_NAMES if name != AVG)
@@ -47,9 +47,9 @@ def checked_op(op: object) -> str:
     Raises
     ------
     ValueError
-        For another operation, such as one made by `MPI.Op.Create`.
+        `op` is another operation, such as one made by `MPI.Op.Create`.
     TypeError
-        If it is no operation at all.
+        `op` is no operation.
     """
     expected = f"op: expected MPI's {', '.join(MPI_NAMES)}, pycollectives.AVG, or the name of one"
     if isinstance(op, str):
@@ -72,7 +72,7 @@ def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
     Raises
     ------
     ValueError, TypeError
-        As `checked_op`; TypeError also if the reduction is not defined on them.
+        As for `checked_op`; TypeError also if the reduction is not defined for the elements.
     """
     name = checked_op(op)
     kind = _kind_of(dtype)
@@ -84,7 +84,7 @@ def checked_op_on(op: object, dtype: np.dtype[Any]) -> str:
 
 
 def check_op_on_device(op: str, dtype: np.dtype[Any]) -> None:
-    """Raise `ValueError` if CUDA devices do not reduce such elements so; `op` is defined on them."""
+    """Raise `ValueError` if CUDA devices do not have this reduction for such elements; `op` is defined for them."""
     kind = _kind_of(dtype)
     if op not in ON_DEVICE.get(kind, ()):
         takes = ", ".join(ON_DEVICE.get(kind, ON_DEVICE["f"]))
@@ -95,4 +95,4 @@ def check_op_on_device(op: str, dtype: np.dtype[Any]) -> None:
 
 
 def _kind_of(dtype: np.dtype[Any]) -> str:
-    return {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # NumPy says V of bfloat16
+    return {"u": "i", "V": "f"}.get(dtype.kind, dtype.kind)  # bfloat16 has the kind V

@@ -12,14 +12,14 @@ _logger = logging.getLogger("pycollectives")
 
 
 class StallWarning:
-    """One wait, from now on: to be reported after some seconds, and whenever it has become twice as long.
+    """A wait that begins now and is reported after some seconds, and each time its duration has doubled.
 
     Parameters
     ----------
     after
         Seconds, `PYC_STALL_WARNING`; None: never.
     who
-        This rank, for the line: "rank 0 of 3".
+        This rank in the log line, such as "rank 0 of 3".
 
     >>> StallWarning(None, "rank 0 of 3").is_due()
     False
@@ -37,10 +37,10 @@ class StallWarning:
         return time.monotonic() - self._begin
 
     def is_due(self, *, within: float = 0.0) -> bool:
-        """Whether the next line is to be printed by now, or `within` so many seconds."""
+        """Return True if the next line is due now, or `within` this many seconds."""
         return self.waited + within >= self._next
 
     def say(self, what: str, missing: str) -> None:
-        """Log a line: what is not complete, and who or what is missing."""
+        """Log a line that `what` is not complete and what is `missing`."""
         _logger.warning("pycollectives: %s: %s: not complete after %.3g s; %s.", self._who, what, self.waited, missing)
         self._next *= 2

@@ -32,13 +32,13 @@ Array: TypeAlias = npt.NDArray[Any]
 """Any NumPy array."""
 
 Late: TypeAlias = Literal["accumulate", "replace", "drop"]
-"""What becomes of data that came too late for a round: see `Communicator.partial_allreduce`."""
+"""The use of data that is too late for a round: see `Communicator.partial_allreduce`."""
 
 Missed: TypeAlias = Literal["latest", "sum"]
-"""What a late call is given of the rounds that it missed: the newest result, or the sum of all."""
+"""The result of a late call: the newest result, or the sum of all missed results."""
 
 Progress: TypeAlias = Literal["thread", "caller"]
-"""Who moves messages while no call waits: a thread of the process, or nobody."""
+"""How messages move while no call waits: by a thread of the process, or not at all."""
 
 
 class SupportsBuffer(Protocol):
@@ -55,7 +55,7 @@ class SupportsDLPack(Protocol):
         """Export the memory as a capsule."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Say where the memory is: device type and number."""
+        """Return the place of the memory: device type and number."""
 
 
 class SupportsCAI(Protocol):

@@ -1,4 +1,4 @@
-"""Checks of arguments that all parts share. An error says which argument, what was expected and what was got."""
+"""Common checks of arguments. An error names the argument, the expected values and the found one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 MAX_NAME = 200
-"""Characters of the name of a collective."""
+"""Limit of a collective's name in characters."""
 
 
 def checked_integer(what: str, value: Any, *, at_least: int, at_most: int | None = None) -> int:
-    """Return an integer within limits, of any type that Python takes as an index; `ValueError` or `TypeError`.
+    """Return an integer within limits, of any type that Python takes as an index; raise `ValueError` or `TypeError`.
 
     >>> checked_integer("history", 8, at_least=1)
     8
@@ -44,14 +44,14 @@ def checked_integer(what: str, value: Any, *, at_least: int, at_most: int | None
 
 
 def checked_choice(what: str, value: Any, choices: Sequence[str]) -> str:
-    """Return one of some words; `ValueError`."""
+    """Return `value` if it is one of `choices`; otherwise raise `ValueError`."""
     if value not in choices:
         raise ValueError(f"{what}: expected {' or '.join(map(repr, choices))}, got {value!r}")
     return str(value)
 
 
 def checked_name(value: Any) -> str:
-    """Return the name of a collective; `ValueError` or `TypeError`."""
+    """Return the checked name of a collective; raise `ValueError` or `TypeError`."""
     if not isinstance(value, str):
         raise TypeError(f"name: expected a string, got {value!r}")
     if not 0 < len(value) <= MAX_NAME:
@@ -62,7 +62,7 @@ def checked_name(value: Any) -> str:
 
 
 def checked_rank(what: str, value: Any, size: int) -> int:
-    """Return a rank of a communicator of `size` ranks; `ValueError` or `TypeError`."""
+    """Return the checked rank of a communicator of `size` ranks; raise `ValueError` or `TypeError`."""
     try:
         rank = operator.index(value)
     except TypeError:
@@ -78,7 +78,7 @@ def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
     Raises
     ------
     ValueError, TypeError
-        A member that is no rank, a duplicate, or a group without `rank`.
+        A member is no rank or is listed twice, or `rank` is no member.
     """
     try:
         members = sorted(operator.index(member) for member in group)
@@ -95,9 +95,9 @@ def checked_group(group: Iterable[int], rank: int, size: int) -> list[int]:
 
 
 def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float | None:
-    """Return a limit in seconds, `math.inf` for no limit, or None for the default; `ValueError` or `TypeError`.
+    """Return a limit in seconds, `math.inf` for no limit, or None for the default; raise `ValueError` or `TypeError`.
 
-    `timeout_from` of the bindings says the same of what goes to the engine without passing here.
+    `timeout_from` of the bindings does the same check for limits that go to the engine directly.
     """
     if value is None:
         return None
@@ -113,7 +113,7 @@ def checked_timeout(value: SupportsFloat | None, what: str = "timeout") -> float
 
 
 def integer_field(instance: object, field: str, *, at_least: int | None = None, at_most: int | None = None) -> int:
-    """Check a field, and make it an `int`; `ValueError` or `TypeError`."""
+    """Check a field and convert it to `int`; raise `ValueError` or `TypeError`."""
     value = getattr(instance, field)
     name = type(instance).__name__
     try:
@@ -129,7 +129,7 @@ def integer_field(instance: object, field: str, *, at_least: int | None = None, 
 
 
 def number_field(instance: object, field: str, *, unit: str = "") -> None:
-    """Check a field that is a finite number of at least 0, and make it a `float`; `ValueError` or `TypeError`."""
+    """Check a field that is a finite number >= 0 and convert it to `float`; raise `ValueError` or `TypeError`."""
     value = getattr(instance, field)
     name = type(instance).__name__
     try:
@@ -142,16 +142,16 @@ def number_field(instance: object, field: str, *, unit: str = "") -> None:
 
 
 def seed_field(instance: object, field: str = "seed") -> None:
-    """Check a field that the engine takes as the seed of its hash; `ValueError` or `TypeError`."""
+    """Check a field that is a seed of the engine's hash; raise `ValueError` or `TypeError`."""
     seed = integer_field(instance, field)
     if not 0 <= seed < 2**64:
         raise ValueError(f"{type(instance).__name__}: expected 0 <= {field} < 2**64, got {seed}")
 
 
 def with_prefix(error: Exception, prefix: str) -> Exception:
-    r"""Return an error of the same type whose text says first what it is about.
+    r"""Return an error of the same type whose text begins with `prefix`.
 
-    Of the nearest base class, if the type is not made of a text alone.
+    If the type takes more than a text, the error is of the nearest base class that does not.
 
     >>> with_prefix(ValueError("expected 3, got 4"), "count")
     ValueError('count: expected 3, got 4')

@@ -230,7 +230,10 @@ class Topology:
     def _kind(self, weights: str | None) -> str:
         kind = checked_choice("weights", self.default_weights if weights is None else weights, KINDS)
         if kind == "given" and self._given is None:
-            raise ValueError(f"{self._title}: expected weights {' or '.join(map(repr, KINDS[:-1]))}: it was given none")
+            raise ValueError(
+                f"{self._title}: expected weights {' or '.join(map(repr, KINDS[:-1]))}, got 'given', but the graph has "
+                "no weights of its own"
+            )
         if kind == "metropolis":
             self._check_symmetric(" for weights 'metropolis'", "; weights 'uniform' take any graph")
         return kind

@@ -1,1 +1,1 @@
-"""Measures this machine and derives a selection table."""
+"""Measurements of this machine, and the selection table derived from them."""

@@ -1,12 +1,12 @@
-"""From medians to a selection table: what `tune` measured, and what follows from it. Pure, without MPI.
+"""Derive a selection table from the measurements of `tune`. The functions are pure, without MPI.
 
-A *cell* is a number of ranks, a size, and balanced or sparse rounds; in it several choices were timed in turns, once in
-each *pass*. The default stays unless another choice is better by more than noise: its median is lower by more than
-`MARGIN`, and by more than the spread of either.
+A *cell* is a number of ranks, a size, and balanced or sparse rounds. In each *pass*, the choices of a cell are timed
+one after another. The default stays unless another choice is better by more than noise: its median is lower by more
+than `MARGIN`, and by more than the spread of either.
 
-A measurement speaks for its neighborhood: halfway, geometrically, to the neighbors that were measured, but no further
-than a factor of `REACH`. The smallest size speaks for all smaller ones if it is at most `SHORT`, the largest for all
-larger ones if it is at least `LONG`. More ranks than were measured are left to the default.
+A measurement applies to its neighborhood: halfway, geometrically, to the neighboring measurements, but no further than
+a factor of `REACH`. The smallest size also applies to all smaller ones if it is at most `SHORT`, and the largest to all
+larger ones if it is at least `LONG`. For more ranks than were measured, the default stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["LONG", "MARGIN", "PASSES_NEEDED", "REACH", "SHORT", "Cell", "Decisio
 
 MARGIN = 0.1
 PASSES_NEEDED = 3
-"""Times that both were measured, or the default stays."""
+"""The least number of passes for another choice than the default."""
 
 REACH = 4
 SHORT = 64
@@ -37,14 +37,16 @@ T = TypeVar("T", bool, str, int)
 
 @dataclass(frozen=True)
 class Cell:
-    """Seconds that choices took: of each pass in which they were timed, the same passes for all.
+    """The times of choices in seconds, in the same passes for all choices.
 
     Attributes
     ----------
-    ranks, nbytes, sparse
-        What was measured: so many ranks, bytes of each; one early rank and `Solo`, or all together and `Full`.
+    ranks, nbytes
+        The number of ranks, and the bytes of each.
+    sparse
+        True: one early rank, under `Solo`. False: all ranks together, under `Full`.
     seconds
-        By choice, by pass: the median over calls of the mean over ranks.
+        By choice and pass: the median over calls of the mean over ranks.
     """
 
     ranks: int
@@ -53,11 +55,11 @@ class Cell:
     seconds: Mapping[Choice, Sequence[float]]
 
     def median(self, choice: Choice) -> float:
-        """Seconds of a choice over all passes."""
+        """Return the median time of a choice over all passes, in seconds."""
         return median(self.seconds[choice])
 
     def spread(self, choice: Choice) -> float:
-        """Width of the middle half of the passes, relative to the median."""
+        """Return the width of the middle half of the passes, relative to the median."""
         ordered = sorted(self.seconds[choice])
         if len(ordered) < 2:
             return 0.0
@@ -65,11 +67,11 @@ class Cell:
 
     @property
     def passes(self) -> int:
-        """How often each choice was timed."""
+        """The number of passes in which each choice was timed."""
         return min(map(len, self.seconds.values()), default=0)
 
     def better(self, choices: Sequence[Choice], default: Choice) -> Choice:
-        """Return the fastest of `choices` if it beats `default` by more than noise, else `default`."""
+        """Return the fastest of `choices` if it is faster than `default` by more than noise, otherwise `default`."""
         measured = [choice for choice in choices if choice in self.seconds]
         if default not in self.seconds or not measured or self.passes < PASSES_NEEDED:
             return default
@@ -78,7 +80,7 @@ class Cell:
         return fastest if self.median(fastest) < (1 - noise) * self.median(default) else default
 
     def as_json(self) -> dict[str, Any]:
-        """Return all that was measured, in microseconds."""
+        """Return all measurements, in microseconds."""
         return {
             "ranks": self.ranks,
             "bytes": self.nbytes,
@@ -104,7 +106,7 @@ def _quantile(ordered: Sequence[float], q: float) -> float:
 
 
 class Decision(NamedTuple):
-    """What a cell says; None: nothing but the default."""
+    """The answers of a cell; None means the default."""
 
     schedule: str | None
     board: bool | None
@@ -132,7 +134,7 @@ def decide(cell: Cell, default: SelectionTable) -> Decision:
 
 
 def reaches(points: Sequence[int], *, short: int = 0, long: int | None = None) -> list[tuple[int | None, int | None]]:
-    """Return the limits, inclusive, of what each of some ascending numbers speaks for; None: no limit.
+    """Return the inclusive limits of the range to which each of some ascending numbers applies; None: no limit.
 
     >>> reaches([8, 64, 8192], short=64)
     [(None, 22), (23, 256), (2048, 32768)]
@@ -157,18 +159,18 @@ class _Box(NamedTuple):
 def derive(
     cells: Sequence[Cell], default: SelectionTable, *, among: str | None, source: str, name: str = "measured"
 ) -> SelectionTable:
-    """Return the default table preceded by what was measured to be better.
+    """Return the default table, preceded by rows for the choices that were measured to be better.
 
     Parameters
     ----------
     cells
-        All of them, each number of ranks with the same sizes.
+        All cells, with the same sizes for each number of ranks.
     default
-        Serves what was not measured, or not measured to be better otherwise.
+        The table for cells that were not measured, or for which no other choice was better.
     among
-        What schedules were measured among, as in `Row`: "ranks" that share a machine, or None if none do.
+        As in `Row`: "ranks" if schedules were measured among ranks that share a machine, otherwise None.
     source, name
-        Of the new table.
+        Attributes of the new table.
     """
     decisions = {(cell.ranks, cell.nbytes, cell.sparse): decide(cell, default) for cell in cells}
 
@@ -189,7 +191,7 @@ def derive(
 
 
 def _boxes(answers: Mapping[tuple[int, int, bool], Any]) -> list[_Box]:
-    """Return where answers that are not None hold, neighbors with the same answer together."""
+    """Return the ranges of answers that are not None, with neighbors of the same answer joined."""
     if not answers:
         return []
     counts = sorted({ranks for ranks, _, _ in answers})
@@ -220,7 +222,7 @@ def _boxes(answers: Mapping[tuple[int, int, bool], Any]) -> list[_Box]:
 
 
 def _joined(boxes: Sequence[_Box], along: Literal["ranks", "nbytes"]) -> list[_Box]:
-    """Join each box to the one before it if both differ in one range alone, and the ranges touch."""
+    """Join each box to the one before it if both differ in only one range and the ranges touch."""
     joined: list[_Box] = []
     for box in boxes:
         low, high = getattr(box, along)

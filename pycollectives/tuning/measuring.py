@@ -1,12 +1,13 @@
-"""Measures how long the ways of working together take on this machine, for the table of `algorithm="auto"`.
+"""Measure the algorithms on this machine, for the table of `algorithm="auto"`.
 
-For 2, 4, 8, ... ranks and each size, what can serve is timed in turns: the board, at large sizes with several segment
-sizes, and every schedule. All of that is a pass; as many passes are made as the time allows, so that noise that comes
-and goes meets all alike.
+For 2, 4, 8, ... ranks and each size, a pass times all choices one after another: the board, at large sizes with several
+segment sizes, and every schedule. There are as many passes as the time allows, so that noise affects all choices
+equally.
 
-*Balanced* rounds: all ranks leave a barrier and call, policy `Full`. *Sparse* rounds: one rank calls at once, another
-each time, the others sleep for `SKEW` seconds; policy `Solo`, and late data is dropped. A call is timed from its
-contribution to its result; the figure is the median over calls of the mean over ranks.
+In *balanced* rounds, all ranks leave a barrier and call; the policy is `Full`. In *sparse* rounds, one rank calls at
+once, a different one each time, and the others sleep for `SKEW` seconds; the policy is `Solo`, and late data is
+dropped. A call is timed from its contribution to its result; the figure is the median over calls of the mean over
+ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["SIZES", "Measured", "Tuning", "rank_counts"]
 
 SIZES = (8, 1024, 8192, 65536, 262144, 1048576, 4194304)
 SEGMENTS = (16384, 32768, 131072, 262144, 524288)
-"""Bytes that are tried besides the default, on boards of at least two of them."""
+"""Segment sizes to try besides the default, in bytes, for data of at least two segments."""
 
 MAX_PASSES = 9
 WARMUP = 3
@@ -45,11 +46,11 @@ SKEW = 2e-3
 FIRST_NAP = 50e-6
 LONGEST_NAP = 400e-6
 IDLE_NAP = 5e-3
-"""Of ranks that have no part in what is measured: they must not take the cores of those that do."""
+"""Sleep of ranks that take no part in a measurement: they must not use the cores of those that do."""
 
 
 def rank_counts(ranks: int) -> list[int]:
-    """Return the numbers of ranks that are measured: powers of two, and all.
+    """Return the numbers of ranks to measure: powers of two, and all.
 
     >>> rank_counts(6)
     [2, 4, 6]
@@ -58,7 +59,7 @@ def rank_counts(ranks: int) -> list[int]:
 
 
 def calls_of(nbytes: int, *, sparse: bool) -> int:
-    """Return how many calls are timed in a pass."""
+    """Return the number of calls to time in a pass."""
     if sparse:
         return 10 if nbytes <= 262144 else 6
     return 30 if nbytes <= 8192 else 16 if nbytes <= 262144 else 8
@@ -66,20 +67,20 @@ def calls_of(nbytes: int, *, sparse: bool) -> int:
 
 @dataclass(frozen=True)
 class Measured:
-    """What rank 0 has at the end.
+    """The measurements, on rank 0.
 
     Attributes
     ----------
     cells
-        Those that were timed at least once.
+        The cells that were timed at least once.
     passes
-        Complete passes.
+        The number of complete passes.
     elapsed
-        Seconds of all of it.
+        Seconds of the whole measurement.
     timed_out
-        Whether the time was up before each cell had the passes that a decision needs.
+        Whether the time ended before each cell had the passes that a decision needs.
     among
-        What schedules ran among; see `Row`.
+        The partners of schedules; see `Row`.
     """
 
     cells: Sequence[Cell]
@@ -91,22 +92,22 @@ class Measured:
 
 @dataclass
 class Tuning:
-    """The measuring, by all ranks of a communicator of at least two.
+    """The measurement, by all ranks of a communicator of at least two.
 
     Parameters
     ----------
     world
-        All ranks. The smaller numbers are its first ranks.
+        The communicator of all ranks. Smaller numbers of ranks use its first ranks.
     sizes
         Bytes of one rank's data, multiples of 4, ascending.
     seconds
-        After so many nothing new is begun.
+        Time limit, in seconds, after which no new cell begins.
     schedules
-        That the engine has.
+        The engine's schedules.
     passes
-        At most.
+        The largest number of passes.
     on_progress
-        Rank 0 calls it with the number of the pass, how many of its cells are done, and how many there are.
+        Rank 0 calls it with the number of the pass, the number of its done cells, and the number of all cells.
     """
 
     world: MPI.Comm
@@ -187,29 +188,29 @@ class Tuning:
     def _choices(self, group: _Group, nbytes: int, *, sparse: bool) -> Iterator[Choice]:
         if group.one_machine:
             yield Choice(True, None, DEFAULT_SEGMENT_BYTES)
-            if not sparse:  # one contributor's data is not reduced
+            if not sparse:  # with one contributor nothing is reduced
                 yield from (Choice(True, None, segment) for segment in SEGMENTS if nbytes >= 2 * segment)
         yield from (Choice(False, schedule) for schedule in self.schedules)
 
     def notes(self, measured: Measured) -> list[str]:
-        """Return what a reader of the figures should know, in sentences."""
+        """Return remarks for the reader of the figures, as sentences."""
         notes = []
         if measured.timed_out:
             notes.append(
-                f"the time was up before all was measured {PASSES_NEEDED} times: what was not is as built in; "
-                "allow more --seconds, or fewer --bytes."
+                f"the time ended before all cells were measured {PASSES_NEEDED} times: the others keep the built-in "
+                "choice; allow more --seconds, or fewer --bytes."
             )
         cores = Machine.here().cores
         largest = self._ranks_per_machine
         if largest > cores:
             notes.append(
-                f"{largest} ranks share {cores} cores: the table holds for programs that do so too, not for machines "
-                "with a core per rank, and its medians are noisier."
+                f"{largest} ranks share {cores} cores: the table applies to programs whose ranks share cores, not to "
+                "machines with a core per rank, and its medians are noisier."
             )
         return notes
 
     def document(self, measured: Measured) -> tuple[SelectionTable, dict[str, Any]]:
-        """Return the table that follows, and the document that holds it with all that was measured."""
+        """Return the derived table, and its document with all measurements."""
         import mpi4py
 
         from .. import __version__
@@ -243,7 +244,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class _Group:
-    """Ranks that are measured together."""
+    """The ranks of a measurement."""
 
     comm: MPI.Comm
     one_machine: bool
@@ -251,7 +252,7 @@ class _Group:
     def time(self, choice: Choice, nbytes: int, *, sparse: bool, first: int) -> float | None:
         """Return the median over calls of the mean over ranks, in seconds; collective, meaningful on rank 0.
 
-        None, on all ranks, if the engine refuses the choice: a schedule may need more tags than this MPI has.
+        It is None, on all ranks, if the engine refuses the choice: a schedule may need more tags than this MPI has.
         """
         comm = self.comm
         count = nbytes // 4
@@ -290,12 +291,12 @@ class _Group:
 
 
 def open_communicator(comm: MPI.Comm, choice: Choice) -> Communicator:
-    """Return a communicator on which `algorithm=choice.name` can be made: all ranks are one node, or each is one."""
+    """Return a communicator for `algorithm=choice.name`: all ranks are one node, or each rank is a node."""
     return Communicator(comm, ranks_per_node=comm.size if choice.board else 1)
 
 
 def _forced(choice: Choice) -> SelectionTable:
-    """Return a table that leaves a choice as it is."""
+    """Return a table that always gives this choice."""
     return SelectionTable(
         schedule=(Row(choice.schedule or BOARD),),
         board=(Row(choice.board),),
@@ -314,7 +315,7 @@ def _ranks_of_machine(comm: MPI.Comm) -> int:
 
 
 def _come_together(comm: MPI.Comm, longest_nap: float) -> None:
-    """Wait for all ranks, asleep."""
+    """Wait for all ranks, sleeping."""
     request = comm.Ibarrier()
     nap = min(FIRST_NAP, longest_nap)
     while not request.Test():

@@ -1,4 +1,4 @@
-"""What `tune` shows on rank 0: its progress on stderr, and what was measured and chosen as tables."""
+"""The output of `tune` on rank 0: its progress on stderr, and tables of measurements and choices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WIDTH = 120
 
 @contextlib.contextmanager
 def progress(seconds: float) -> Iterator[Callable[[int, int, int], None]]:
-    """Yield the callback for each cell: a bar for a person, a line per pass in a file.
+    """Yield the callback for each cell: it draws a bar on a terminal, or prints a line per pass to a file.
 
-    Drawn at those moments only, without a thread, so that nothing of it runs in a timed region.
+    It draws only in the callback, without a thread, so that it never runs in a timed region.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -61,7 +61,7 @@ def console() -> Console:
 
 
 def measured_table(measured: Measured, default: SelectionTable) -> Table:
-    """Return the medians in microseconds, and what each cell chooses."""
+    """Return a table of the medians in microseconds, and of each cell's choice."""
     from rich.table import Table
 
     flat = sorted({choice.name for cell in measured.cells for choice in cell.seconds if not choice.board})
@@ -134,7 +134,7 @@ def _limits(low: int | None, high: int | None) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Return bytes in the largest unit that leaves no fraction.
+    """Return a text for bytes in the largest unit without a fraction.
 
     >>> size(8), size(262144), size(1000)
     ('8 B', '256 KiB', '1000 B')

@@ -155,7 +155,8 @@ def test_the_matrix_is_copied():
         (
             topology.ring(3),
             lambda graph: graph.matrix("given"),
-            "ring of 3 ranks: expected weights 'uniform' or 'metropolis' or 'push-sum': it was given none",
+            "ring of 3 ranks: expected weights 'uniform' or 'metropolis' or 'push-sum', got 'given', but the "
+            "graph has no weights of its own",
         ),
         (
             topology.ring(3),
