@@ -37,7 +37,7 @@ class AllreduceStatistics(Statistics):
     late
         Completed calls that were late: they came after a round whose result this rank had not received.
     missed
-        Rounds that completed without a call of this rank receiving their result; it received a later one.
+        Rounds whose result this rank received only as part of a later one, or under `missed="latest"` not at all.
     overrun
         Calls that had missed more rounds than `history`.
     """
