@@ -42,7 +42,7 @@ def save(folder, value, world=WORLD, setting=AS_JSON):
 
 
 def loaded(folder, world=WORLD, setting=AS_JSON, by=WORLD.rank):
-    """What is in the newest checkpoint: this rank's value, if all its numbers are that; `by`: the rank that wrote it."""
+    """The value in the newest checkpoint, if all of its numbers are that; `by`: the rank that wrote the file."""
     saved = replica_of(0)
     checkpoint.load(folder, world, *saved, setting)
     (value,) = {*np.unique(saved.replica.model.weights), *np.unique(-saved.replica.optimizer.state()["velocity"])}
