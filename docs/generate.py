@@ -252,7 +252,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def documents() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = (path for folder in ("docs", "docs/design") for path in (ROOT / folder).glob("*.md"))
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(pages)]
 
 
 def filled(text: str) -> str:

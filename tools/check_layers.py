@@ -1,7 +1,7 @@
 """Checks which layer uses which, in C++ and in Python. Prints what is forbidden; the exit status is 1 if anything is.
 
     python tools/check_layers.py [ROOT]   check
-    python tools/check_layers.py --map    draw the layers and parts and what each uses, as docs/design.md shows them
+    python tools/check_layers.py --map    draw the layers and parts and their uses, as in docs/design/layers.md
 
 C++: a layer includes its own headers and those of the layers that it may use, which CMakeLists.txt says. <mpi.h> is for
 csrc/transport/mpi_* and csrc/bindings, pybind11 and Python.h are for csrc/bindings.

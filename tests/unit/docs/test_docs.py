@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md"), ROOT / "bench" / "README.md")
+PAGES = (
+    *ROOT.glob("*.md"),
+    *(page for folder in (".", "design", "howto") for page in (ROOT / "docs" / folder).glob("*.md")),
+    ROOT / "bench" / "README.md",
+)
 DOCUMENTS = sorted(PAGES)
 LIMIT = 100
 

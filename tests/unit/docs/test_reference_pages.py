@@ -90,7 +90,7 @@ def sources() -> str:
 
 
 def test_the_tests_that_are_named_exist():
-    named = set(re.findall(r"\btests/[\w/]+\.py", "".join(page.read_text() for page in DOCS.glob("*.md"))))
+    named = set(re.findall(r"\btests/[\w/]+\.py", "".join(page.read_text() for page in DOCS.rglob("*.md"))))
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
