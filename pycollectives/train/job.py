@@ -141,18 +141,19 @@ def run(
     if on_failure not in get_args(OnFailure):
         raise ValueError(f"on_failure: expected one of {', '.join(get_args(OnFailure))}; got {on_failure!r}")
     continues = on_failure == "continue"
-    require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
-    if continues:
-        survivors.require_possible(comm, settings.method.name)
-    placement = Placement.agreed(settings, comm)
-    with placement.in_use(), contextlib.closing(_Member(settings, comm, placement, show=show)) as member:
+    with contextlib.closing(_Member(settings, comm, show=show)) as member:
         while True:
             try:
+                require_same_settings(settings, comm, resume=resume, on_failure=on_failure)
+                if continues:
+                    survivors.require_possible(comm, settings.method.name)
+                placement = Placement.agreed(settings, comm)
                 with (
+                    placement.in_use(),
                     output.locked(settings.output, comm.mpi_comm),
                     ControlChannel(comm, is_signalled, continues=continues) as control,
                 ):
-                    summary = member.train(comm, control, resume=resume)
+                    summary = member.train(comm, control, placement, resume=resume)
                 if continues:
                     comm.close()
                 return summary
@@ -168,8 +169,8 @@ class _Member:
     `number`: of this rank when the training began, which names its files and the load that is injected here.
     """
 
-    def __init__(self, settings: Settings, comm: Communicator, placement: Placement, *, show: bool) -> None:
-        self.settings, self.placement, self.show = settings, placement, show
+    def __init__(self, settings: Settings, comm: Communicator, *, show: bool) -> None:
+        self.settings, self.show = settings, show
         self.number, self.ranks = comm.rank, comm.size
         self.has_begun = False  # the output folder, and the checkpoint in it, are this training's
         self.clock = Clock()
@@ -182,7 +183,7 @@ class _Member:
         if self.curve is not None:
             self.curve.close()
 
-    def _make(self) -> None:
+    def _make(self, placement: Placement) -> None:
         """Make what is trained. Where ranks may fail: after it, they meet."""
         if self._is_made:
             return
@@ -192,19 +193,19 @@ class _Member:
         self.training = Training(self.plan.steps, self.plan.settle_every)
         schedule = SCHEDULES.make(settings.schedule)
         self.model = MODELS.make(settings.model, self.plan.dataset, seed=settings.seed)
-        self.placement.place(self.model)
+        placement.place(self.model)
         self.optimizer = OPTIMIZERS.make(
             settings.optimizer, self.model.weights, lambda number: schedule(number / steps_of)
         )
         self._is_made = True
 
-    def train(self, comm: Communicator, control: ControlChannel, *, resume: bool) -> Summary:
+    def train(self, comm: Communicator, control: ControlChannel, placement: Placement, *, resume: bool) -> Summary:
         """Train until all steps are taken or a rank is stopped; collective. Ranks that are further than others lead."""
-        self._make()
+        self._make(placement)
         plan, training, totals = self.plan, self.training, self.totals
         if comm.rank == 0:
             if self.show and not self.has_begun:
-                self.placement.announce()
+                placement.announce()
             if self.curve is None:
                 folder = None if self.settings.output is None else self.settings.output / "curve"
                 self.curve = Curve(folder, self.model, plan.batches.steps_per_epoch, self.clock)
@@ -226,7 +227,7 @@ class _Member:
         sums = totals.sums
         return Summary(
             finished=finished,
-            device=str(self.placement),
+            device=str(placement),
             ranks=comm.size,
             lost=tuple(sorted({*range(self.ranks)} - {*members})),
             batch=plan.batches.batch,

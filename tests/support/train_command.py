@@ -25,16 +25,16 @@ if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "1":
 """The begin of a sitecustomize.py: what follows, indented, is for rank 1 alone."""
 
 
-def command(*arguments, ranks=RANKS):
-    """Return the command; one rank needs no launcher."""
-    prefix = [] if ranks == 1 else [*launcher(), "-n", str(ranks)]
+def command(*arguments, ranks=RANKS, options=()):
+    """Return the command; one rank needs no launcher, whose `options` these are."""
+    prefix = [] if ranks == 1 else [*launcher(), *options, "-n", str(ranks)]
     return [*prefix, sys.executable, "-m", "pycollectives", "train", *map(str, arguments)]
 
 
-def train(*arguments, ranks=RANKS, path=ROOT, **env):
+def train(*arguments, ranks=RANKS, options=(), path=ROOT, **env):
     """Run it to its end, with modules in `path` in front of those installed."""
     found = os.pathsep.join(dict.fromkeys([str(path), str(ROOT)]))
-    outcome = run(command(*arguments, ranks=ranks), limit=60, env=environment(PYTHONPATH=found, **env))
+    outcome = run(command(*arguments, ranks=ranks, options=options), limit=60, env=environment(PYTHONPATH=found, **env))
     assert not outcome.hung, outcome
     return outcome
 

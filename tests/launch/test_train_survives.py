@@ -1,0 +1,102 @@
+"""Training with `on_failure="continue"`: ranks are killed, and the others train on."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from killer import CRASH, WITH_FAULT_TOLERANCE
+from launcher import launcher, mpirun
+from nightly import nightly_unless
+from train_command import train
+
+pytestmark = pytest.mark.skipif(len(launcher()) == 1, reason="needs Open MPI's --with-ft")
+
+RANKS = 4
+
+METHODS = [
+    *("synchronous", "eager", "eager,policy=full", "m-synchronous,m=2", "hop", "ad-psgd", "a2cid2", "ripples", "sgp"),
+    *("d-psgd", "parameter-server", "parameter-server,sync=elastic:4", "eamsgd"),
+]
+
+DEATHS = ["3:17", "0:17", "1:0", "0:9 2:31", "0:30 1:30", "3:100", "2:1 1:2 3:3"]
+"""VICTIM:STEP in which it dies."""
+
+
+def check(tmp_path, method, deaths):
+    """Run the program; what its survivors have said."""
+    arguments = (RANKS, "train_survives.py", method, tmp_path / "run", *deaths)
+    job = mpirun(*arguments, limit=90, options=WITH_FAULT_TOLERANCE, DEATH=str(tmp_path / "d"))
+    victims = {int(death.partition(":")[0]) for death in deaths}
+    living = [rank for rank in range(RANKS) if rank not in victims]
+    if CRASH in job.err:  # Open MPI itself may crash in MPI_Comm_dup when another rank dies: docs/training.md
+        living = [rank for rank in living if job.said(rank)]
+    assert living, job
+    lost = " ".join(str(rank) for rank in range(RANKS) if rank not in living)
+    for rank in living:
+        assert job.said(rank)[-2:] == [f"lost: {lost}", "end"], job
+    assert "Traceback" not in job.err, job
+    return job
+
+
+@pytest.mark.parametrize("method", nightly_unless(lambda method: method in ("eager", "d-psgd"), METHODS[1:]))
+def test_the_survivors_train_on(tmp_path, method):
+    check(tmp_path, method, ["3:17"])
+
+
+@pytest.mark.parametrize("deaths", nightly_unless(lambda deaths: deaths in (DEATHS[0], DEATHS[3]), DEATHS))
+def test_synchronous_training_loses_no_step(tmp_path, deaths):
+    """With one death the program compares the weights with those computed in one process."""
+    job = check(tmp_path, "synchronous", deaths.split())
+    if " " not in deaths and CRASH not in job.err:
+        assert all("exact" in job.said(rank) for rank in range(RANKS) if str(rank) != deaths[0]), job
+
+
+@pytest.mark.parametrize("seed", nightly_unless(lambda seed: seed == 0, range(30)))
+def test_whenever_ranks_die(tmp_path, seed):
+    """While the program begins, trains, settles, scores and ends, and while survivors begin again."""
+    source = random.Random(seed)
+    victims = source.sample(range(RANKS), source.choice([1, 1, 2, 3]))
+    first = source.uniform(0.3, 1.8)
+    deaths = [f"{victim}:{first + source.uniform(0.0, 0.3):.3f}s" for victim in victims]
+    check(tmp_path, source.choice(METHODS), deaths)
+
+
+def test_the_command(tmp_path):
+    """The lowest rank that is left writes the summary; two ranks can resume what three have written."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal\n"
+        "if os.environ.get('OMPI_COMM_WORLD_RANK') == '0' and os.environ.get('DIES'):\n"
+        "    from pycollectives.train.replica import Replica\n"
+        "    step = Replica.step\n"
+        "    def dies(replica, number, *given):\n"
+        "        if number == 10:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return step(replica, number, *given)\n"
+        "    Replica.step = dies\n"
+    )
+    said = ["synchronous", "--model", "hyperplane", "--data", "hyperplane,dimensions=3,points=240", "--batch", 8]
+    said += ["--optimizer", "sgd,rate=0.02", "--output", tmp_path / "run"]
+    job = train(*said, "--on-failure", "continue", options=WITH_FAULT_TOLERANCE, path=tmp_path, ranks=4, DIES="1")
+    assert "rank 0 died: 3 of 4 ranks continue from about step 10" in job.err, job
+    assert "finished" in job.out, job
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["lost"], summary["ranks"], summary["finished"]) == ([0], 3, True)
+    assert len(summary["curve"]) == 11
+    resumed = train(*said, "--resume", "--epochs", 12, ranks=2)
+    assert resumed.status == 0, resumed
+    assert len(json.loads((tmp_path / "run" / "summary.json").read_text())["curve"]) == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "text"),
+    [
+        ((), "synchronous", "this MPI ends the job when a rank dies; use Open MPI 5 and start the job with"),
+        (WITH_FAULT_TOLERANCE, "ddp", "the process group of method 'ddp' cannot lose a rank"),
+    ],
+)
+def test_what_cannot_continue_is_refused(options, method, text):
+    job = train(method, "--on-failure", "continue", "--model", "lstm", "--data", "sequences", options=options, ranks=2)
+    assert job.status == 1, job
+    assert text in job.err, job
